@@ -1,0 +1,31 @@
+"""A seed to the same picks on every machine."""
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Dice:
+    """Draws made of `Random.random()` alone: Python promises that sequence across versions, but not `choice` or `shuffle`."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
+
+    def below(self, bound: int) -> int:
+        """An integer of 0 .. bound - 1."""
+        return int(self._random() * bound)
+
+    def chance(self, share: float) -> bool:
+        """True in `share` of the calls."""
+        return self._random() < share
+
+    def pick(self, items: Sequence[T]) -> T:
+        """One of the items, all equally likely."""
+        return items[self.below(len(items))]
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """The items in a drawn order."""
+        keys = [self._random() for _ in items]
+        return [items[i] for i in sorted(range(len(items)), key=keys.__getitem__)]

@@ -1,0 +1,1 @@
+"""Features in, x (B, T, D) out: one file a component."""

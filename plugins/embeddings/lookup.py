@@ -1,0 +1,62 @@
+"""Token ids in, one learned vector a token out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+PAD, UNK = 0, 1
+SPECIALS = 4  # [PAD] [UNK] [BOS] [EOS]
+
+Probability = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Lookup(nn.Module):
+    """Looks a learned vector up for each token.
+
+    Words may be blanked, that is read as [UNK], in training only, so that the vector of unknown words learns something (word
+    dropout, Iyyer et al. 2015; words seen once, Lample et al. 2016). Where the vocabulary has no `counts`, no word counts as rare.
+
+    Args:
+        dim: Width of the vectors.
+        dropout: Probability that a number of a vector is silenced in training.
+        word_dropout: Probability that a word is blanked in training.
+        rare_dropout: Probability that a word seen once in training is blanked in training.
+    """
+
+    rare: Tensor
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        dim: Annotated[int, Field(gt=0)] = 100,
+        dropout: Probability = 0.0,
+        word_dropout: Probability = 0.0,
+        rare_dropout: Probability = 0.0,
+    ):
+        super().__init__()
+        self.dim, self.word_dropout, self.rare_dropout = dim, word_dropout, rare_dropout
+        self.table = nn.Embedding(len(vocabulary), dim, padding_idx=PAD)
+        bound = (3 / dim) ** 0.5
+        nn.init.uniform_(self.table.weight, -bound, bound)
+        with torch.no_grad():
+            self.table.weight[PAD] = 0
+        self.dropout = nn.Dropout(dropout)
+        counts = getattr(vocabulary, "counts", None)
+        rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
+        self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
+        if self.training and (self.word_dropout or self.rare_dropout):
+            ids = self._blanked(ids)
+        x: Tensor = self.dropout(self.table(ids))
+        return x
+
+    def _blanked(self, ids: Tensor) -> Tensor:
+        p = torch.where(self.rare[ids], max(self.word_dropout, self.rare_dropout), self.word_dropout)  # (B, T)
+        return torch.where((torch.rand_like(p) < p) & (ids >= SPECIALS), UNK, ids)

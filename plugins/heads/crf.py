@@ -1,0 +1,86 @@
+"""x in, the best sequence of tags out: a conditional random field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe import Size
+from seqpipe.nn import crf
+from seqpipe.schemes import allowed, continues
+
+
+class CRF(nn.Module):
+    """A linear-chain conditional random field over linear emissions (Lafferty et al. 2001; Lample et al. 2016).
+
+    Parameters and their initial values are those of pytorch-crf. What the scheme forbids, such as I-X after O, has probability 0 in
+    training and decoding alike.
+
+    Args:
+        scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
+        dropout: Probability that a number of x is silenced in training.
+        constraints: Forbid what the scheme forbids; without, it is only unlikely.
+    """
+
+    forbidden: Tensor
+    goes_on: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        labels: Sequence[str],
+        *,
+        scheme: Literal["BIOES", "IOB2", "none"] = "BIOES",
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        constraints: bool = True,
+    ):
+        super().__init__()
+        L, spans = len(labels), scheme != "none"
+        self.dropout = nn.Dropout(dropout)
+        self.emissions = nn.Linear(dim, L)
+        self.start_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
+        self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
+        self.transitions = nn.Parameter(torch.empty(L, L).uniform_(-0.1, 0.1))  # from row to column
+        legal = [torch.from_numpy(rule) | (not (constraints and spans)) for rule in allowed(labels)]
+        forbidden = crf.chain(*(torch.where(rule, 0.0, crf.FORBIDDEN) for rule in legal))
+        self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
+        goes_on = F.pad(torch.from_numpy(continues(labels)) & spans, (0, 1, 0, 1))
+        self.register_buffer("goes_on", goes_on, persistent=False)  # (P, P)
+
+    @staticmethod
+    def answer(options: Mapping[str, Any]) -> str:
+        return "tags" if options.get("scheme") == "none" else "spans"
+
+    def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
+        """Negative log-likelihood a token: sentences count by their length, and it compares with that of `tags`."""
+        return -self.score(self.dropout(x), mask, tags).sum() / mask.sum()
+
+    def decide(self, x: Tensor, mask: Tensor, *, n_best: Size = 1) -> dict[str, Tensor]:
+        """The best sequence of tags (Viterbi), their probabilities, and the n best sequences."""
+        found = crf.decode(self._emissions(x, mask), self._chain(), self.goes_on, n_best)
+        path, tag_p, opens, closes, paths, path_scores = found
+        real = mask.transpose(0, 1)  # (T, B)
+        by_token = {"tags": path, "scores": tag_p, "opens": opens, "closes": closes, "paths": paths}
+        silent = {
+            name: torch.where(real if rows.dim() == 2 else real[..., None], rows, 0) for name, rows in by_token.items()
+        }
+        rows_first = {name: rows.movedim(0, -1) for name, rows in silent.items()}  # (B, T); paths (B, n, T)
+        return {**rows_first, "path_scores": path_scores}
+
+    def score(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> (B,)
+        """Log-probability of the tags."""
+        boundary = len(self.start_transitions)
+        path = torch.where(mask, tags, boundary).transpose(0, 1)  # (T, B)
+        log_p: Tensor = crf.PathLogProbability.apply(self._emissions(x, mask), self._chain(), path)
+        return log_p
+
+    def _emissions(self, x: Tensor, mask: Tensor) -> Tensor:  # -> (T, B, P)
+        return crf.bounded(self.emissions(x), mask)
+
+    def _chain(self) -> Tensor:  # (P, P)
+        return crf.chain(self.start_transitions, self.end_transitions, self.transitions) + self.forbidden

@@ -1,0 +1,71 @@
+"""x in, one tag a token out, each chosen by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe.schemes import continues
+
+
+class Tags(nn.Module):
+    """A softmax over the tags of each token.
+
+    Args:
+        scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
+        dropout: Probability that a number of x is silenced in training.
+    """
+
+    goes_on: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        labels: Sequence[str],
+        *,
+        scheme: Literal["BIOES", "IOB2", "none"] = "BIOES",
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    ):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.emissions = nn.Linear(dim, len(labels))
+        spans = torch.from_numpy(continues(labels)) & (scheme != "none")
+        self.register_buffer("goes_on", spans.float(), persistent=False)  # (L, L): does the column go on with the row's span?
+
+    @staticmethod
+    def answer(options: Mapping[str, Any]) -> str:
+        return "tags" if options.get("scheme") == "none" else "spans"
+
+    def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
+        """Mean cross-entropy of a token."""
+        return F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask])
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """The likeliest tag of each token, its probability, and `opens` and `closes`.
+
+        exp(opens[i] + closes[j]) is the probability that tokens i to j have the chosen tags and j + 1 does not go on with the
+        span: a product of tokens, since each is chosen by itself.
+        """
+        log_p = self.emissions(x).log_softmax(2)  # (B, T, L)
+        chosen, tags = log_p.max(2)  # (B, T)
+        chosen = torch.where(mask, chosen, 0.0)
+        so_far = chosen.cumsum(1)
+        after = (log_p.exp() * mask[..., None])[:, 1:]  # (B, T - 1, L)
+        goes_on = F.pad((self.goes_on[tags[:, :-1]] * after).sum(2), (0, 1))  # (B, T)
+        stops = torch.log1p(-goes_on.clamp(max=1 - 1e-6))
+        return {
+            "tags": torch.where(mask, tags, 0),
+            "scores": torch.where(mask, chosen.exp(), 0.0),
+            "opens": torch.where(mask, chosen - so_far, 0.0),
+            "closes": torch.where(mask, so_far + stops, 0.0),
+        }
+
+    def score(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> (B,)
+        """Log-probability of the tags."""
+        log_p = self.emissions(x).log_softmax(2).gather(2, tags[..., None])[..., 0]  # (B, T)
+        return torch.where(mask, log_p, 0.0).sum(1)

@@ -1,0 +1,117 @@
+"""What readers share: a file in, numbered lines out; tags of any scheme in, IOB2 out; what is wrong, with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from seqpipe import schemes
+from seqpipe.errors import DataError, nearest
+
+Record = dict[str, Any]
+SchemeOption = Literal["IOB1", "IOB2", "BIOES", "BILOU", "none"]
+IllFormed = Literal["error", "repair"]
+
+LONGEST_LINE = 10_000_000  # bytes of a file, characters of a text stream
+RESERVED = ("text", "words", "tags", "spans", "where")  # the frame's own names in a record
+_UTF8 = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
+_SIGNATURES = {
+    b"\x1f\x8b": "it is compressed with gzip: unpack it first",
+    b"\xff\xfe": f"it looks like UTF-16: {_UTF8}",
+    b"\xfe\xff": f"it looks like UTF-16: {_UTF8}",
+}
+
+
+def read_file(path: Path, records: Callable[[Iterable[str], str], Iterator[Record]]) -> Iterator[Record]:
+    """The records that `records(lines, name)` makes of a file, one at a time; DataError if there is none."""
+    try:
+        with Path(path).open("rb") as file:
+            empty = True
+            for record in records(lines(file, str(path)), str(path)):
+                empty = False
+                yield record
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: there is no such file{_similar(Path(path))}") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{path}: this is a folder; name a file in it") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    if empty:
+        raise DataError(f"{path}: there is nothing in this file; give one with at least one example")
+
+
+def lines(file: BinaryIO, name: str) -> Iterator[str]:
+    """The lines of an open UTF-8 file, with their ends."""
+    number, head = 0, b""
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        head = head or line[:2]
+        if len(line) > LONGEST_LINE:
+            raise _too_long(name, number)
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            cure = _SIGNATURES.get(head, _UTF8)
+            byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"
+            raise DataError(f"{name}:{number}: this line is not UTF-8 ({byte}); {cure}") from error
+
+
+def numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, str]]:
+    """Lines counted from 1, without their ends and the file's byte order mark; DataError for what no text file has."""
+    for number, line in enumerate(lines, 1):
+        line = (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
+        if len(line) > LONGEST_LINE:
+            raise _too_long(name, number)
+        if "\0" in line:
+            raise DataError(f"{name}:{number}: a NUL character stands in this line; is it a UTF-8 text file? {_UTF8}")
+        if "\r" in line:
+            cure = "end lines with LF or CRLF, for instance with `tr '\\r' '\\n'`"
+            raise DataError(f"{name}:{number}: a carriage return stands within this line; {cure}")
+        yield number, line
+
+
+def to_iob2(tags: Sequence[str], scheme: SchemeOption, ill_formed: IllFormed) -> list[str]:
+    """The tags as IOB2 (as they stand with `scheme: none`); TagError says which tag is wrong, and the cure."""
+    for i, tag in enumerate(tags):
+        if not tag or tag != tag.strip():
+            raise TagError(i, f"the tag {tag!r} is empty or has blanks around it; clean the file or set `separator`")
+    if scheme == "none":
+        return list(tags)
+    for i, tag in enumerate(tags):
+        if not schemes.belongs(tag, scheme):
+            raise TagError(i, f"{tag!r} is no {scheme} tag; {_other_scheme(tags)}`scheme: none` takes plain tags")
+    problem = schemes.strict_problem(tags, scheme) if ill_formed == "error" else None
+    if problem:
+        cure = "`ill_formed: repair` reads it as conlleval does"
+        raise TagError(problem[0], f"{problem[1]}; {_other_scheme(tags)}{cure}")
+    return schemes.to_tags(schemes.from_scheme(tags, scheme), len(tags), "IOB2")
+
+
+class TagError(ValueError):
+    """The tag at `position` breaks the scheme."""
+
+    def __init__(self, position: int, message: str):
+        self.position = position
+        super().__init__(message)
+
+
+def free(key: str) -> str:
+    """The name of a source's own field in a record: unchanged, but `source_text` where the frame has a `text`."""
+    return f"source_{key}" if key in RESERVED else key
+
+
+def _other_scheme(tags: Sequence[str]) -> str:
+    fitting = [scheme for scheme in schemes.SCHEMES if schemes.strict_problem(tags, scheme) is None]
+    return f"the sentence is well-formed {fitting[0]}: set `scheme: {fitting[0]}`; or " if fitting else ""
+
+
+def _similar(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f" (nor a folder {path.parent})"
+    return nearest(path.name, (entry.name for entry in path.parent.iterdir()))
+
+
+def _too_long(name: str, number: int) -> DataError:
+    limit = f"{LONGEST_LINE // 1_000_000} MB"
+    return DataError(f"{name}:{number}: this line is longer than {limit}; is it a text file with an example a line?")

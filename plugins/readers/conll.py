@@ -1,0 +1,230 @@
+"""A file of columns in, a record a sentence out: a line a word, an empty line between sentences (CoNLL, CoNLL-U)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from seqpipe import schemes
+from seqpipe.errors import DataError, UsageError, nearest
+
+from . import IllFormed, Record, SchemeOption, TagError, free, numbered, read_file, to_iob2
+
+LONGEST_SENTENCE = 100_000  # words; more means that the empty lines are missing
+_HEADER = re.compile(r"(?:columns\s*:|global\.columns\s*=)(.*)")
+_BLANKS = re.compile(r"[ \t]+")  # other white space, such as U+3000, may be a word or stand in one
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What stands in which column of a file."""
+
+    word: int
+    tag: int | None
+    fields: dict[str, int]
+    width: int
+    line: int  # the first line of words, which decided all this
+
+
+class Conll:
+    """Reads sentences with a word and its tag a line.
+
+    Comments `# key = value` before a sentence, and further columns that have names, become fields of its record. The
+    names come from `columns` or from a first line `# columns: word pos ner` (or CoNLL-U Plus' `# global.columns = …`).
+
+    Args:
+        words: Column of the words, by number (0 is the first, -1 the last) or by name.
+        tags: Column of the tags, likewise; null for a file without tags.
+        columns: Names of all columns, in order; a column named _ is left out.
+        separator: What stands between columns; "tab" for exactly one tab, null for any run of blanks and tabs.
+        scheme: How the tags mark spans; none takes them as plain tags, such as parts of speech.
+        ill_formed: Whether tags that break the scheme are an error, or repaired as conlleval reads them.
+        comment: How a comment line before a sentence begins; null for no comments.
+        document: The first column of a line that opens a document; records get its running number as field `document`.
+        skip: Regular expression of the beginning of lines to leave out, such as [0-9]+[-.] in CoNLL-U.
+        pattern: Regular expression that picks the word out of its column (its group, if it has one), such as ^(.)
+        joiner: What stands between two words in the record's text; "" for Chinese characters.
+    """
+
+    fields = ("text", "words", "tags", "where")
+
+    def __init__(
+        self,
+        *,
+        words: int | str = 0,
+        tags: int | str | None = -1,
+        columns: list[str] | None = None,
+        separator: str | None = None,
+        scheme: SchemeOption = "IOB2",
+        ill_formed: IllFormed = "error",
+        comment: str | None = "# ",
+        document: str | None = "-DOCSTART-",
+        skip: str | None = None,
+        pattern: str | None = None,
+        joiner: str = " ",
+    ):
+        for option, value in (("separator", separator), ("comment", comment), ("document", document)):
+            if value == "":
+                raise UsageError(f"conll.{option}: an empty string is none; write null")
+        self.words, self.tags, self.columns = words, tags, columns
+        self.separator = "\t" if separator == "tab" else separator
+        self.scheme, self.ill_formed, self.joiner = scheme, ill_formed, joiner
+        self.comment, self.document = comment, document
+        self.skip, self.pattern = _compiled("skip", skip), _compiled("pattern", pattern)
+        if self.pattern and self.pattern.groups > 1:
+            raise UsageError(f"conll.pattern: {pattern!r} has {self.pattern.groups} groups; one at most, write (?:…)")
+        for option, column in (("words", words), ("tags", tags)):
+            if columns is not None and isinstance(column, str) and column not in columns:
+                raise UsageError(f"conll.{option}: no column is named {column!r}{nearest(column, columns)}")
+        _check_names(columns or [], UsageError, "conll.columns")
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        return read_file(path, self.records)
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        names, layout = self.columns, None
+        rows: list[tuple[int, list[str]]] = []
+        comments: Record = {}
+        document = 0
+        for number, line in chain(numbered(lines, name), [(0, "")]):
+            opens = self._opens_document(line)
+            if opens or not line.strip():
+                if layout and rows:
+                    yield self._record(rows, layout, ({"document": document} if document else {}) | comments, name)
+                    rows, comments = [], {}
+                document += opens
+            elif not rows and self._is_comment(line, layout, f"{name}:{number}"):
+                header = self._header(line, name) if number == 1 else None
+                names = names or header
+                comments |= {} if header else self._assignment(line)
+            elif not (self.skip and self.skip.match(line)):
+                cells = self._split(line)
+                layout = layout or self._layout(cells, names, number, name)
+                self._check(cells, layout, f"{name}:{number}", len(rows))
+                rows.append((number, cells))
+
+    def _record(self, rows: list[tuple[int, list[str]]], layout: Layout, fields: Record, name: str) -> Record:
+        words = [self._word(cells[layout.word], f"{name}:{number}") for number, cells in rows]
+        record: Record = {"text": self.joiner.join(words), "words": words}
+        if layout.tag is not None:
+            try:
+                record["tags"] = to_iob2([cells[layout.tag] for _, cells in rows], self.scheme, self.ill_formed)
+            except TagError as error:
+                raise DataError(f"{name}:{rows[error.position][0]}: {error}") from error
+        columns = {field: [cells[i] for _, cells in rows] for field, i in layout.fields.items()}
+        return {**record, **fields, **columns, "where": f"{name}:{rows[0][0]}"}
+
+    def _word(self, cell: str, where: str) -> str:
+        if self.pattern is None:
+            return cell
+        match = self.pattern.search(cell)
+        word = match[self.pattern.groups] if match else None
+        if not word:
+            raise DataError(
+                f"{where}: the pattern {self.pattern.pattern!r} finds no word in {cell!r}; correct `pattern`"
+            )
+        return word
+
+    def _split(self, line: str) -> list[str]:
+        return line.split(self.separator) if self.separator else _BLANKS.split(line.strip(" \t"))
+
+    def _opens_document(self, line: str) -> bool:
+        return self.document is not None and line.startswith(self.document) and self._split(line)[0] == self.document
+
+    def _is_comment(self, line: str, layout: Layout | None, where: str) -> bool:
+        """Whether a line before a sentence is a comment: `# O` in a file split at blanks is the word # with its tag."""
+        if self.comment is None or not line.startswith(self.comment):
+            return False
+        cells = self._split(line)
+        if " = " in line or len(cells) == 1 or (layout and len(cells) != layout.width):
+            return True
+        if self.tags is None or self.scheme == "none":
+            if layout:
+                cure = "set `comment: null` if it is a word, or write it as `key = value`"
+                raise DataError(f"{where}: this line can be a comment or a word; {cure}")
+            return True
+        column = layout.tag if layout else self.tags
+        known = isinstance(column, int) and -len(cells) <= column < len(cells)
+        return not (isinstance(column, int) and known and schemes.belongs(cells[column], self.scheme))
+
+    def _header(self, line: str, name: str) -> list[str] | None:
+        """The columns' names, if the file's first line gives them."""
+        match = _HEADER.match(line[len(self.comment or "") :].strip())
+        if not match:
+            return None
+        _check_names(match[1].split(), DataError, f"{name}:1")
+        return match[1].split()
+
+    def _assignment(self, line: str) -> Record:
+        key, equals, value = line[len(self.comment or "") :].partition(" = ")
+        return {free(key.strip()): value.strip()} if equals and key.strip() else {}
+
+    def _layout(self, cells: list[str], names: list[str] | None, number: int, name: str) -> Layout:
+        width, where = len(cells), f"{name}:{number}"
+        if names and len(names) != width:
+            raise DataError(f"{where}: {_columns(width)} in this line, but {len(names)} have names: {', '.join(names)}")
+        word = _index("words", self.words, names, width, where)
+        tag = None if self.tags is None else _index("tags", self.tags, names, width, where)
+        if word == tag:
+            cure = "`tags: null` reads a file without tags; otherwise look at `separator`"
+            raise DataError(f"{where}: words and tags are the same column ({_columns(width)} in this line); {cure}")
+        fields = {free(name): i for i, name in enumerate(names or []) if i not in (word, tag) and name != "_"}
+        return Layout(word, tag, fields, width, number)
+
+    def _check(self, cells: list[str], layout: Layout, where: str, words: int) -> None:
+        if len(cells) != layout.width:
+            cure = "`separator: tab` if words hold blanks; comments stand before a sentence only"
+            found = f"{_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
+            raise DataError(f"{where}: {found}; {cure}")
+        if not cells[layout.word]:
+            raise DataError(f"{where}: the word is empty; correct the line or look at `separator`")
+        if words >= LONGEST_SENTENCE:
+            raise DataError(
+                f"{where}: a sentence of over {LONGEST_SENTENCE} words; put an empty line after each sentence"
+            )
+
+
+def format_record(words: Sequence[str], tags: Sequence[str]) -> str:
+    """One sentence as CoNLL: a line a word, tab, its tag, and an empty line at the end."""
+    for word in words:
+        if not word or any(sign in word for sign in "\t\r\n"):
+            raise DataError(f"the word {word!r} is empty or holds a tab or a line end: CoNLL cannot say it, JSONL can")
+    return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n"
+
+
+def _index(option: str, column: int | str, names: list[str] | None, width: int, where: str) -> int:
+    if isinstance(column, str):
+        if not names:
+            cure = "name them in `columns`, or give a number"
+            raise DataError(f"{where}: `{option}: {column}`, but the columns of this file have no names; {cure}")
+        if column not in names:
+            raise DataError(
+                f"{where}: no column is named {column!r}{nearest(column, names)} (there is: {', '.join(names)})"
+            )
+        return names.index(column)
+    if not -width <= column < width:
+        cure = f"set `{option}` to 0 … {width - 1} (-1 is the last), or look at `separator`"
+        raise DataError(f"{where}: there is no column {column} for `{option}` ({_columns(width)} in this line); {cure}")
+    return column % width
+
+
+def _check_names(names: Sequence[str], error: type[UsageError | DataError], where: str) -> None:
+    twice = sorted({name for name in names if name != "_" and names.count(name) > 1})
+    if twice:
+        raise error(f"{where}: two columns are named {twice[0]!r}; names must differ (_ leaves a column out)")
+
+
+def _columns(number: int) -> str:
+    return "one column" if number == 1 else f"{number} columns"
+
+
+def _compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"conll.{option}: {pattern!r} is no regular expression: {error}") from error

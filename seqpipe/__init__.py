@@ -1,0 +1,27 @@
+"""seqpipe: train a sequence model from one YAML, ship it as one ONNX bundle that needs neither PyTorch nor plugin code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from seqpipe.errors import SeqpipeError
+from seqpipe.hookspecs import hookimpl
+from seqpipe.signature import SIZE, Size
+from seqpipe.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from seqpipe.features import Chars
+    from seqpipe.runtime import Model, load
+    from seqpipe.vocabulary import word_level
+
+__all__ = ["SIZE", "Chars", "Model", "SeqpipeError", "Size", "__version__", "hookimpl", "load", "word_level"]
+
+_LATER = {"Chars": "seqpipe.features", "Model": "seqpipe.runtime", "load": "seqpipe.runtime", "word_level": "seqpipe.vocabulary"}
+
+
+def __getattr__(name: str) -> Any:  # numpy, tokenizers and onnxruntime are imported when first asked for
+    if name not in _LATER:
+        raise AttributeError(f"module 'seqpipe' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -1,0 +1,184 @@
+"""Decisions in, answers out: what a user gets back, made by one piece of code from PyTorch's tensors and onnxruntime's arrays.
+
+An answer kind is built from the bundle's `answer` entry alone. It also knows what the reference of a record looks like, so
+that every metric compares like with like: spans by label and code-point offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from seqpipe import schemes
+from seqpipe.errors import BundleError, DataError
+from seqpipe.features import Arrays, Doc, Record, locate
+from seqpipe.vocabulary import EOS
+
+Answer = Any  # list of spans, list of tagged words, or a text; lists of alternatives when more than one is asked for
+
+
+class Kind(Protocol):
+    """One of the closed set of answer kinds."""
+
+    kind: str
+    outputs: tuple[str, ...]
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]: ...
+    def empty(self) -> Answer: ...
+    def gold(self, record: Record) -> Any: ...
+    def predicted(self, answer: Answer) -> Any: ...
+    def manifest(self) -> dict[str, Any]: ...
+
+
+class Tags:
+    """One label a word: `[{"entity", "score", "word", "start", "end"}, …]`, the score the probability of that tag there."""
+
+    kind = "tags"
+    outputs: tuple[str, ...] = ("tags", "scores", "opens", "closes")
+
+    def __init__(self, labels: Sequence[str], target: str | None = None):
+        self.labels, self.target = tuple(labels), target
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        if decision["paths"].shape[1] > 1 if "paths" in decision else False:
+            return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
+        tags, scores = decision["tags"].tolist(), decision["scores"]
+        return [self._words(doc, tags[i], scores[i]) for i, doc in enumerate(docs)]
+
+    def _words(self, doc: Doc, tags: Sequence[int], scores: np.ndarray | None) -> list[dict[str, Any]]:
+        return [
+            {
+                "entity": self.labels[tag],
+                **({} if scores is None else {"score": _probability(scores[i])}),
+                "word": doc.text[start:end],
+                "start": start,
+                "end": end,
+            }
+            for i, ((start, end), tag) in enumerate(zip(doc.offsets, tags, strict=False))
+        ]
+
+    def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
+        scored = zip(decision["paths"][i].tolist(), decision["path_scores"][i].tolist(), strict=True)
+        return [{self.kind: self._words(doc, path, None), "score": _probability(np.exp(s))} for path, s in scored if s > -1e8]
+
+    def empty(self) -> Answer:
+        return []
+
+    def gold(self, record: Record) -> list[tuple[str, int, int]]:
+        """(tag, start, end) of every word of the reference."""
+        tags, words = record[self.target or "tags"], record["words"]
+        return [(tag, *place) for tag, place in zip(tags, locate(words, record["text"]), strict=True)]
+
+    def predicted(self, answer: Answer) -> list[tuple[str, int, int]]:
+        return [(word["entity"], word["start"], word["end"]) for word in answer]
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+
+
+class Spans(Tags):
+    """Stretches of text: `[{"entity_group", "score", "word", "start", "end"}, …]`, with `word == text[start:end]`.
+
+    The score is the probability that exactly these tags stand at these words.
+    """
+
+    kind = "spans"
+
+    def __init__(self, labels: Sequence[str], target: str | None = None):
+        super().__init__(labels, target)
+        self._outside = self.labels.index("O")
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        if decision["paths"].shape[1] > 1 if "paths" in decision else False:
+            return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
+        tags, inside = decision["tags"], (decision["tags"] != self._outside).any(1)
+        return [
+            self._spans(doc, tags[i, : len(doc)].tolist(), decision["opens"][i], decision["closes"][i]) if inside[i] else []
+            for i, doc in enumerate(docs)
+        ]
+
+    def _spans(
+        self, doc: Doc, tags: Sequence[int], opens: np.ndarray | None, closes: np.ndarray | None
+    ) -> list[dict[str, Any]]:
+        spans = []
+        for label, first, end in schemes.spans([self.labels[tag] for tag in tags]):
+            start, stop = doc.offsets[first][0], doc.offsets[end - 1][1]
+            score = {} if opens is None or closes is None else {"score": _probability(np.exp(opens[first] + closes[end - 1]))}
+            spans.append({"entity_group": label, **score, "word": doc.text[start:stop], "start": start, "end": stop})
+        return spans
+
+    def _words(self, doc: Doc, tags: Sequence[int], scores: np.ndarray | None) -> list[dict[str, Any]]:
+        return self._spans(doc, tags[: len(doc)], None, None)
+
+    def gold(self, record: Record) -> list[tuple[str, int, int]]:
+        """(label, start, end) of every span of the reference, in code points."""
+        tags = record.get(self.target or "tags")
+        if tags is None:
+            return [(span["label"], span["start"], span["end"]) for span in _required(record, "spans")]
+        places = locate(record["words"], record["text"])
+        return [(label, places[a][0], places[b - 1][1]) for label, a, b in schemes.spans(tags)]
+
+    def predicted(self, answer: Answer) -> list[tuple[str, int, int]]:
+        return [(span["entity_group"], span["start"], span["end"]) for span in answer]
+
+
+class Text:
+    """Text: `{"generated_text", "score"}`, or a list of them, best first; the score is the probability of the sequence."""
+
+    kind = "text"
+    outputs: tuple[str, ...] = ("tokens", "scores")
+
+    def __init__(self, tokenizer: Tokenizer, target: str | None = None):
+        self.tokenizer, self.target = tokenizer, target
+        self._end = tokenizer.token_to_id(EOS)
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        scores, answers = np.exp(decision["scores"]), []
+        for row, score in zip(decision["tokens"].tolist(), scores, strict=True):
+            texts = [self.decode(tokens) for tokens in row]
+            hypotheses = [
+                {"generated_text": t, "score": _probability(s)} for t, s in zip(texts, score, strict=True) if s > 0 or len(row) == 1
+            ]
+            answers.append(hypotheses if len(row) > 1 else hypotheses[0])
+        return answers
+
+    def decode(self, tokens: list[int]) -> str:
+        """Token ids up to the end token, as text."""
+        kept = tokens[: tokens.index(self._end)] if self._end in tokens else tokens
+        return str(self.tokenizer.decode([t for t in kept if t > self._end], skip_special_tokens=False))
+
+    def empty(self) -> Answer:
+        return {"generated_text": "", "score": 1.0}
+
+    def gold(self, record: Record) -> str:
+        return str(_required(record, self.target or "target"))
+
+    def predicted(self, answer: Answer) -> str:
+        best = answer[0] if isinstance(answer, list) else answer
+        return str(best["generated_text"])
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "target": self.target}
+
+
+def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -> Kind:
+    """The answer kind that a bundle or a run describes."""
+    name, target = manifest.get("kind"), manifest.get("target")
+    if name in ("tags", "spans"):
+        return (Tags if name == "tags" else Spans)(manifest["labels"], target)
+    if name == "text" and target_tokenizer is not None:
+        return Text(target_tokenizer, target)
+    raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")
+
+
+def _probability(value: Any) -> float:
+    return round(min(1.0, max(0.0, float(value))), 6)
+
+
+def _required(record: Record, field: str) -> Any:
+    if field not in record:
+        raise DataError(f"{record.get('where', 'record')}: no field {field!r} to compare with; it has: {', '.join(record)}")
+    return record[field]

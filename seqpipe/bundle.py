@@ -1,0 +1,130 @@
+"""A folder with a model, its tokenizer and bundle.json in, a checked Bundle out; and the other way at export.
+
+Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of the text before it)
+and holds the hashes of all other files. That shows damage, not forgery; forged bundles meet the limits here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqpipe.errors import BundleError
+from seqpipe.files import sha256, writing_folder
+
+FORMAT, VERSION = "seqpipe-bundle", 1
+MANIFEST = "bundle.json"
+MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
+_SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
+_NEEDED: dict[str, type] = {
+    "name": str, "files": dict, "inputs": dict, "outputs": list, "options": dict, "answer": dict, "limits": dict,
+    "field": str, "golden": list, "metrics": dict, "parity": dict, "made_with": dict,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle whose hashes are right: what bundle.json says, and the bytes of the files it names."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    files: Mapping[str, bytes]
+
+
+def seal(manifest: Mapping[str, Any]) -> bytes:
+    """The manifest as bytes of bundle.json, its own sha256 as the last entry."""
+    body = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False).removesuffix("\n}").encode()
+    return body + f',\n "sha256": "{sha256(body)}"\n}}\n'.encode()
+
+
+def unseal(data: bytes, what: str) -> dict[str, Any]:
+    """The manifest in these bytes; BundleError before anything is parsed if they were changed."""
+    found = _SEAL.search(data[-90:])
+    if found is None:
+        raise BundleError(f"{what}: cut short or not a bundle.json: its last entry must be its own sha256; export it again")
+    body = data[: len(data) - len(found.group())]
+    if sha256(body) != found.group(1).decode():
+        raise BundleError(f"{what}: damaged: its sha256 is not the one it states; copy the bundle again, or export it again")
+    try:
+        manifest = json.loads(body + b"}", object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{what}: not valid JSON: {error or 'nested too deeply'}") from error
+    return dict(manifest)
+
+
+def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
+    """Writes a bundle whole or not at all; one that was there is replaced."""
+    entries = {name: {"sha256": sha256(data), "bytes": len(data)} for name, data in files.items()}
+    sealed = seal({"format": FORMAT, "version": VERSION, **manifest, "files": entries})
+    with writing_folder(path) as folder:
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        (folder / MANIFEST).write_bytes(sealed)
+
+
+def read(path: Path) -> Bundle:
+    """Reads and checks a bundle; BundleError says what is wrong with it."""
+    if not path.is_dir():
+        hint = "not a folder" if path.exists() else "no such folder"
+        raise BundleError(f"{path}: {hint}; a bundle is the folder that `seqpipe export` or `seqpipe run` writes")
+    if not (path / MANIFEST).exists():
+        inner = f"; did you mean {path / 'bundle'}?" if (path / "bundle" / MANIFEST).exists() else ""
+        raise BundleError(f"{path}: holds no {MANIFEST}{inner}")
+    manifest = unseal(_bytes(path / MANIFEST, MOST_MANIFEST), str(path / MANIFEST))
+    _check(manifest, str(path / MANIFEST))
+    files = {}
+    for name, entry in manifest["files"].items():
+        data = _bytes(path / name, MOST_FILE)
+        if len(data) != entry["bytes"] or sha256(data) != entry["sha256"]:
+            raise BundleError(f"{path / name}: damaged: its sha256 is not the one in {MANIFEST}; copy the bundle again")
+        files[name] = data
+    return Bundle(path, manifest, files)
+
+
+def _check(manifest: dict[str, Any], what: str) -> None:
+    if manifest.get("format") != FORMAT:
+        raise BundleError(f"{what}: its format is {manifest.get('format')!r}, not {FORMAT!r}")
+    if manifest.get("version") != VERSION:
+        raise BundleError(
+            f"{what}: bundle format version {manifest.get('version')!r}; this seqpipe reads version {VERSION}. "
+            "Update seqpipe, or export the run again"
+        )
+    for key, kind in _NEEDED.items():
+        if not isinstance(manifest.get(key), kind):
+            raise BundleError(f"{what}: {key}: missing, or not a {kind.__name__}")
+    for name, entry in manifest["files"].items():
+        plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) and name != MANIFEST
+        if not plain or not isinstance(entry, dict) or set(entry) != {"sha256", "bytes"}:
+            raise BundleError(f"{what}: files: {name[:100]!r} is not the plain name of a file in the bundle")
+    for name in ("model.onnx", "tokenizer.json"):
+        if name not in manifest["files"]:
+            raise BundleError(f"{what}: files: {name} is missing")
+
+
+def _bytes(path: Path, most: int) -> bytes:
+    """A regular file's content; links, pipes and files over the limit are refused before a byte is read."""
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise BundleError(f"{path}: not a regular file; a bundle holds no links")
+        if status.st_size > most:
+            raise BundleError(f"{path}: {status.st_size:,} bytes are over the limit of {most:,}")
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}; copy the bundle again") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return result
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,52 @@
+"""A checked Config in, the proof that it exports out: built small with random weights, exported, run and compared."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from seqpipe import bundle
+from seqpipe.config import Config
+from seqpipe.console import Console
+from seqpipe.data import Batches, examples, read
+from seqpipe.export import bundle_files, bundle_manifest
+from seqpipe.graph import to_onnx
+from seqpipe.learned import learn
+from seqpipe.parity import Tally, compare, grid
+from seqpipe.pipeline import Pipeline, option_table, predictor
+from seqpipe.predictor import option_arrays
+from seqpipe.runtime import Model
+
+RECORDS = 200  # of the training file, enough to build from
+
+
+def check_export(config: Config, console: Console) -> dict[str, Any]:
+    """Takes one step of training on the first records, exports, and compares with PyTorch on ragged batches.
+
+    Raises DataError, ExportError or ParityError, whichever the real run would meet.
+    """
+    clock = time.monotonic()
+    records = read(config.data.reader, config.data.train, RECORDS)
+    learned = learn(config, records)
+    data = examples(config, learned, records)
+    torch.manual_seed(config.train.seed)
+    pipeline = Pipeline(config, learned)
+    batches = Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
+    loss = pipeline.loss(batches(batches.order(0)[0]))
+    loss.backward()
+    console.say(f"builds: {sum(p.numel() for p in pipeline.parameters()):,} weights on the first {len(records)} records, loss {loss.item():.3f}")
+    pipeline.eval()
+    options = option_table(config.head[0])
+    graph = to_onnx(pipeline, options, config.export.opset)
+    files = bundle_files(pipeline, graph)
+    model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu")
+    console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
+    tally, ours = Tally(), predictor(pipeline, config)
+    for feeds in grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9)):
+        compare(tally, pipeline, ours.run, model.run, feeds, option_arrays(options, {}))
+    tally.check()
+    seconds = time.monotonic() - clock
+    console.say(f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)")
+    return {"decisions": tally.decisions, "ties": tally.ties, "worst_score": tally.worst, "seconds": round(seconds, 2)}

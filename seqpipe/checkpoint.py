@@ -1,0 +1,51 @@
+"""Training state to one sealed file and back: written whole, synced, and refused if a byte was changed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from seqpipe.errors import DataError
+from seqpipe.files import sha256, write
+
+_MAGIC = b"seqpipe-checkpoint-1\n"
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Writes a state of tensors and plain values; what was there before stays if this fails."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    payload = buffer.getvalue()
+    write(path, _MAGIC + sha256(payload).encode() + b"\n" + payload)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The state of a checkpoint; DataError if the file is damaged. Only tensors and plain values are ever read."""
+    data = path.read_bytes()
+    head = len(_MAGIC) + 65
+    if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : head - 1].decode("ascii", "replace") != sha256(data[head:]):
+        raise DataError(f"{path}: damaged checkpoint; remove it to train from the start, or run with --fresh")
+    state = torch.load(io.BytesIO(data[head:]), map_location="cpu", weights_only=True)
+    return dict(state)
+
+
+def save_weights(path: Path, weights: dict[str, torch.Tensor]) -> str:
+    """Writes weights as safetensors and returns the file's sha256."""
+    data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
+    write(path, data)
+    return sha256(data)
+
+
+def load_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
+    """Weights whose file has this sha256; DataError otherwise."""
+    if not path.exists():
+        raise DataError(f"{path}: the weights are not there; run with --fresh to train again")
+    data = path.read_bytes()
+    if sha256(data) != digest:
+        raise DataError(f"{path}: damaged weights; run with --fresh to train again")
+    return dict(load_tensors(data))

@@ -1,0 +1,311 @@
+"""A command line in, an exit code out: `seqpipe run pipeline.yaml` and its kin. Heavy modules load only where a command needs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqpipe.console import Console
+from seqpipe.errors import ConfigError, SeqpipeError, UsageError
+from seqpipe.version import VERSION
+
+if TYPE_CHECKING:
+    from seqpipe.config import Config
+
+app = typer.Typer(
+    name="seqpipe",
+    help="Train a sequence model from one YAML; ship it as one ONNX bundle that needs no PyTorch.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+plugins_app = typer.Typer(help="What is installed: components, their options, and what is broken.", rich_markup_mode=None)
+app.add_typer(plugins_app, name="plugins", invoke_without_command=True)
+
+YamlFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as train.epochs=3.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An override; may be repeated.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N; one that is not there is an error.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Move an old run of this name aside and start anew.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and results.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
+Target = Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="A run's folder or a bundle's.")]
+BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder.")]
+
+
+@app.callback()
+def common(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and end.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"seqpipe {VERSION}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    file: YamlFile,
+    overrides: Overrides = None,
+    sets: Sets = None,
+    seed: Seed = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Train under seeds 1 to N; mean and deviation.")] = None,
+    device: Device = "auto",
+    fresh: Fresh = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Check, train, evaluate, export, verify, and show answers. Goes on where an interrupted run stopped."""
+    console = _console(quiet, verbose)
+    config = _load(file, overrides, sets, seed)
+    from seqpipe.run import run_all, run_seeds
+
+    if seeds:
+        result = run_seeds(
+            lambda more: _load(file, overrides, [*(sets or []), *more], seed), config.name, seeds, console, device, fresh
+        )
+    else:
+        result = run_all(config, console, device, fresh)
+    _print_json(result, as_json)
+
+
+@app.command()
+def check(
+    file: YamlFile,
+    overrides: Overrides = None,
+    sets: Sets = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print who provides and who uses each name.")] = False,
+    static: Annotated[bool, typer.Option("--static", help="Check the YAML alone; build and export nothing.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Find every mistake in a YAML, then build it small, export it, run it and compare: exportable before trained."""
+    console = _console(quiet, verbose)
+    config = _load(file, overrides, sets, None)
+    if explain:
+        from seqpipe.wiring import explain as explained
+
+        typer.echo(explained((*config.embedding, *config.encoder, *config.head)))
+    if static:
+        console.say(f"{file}: ok")
+        return
+    from seqpipe.check import check_export
+
+    result = check_export(config, console)
+    console.say(f"\nnext: seqpipe run {file}")
+    _print_json(result, as_json)
+
+
+@app.command()
+def train(
+    file: YamlFile,
+    overrides: Overrides = None,
+    sets: Sets = None,
+    seed: Seed = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run; an error if there is none.")] = False,
+    device: Device = "auto",
+    fresh: Fresh = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train only."""
+    console = _console(quiet, verbose)
+    config = _load(file, overrides, sets, seed)
+    from seqpipe.run import RUNS, STATE, start, train_run
+
+    if resume and not (RUNS / config.name / STATE).exists():
+        raise UsageError(f"--resume: {RUNS / config.name} is no run yet; leave --resume out to start one")
+    begun = start(config, console, fresh)
+    train_run(begun, console, device)
+    console.say(f"\nnext: seqpipe evaluate {begun.folder}, then seqpipe export {begun.folder}")
+
+
+@app.command()
+def evaluate(
+    target: Target,
+    data: Annotated[Path | None, typer.Option("--data", help="Another file than the run's test sets.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Also score from the text alone, which is what deployment sees.")] = False,
+    by: Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Split the scores by a field of the records.")] = None,
+    errors: Annotated[Path | None, typer.Option("--errors", metavar="FILE", help="List what went wrong, as JSONL.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
+    from seqpipe.scoring import score_target
+
+    console = _console(quiet, False)
+    result = score_target(target, console, data=data, raw=raw, by=by, errors=errors, device=device)
+    if errors:
+        console.say(f"\nwhat went wrong is listed in {errors}")
+    _print_json(result, as_json)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the bundle goes; RUN/bundle by default.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Export a trained run to a bundle, and compare its answers with PyTorch's."""
+    from seqpipe.export import export as export_bundle
+    from seqpipe.run import held_out, open_run, trained
+
+    console = _console(quiet, False)
+    opened = open_run(folder)
+    path = output or opened.bundle
+    export_bundle(trained(opened), opened.config, held_out(opened), path, console, opened.scores)
+    console.say(f"\nnext: seqpipe predict {path}")
+
+
+@app.command()
+def verify(bundle: BundlePath, device: Device = "auto", as_json: Json = False, quiet: Quiet = False) -> None:
+    """Check a bundle's hashes and repeat its golden examples on this machine. Needs no PyTorch."""
+    from seqpipe import load
+    from seqpipe.errors import BundleError
+
+    model = load(bundle, device)
+    wrong = model.verify()
+    if wrong:
+        raise BundleError("\n".join([f"{bundle}: answers differ on this machine:", *wrong]))
+    count = len(model.manifest["golden"])
+    _console(quiet, False).say(f"{bundle}: hashes right, {count} golden examples answered the same on {model.device}")
+    _print_json({"bundle": str(bundle), "golden": count, "device": model.device}, as_json)
+
+
+@app.command()
+def predict(
+    bundle: BundlePath,
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="A file; standard input by default.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output by default.")] = None,
+    form: Annotated[str, typer.Option("--format", help="text, jsonl or conll; by the file's ending if left out.")] = "auto",
+    documents: Annotated[bool, typer.Option("--documents", help="Take each text as a document and split it into sentences.")] = False,
+    options: Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")] = None,
+    beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
+    n_best: Annotated[int | None, typer.Option("--n-best", help="Short for --option n_best=N.")] = None,
+    device: Device = "auto",
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Runs at once; one a core by default.")] = None,
+) -> None:
+    """Answer texts, one a line, in order, one line of JSON each. Needs no PyTorch."""
+    from seqpipe import load
+    from seqpipe.predict import predict_file
+
+    chosen = _decode_options(options or [], {"beams": beams, "n_best": n_best})
+    predict_file(load(bundle, device, threads), input, output, form, documents, chosen)
+
+
+@app.command()
+def init(
+    data: Annotated[Path, typer.Option("--data", help="Your CoNLL or JSONL file with training examples.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The YAML to write; DATA's name .yaml by default.")] = None,
+) -> None:
+    """Look at a data file and write the YAML for it, commented."""
+    from seqpipe.init import init_yaml
+
+    path = init_yaml(data, output)
+    Console().say(f"wrote {path}\nnext: seqpipe check {path}")
+
+
+@plugins_app.callback()
+def plugins_default(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        plugins_list()
+
+
+@plugins_app.command("list")
+def plugins_list() -> None:
+    """List every component and every broken plugin."""
+    from seqpipe.listing import listing
+
+    typer.echo(listing())
+
+
+@plugins_app.command("show")
+def plugins_show(name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm to be exact.")]) -> None:
+    """Show a component's options with their types, defaults and meaning."""
+    from seqpipe.listing import shown
+
+    typer.echo(shown(name))
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Look at this machine: onnxruntime and its providers, CUDA, wheels in conflict, threads."""
+    from seqpipe.doctor import examine
+
+    findings = examine()
+    if as_json:
+        _print_json([finding.__dict__ for finding in findings], True)
+    else:
+        for finding in findings:
+            typer.echo(f"{finding.state:<5} {finding.what}: {finding.detail}")
+    if any(finding.state == "error" for finding in findings):
+        raise typer.Exit(7)
+
+
+def main() -> None:
+    """The `seqpipe` command."""
+    debug = "--debug" in sys.argv
+    try:
+        app(args=[*(["--debug"] if debug else []), *(a for a in sys.argv[1:] if a != "--debug")], standalone_mode=True)
+    except SeqpipeError as error:
+        if debug:
+            raise
+        _complain(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    except (OSError, MemoryError) as error:
+        if debug:
+            raise
+        sys.stderr.write(f"seqpipe: {type(error).__name__}: {error}\n")
+        sys.exit(7)
+
+
+def _complain(error: SeqpipeError) -> None:
+    text = str(error)
+    if isinstance(error, ConfigError):
+        count = len(error.problems)
+        text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
+    sys.stderr.write(text + "\n")
+
+
+def _console(quiet: bool, verbose: bool) -> Console:
+    return Console(-1 if quiet else 1 if verbose else 0)
+
+
+def _load(file: Path, overrides: list[str] | None, sets: list[str] | None, seed: int | None) -> Config:
+    from seqpipe.config import load
+
+    chosen = [*(overrides or []), *(sets or []), *([f"train.seed={seed}"] if seed is not None else [])]
+    return load(file, chosen)
+
+
+def _decode_options(given: list[str], short: dict[str, Any]) -> dict[str, Any]:
+    from seqpipe.yaml import scalar
+
+    options = {name: value for name, value in short.items() if value is not None}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"--option {item}: must be KEY=VALUE")
+        options[name] = scalar(value)
+    return options
+
+
+def _print_json(result: Any, wanted: bool) -> None:
+    if wanted:
+        typer.echo(json.dumps(result, ensure_ascii=False, indent=1))

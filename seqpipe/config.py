@@ -1,0 +1,568 @@
+"""One YAML to one checked Config: every mistake at once, each with its place, its key and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from seqpipe import wiring, yaml
+from seqpipe.errors import ConfigError, PluginError, Problem, nearest
+from seqpipe.plugins import Offer, Plugins
+from seqpipe.signature import (
+    ALL_FRAME_KEYS,
+    FRAME_KEYS,
+    Frame,
+    Mistake,
+    Model,
+    options_model,
+    plain,
+    unlike,
+    validate,
+    values,
+    wired,
+    words,
+)
+from seqpipe.wiring import Component
+from seqpipe.yaml import Path as Where
+from seqpipe.yaml import Plain, Spot, Tree
+
+__all__ = ["Component", "Config", "Data", "DataKeys", "Export", "Train", "load", "resolved"]
+
+Positive = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+PathText = Annotated[str, Field(min_length=1)]
+
+TOP: Mapping[str, str] = {
+    "name": "What the run and the bundle are called; by default the file's name without its ending.",
+    "data": "Where the records come from.",
+    "tokenizer": "How text becomes tokens.",
+    "embedding": "How tokens become vectors; the vectors of a list are concatenated.",
+    "encoder": "What is made of the vectors; a list is applied in order.",
+    "head": "What is learned and decided.",
+    "train": "How it is trained.",
+    "export": "What the shipped graph is like.",
+}
+STAGES = ("embedding", "encoder", "head")
+
+
+class _Keys(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class AdamW(_Keys):
+    """Adam with decoupled weight decay."""
+
+    use: Literal["adamw"] = "adamw"
+    lr: Rate = Field(default=0.002, description="Learning rate.")
+    weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay.")
+    betas: tuple[Share, Share] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
+    eps: Rate = Field(default=1e-8, description="Keeps the division finite.")
+
+
+class Adam(_Keys):
+    """Adam."""
+
+    use: Literal["adam"] = "adam"
+    lr: Rate = Field(default=0.002, description="Learning rate.")
+    weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
+    betas: tuple[Share, Share] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
+    eps: Rate = Field(default=1e-8, description="Keeps the division finite.")
+
+
+class SGD(_Keys):
+    """Stochastic gradient descent."""
+
+    use: Literal["sgd"] = "sgd"
+    lr: Rate = Field(default=0.1, description="Learning rate.")
+    weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
+    momentum: Share = Field(default=0.0, description="Share of the last step that goes on.")
+    nesterov: bool = Field(default=False, description="Look ahead along the momentum.")
+
+    @model_validator(mode="after")
+    def _momentum_for_nesterov(self) -> SGD:
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs a momentum above 0; set momentum: 0.9")
+        return self
+
+
+class _Schedule(_Keys):
+    warmup_ratio: Share = Field(default=0.0, description="Share of training in which the rate rises from 0.")
+
+
+class Constant(_Schedule):
+    """The rate stays."""
+
+    use: Literal["constant"] = "constant"
+
+
+class Linear(_Schedule):
+    """The rate falls in a straight line."""
+
+    use: Literal["linear"] = "linear"
+    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Where it ends, as a share of the rate.")
+
+
+class Cosine(_Schedule):
+    """The rate falls along half a cosine."""
+
+    use: Literal["cosine"] = "cosine"
+    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Where it ends, as a share of the rate.")
+
+
+class Plateau(_Schedule):
+    """The rate falls by a factor whenever the dev score has not risen for some epochs."""
+
+    use: Literal["plateau"] = "plateau"
+    factor: float = Field(default=0.5, gt=0, lt=1, description="What the rate is multiplied by.")
+    patience: int = Field(default=2, gt=0, description="Epochs without a better dev score before that.")
+
+
+class Train(_Keys):
+    """How the pipeline is trained."""
+
+    epochs: Positive = Field(default=30, description="Passes over the training data.")
+    batch_tokens: Positive = Field(default=1024, description="Padded tokens a batch.")
+    batch_size: Positive | None = Field(default=None, description="Most records a batch; null: as many as the tokens allow.")
+    optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use")] = Field(default=AdamW(), description="What takes the steps.")
+    schedule: Annotated[Constant | Linear | Cosine | Plateau, Field(discriminator="use")] = Field(
+        default=Constant(), description="How the learning rate changes."
+    )
+    clip: Rate | None = Field(default=5.0, description="Greatest norm of the gradient; null: no limit.")
+    accumulate: Positive = Field(default=1, description="Batches a step.")
+    patience: Positive | None = Field(default=None, description="Epochs without a better dev score before training stops; null: never.")
+    average: Share | None = Field(default=None, description="Decay of the moving average of the weights that is shipped; null: none.")
+    checkpoint_steps: Positive = Field(default=500, description="Steps between checkpoints.")
+    seed: int = Field(default=1, ge=0, description="What all random numbers follow from.")
+    threads: Positive | None = Field(default=None, description="Threads of the processor; null: as many as there are.")
+
+
+class Export(_Keys):
+    """What the shipped graph is like."""
+
+    precision: Literal["fp32"] = Field(default="fp32", description="Precision of its numbers.")
+    opset: int = Field(default=18, ge=18, le=23, description="Version of the ONNX operators.")
+
+
+class DataKeys(_Keys):
+    """The keys of `data` beside `reader`; paths are relative to the YAML."""
+
+    train: PathText = Field(description="The file to learn from.")
+    dev: PathText | None = Field(default=None, description="The file to choose the best epoch by.")
+    test: PathText | dict[Name, PathText] | None = Field(default=None, description="The file to report on, or several by name.")
+    misaligned: Literal["error", "widen", "skip"] = Field(default="error", description="What to do with a span that cuts a word.")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the records come from; the paths are absolute."""
+
+    reader: Component
+    train: Path
+    dev: Path | None
+    tests: Mapping[str, Path]
+    misaligned: Literal["error", "widen", "skip"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One pipeline, checked: its components with all their options, and every setting."""
+
+    file: Path = field(compare=False)
+    root: Path = field(compare=False)
+    name: str
+    data: Data
+    tokenizer: Component
+    embedding: tuple[Component, ...]
+    encoder: tuple[Component, ...]
+    head: tuple[Component, ...]
+    train: Train
+    export: Export
+
+
+def load(path: Path, overrides: Sequence[str] = (), plugins: Plugins | None = None, files: bool = True) -> Config:
+    """The checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError holds every mistake.
+
+    With files=False the data files need not be there.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        told = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
+        raise ConfigError([Problem(str(path), 0, 0, "", f"{told}; looked for {path.absolute()}")]) from None
+    tree, problems = yaml.read(data, str(path))
+    unread = {problem.key for problem in problems if problem.key}
+    for text in overrides:
+        problems += _override(tree, text)
+    check = _Check(tree, plugins or Plugins(), path.absolute().parent, files)
+    config = check.config(path)
+    # What could not be read is told once, not again as a wrong or missing value.
+    problems += [p for p in check.problems if not any(p.key == key or p.key.startswith(f"{key}.") for key in unread)]
+    if problems or config is None:
+        raise ConfigError(problems)
+    return config
+
+
+def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
+    """Every setting with its default written out, as plain data that `load` reads as the same Config.
+
+    Paths are absolute, or relative to the folder in which the file is to stand.
+    """
+
+    def told(path: Path) -> str:
+        return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
+
+    def one(component: Component) -> dict[str, Plain]:
+        frame = {key: one(value) if isinstance(value, Component) else value for key, value in component.frame.items()}
+        return {"use": component.use} | frame | {key: plain(value, told) for key, value in component.options.items()}
+
+    def several(components: Sequence[Component]) -> Plain:
+        made = [one(component) for component in components]
+        return made[0] if len(made) == 1 else made or None
+
+    data, tests = config.data, {name: told(path) for name, path in config.data.tests.items()}
+    return {
+        "name": config.name,
+        "data": {
+            "reader": one(data.reader),
+            "train": told(data.train),
+            "dev": told(data.dev) if data.dev else None,
+            "test": tests["test"] if list(tests) == ["test"] else tests or None,
+            "misaligned": data.misaligned,
+        },
+        "tokenizer": one(config.tokenizer),
+        **{kind: several(getattr(config, kind)) for kind in STAGES},
+        "train": config.train.model_dump(mode="json"),
+        "export": config.export.model_dump(mode="json"),
+    }
+
+
+_CHOICES: Mapping[str, Mapping[str, type[BaseModel]]] = {
+    "optimizer": {"adamw": AdamW, "adam": Adam, "sgd": SGD},
+    "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine, "plateau": Plateau},
+}
+
+
+class _Check:
+    """One tree in, one Config or problems out."""
+
+    def __init__(self, tree: Tree, plugins: Plugins, root: Path, files: bool):
+        self.tree, self.plugins, self.root, self.files = tree, plugins, root, files
+        self.problems: list[Problem] = []
+        self.unsound: set[str] = set()  # keys of components whose options are wrong
+
+    def config(self, path: Path) -> Config | None:
+        top = self.tree.data
+        if not isinstance(top, dict):
+            self.complain((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {yaml.shown(top)}")
+            return None
+        for key in top.keys() - TOP.keys():
+            self.complain((key,), f"no such key{nearest(key, TOP) or _there_is(TOP)}", key=True)
+        name = self.name(top.get("name"), path)
+        data = self.data(top)
+        tokenizer = self.required("tokenizer", top, (), "tokenizer")
+        stages = {kind: self.stages(kind, top.get(kind)) for kind in STAGES}
+        train = self.train(self.mapping(top.get("train"), ("train",)))
+        export = self.keys(Export, self.mapping(top.get("export"), ("export",)), ("export",), "'export'")
+        self.watched(top, train)
+        self.wiring(stages)
+        if self.problems or not (data and tokenizer and train and export):
+            return None
+        embedding, encoder, head = (tuple(one for one in stages[kind] if one) for kind in STAGES)
+        return Config(path, self.root, name, data, tokenizer, embedding, encoder, head, train, export)
+
+    def complain(self, path: Where, message: str, *, key: bool = False) -> None:
+        self.problems.append(self.tree.problem(path, message, key=key))
+
+    def missing(self, path: Where, what: str) -> None:
+        """A required key that is not there is told where its parent begins."""
+        spot = self.tree.spot(path[:-1], key=True)
+        self.problems.append(Problem(spot.file, spot.line, spot.column, yaml.key_text(path), f"missing; {what}"))
+
+    def mapping(self, value: Plain, path: Where) -> dict[str, Plain]:
+        if value is None or isinstance(value, dict):
+            return value or {}
+        self.complain(path, unlike("a mapping of keys", value))
+        return {}
+
+    def keys(self, model: type[Model], given: Mapping[str, Plain], path: Where, who: str) -> Model | None:
+        """The given keys as a model; what is wrong with them as problems."""
+        made, mistakes = validate(model, given)
+        self.tell(mistakes, path, list(model.model_fields), who, "key")
+        return made
+
+    def tell(self, mistakes: Sequence[Mistake], path: Where, names: Sequence[str], who: str, noun: str) -> None:
+        """Mistakes in the keys below `path`, as problems; `names` are the keys that there could be."""
+        for mistake in mistakes:
+            where = (*path, *mistake.where)
+            if mistake.kind == "missing":
+                self.missing(where, f"{who} needs {mistake.message}")
+            elif mistake.kind == "unknown":
+                hint = nearest(str(mistake.where[0]), names) or _there_is(names)
+                self.complain(where, f"{who} has no such {noun}{hint}", key=True)
+            else:
+                self.complain(where, mistake.message)
+
+    def name(self, name: Plain, path: Path) -> str:
+        rule = "letters, digits, '.', '_' and '-', the first a letter or digit"
+        if name is None and not _NAME.fullmatch(path.stem):
+            self.missing(("name",), f"the file's own name, {path.stem!r}, will not do for a run; write a name of {rule}")
+        elif name is not None and not isinstance(name, str):
+            self.complain(("name",), unlike("text", name))
+        elif name is not None and not _NAME.fullmatch(name):
+            self.complain(("name",), f"{name!r} will not do for a run; write a name of {rule}")
+        return path.stem if name is None else str(name)
+
+    def data(self, top: Mapping[str, Plain]) -> Data | None:
+        if top.get("data") is None:
+            self.missing(("data",), "write data: {reader: {use: NAME}, train: FILE}" + _there_is(self.plugins.names("reader"), "readers"))
+            return None
+        given = self.mapping(top["data"], ("data",))
+        if not isinstance(top["data"], dict):
+            return None
+        reader = self.required("reader", given, ("data",), "reader")
+        rest = {key: value for key, value in given.items() if key != "reader"}
+        made, mistakes = validate(DataKeys, rest)
+        self.tell(mistakes, ("data",), ["reader", *DataKeys.model_fields], "'data'", "key")
+        wrong = {mistake.where[0] for mistake in mistakes}
+        found = {where: self.file(text, ("data", *where)) for where, text in _texts(rest) if where[0] not in wrong}
+        if made is None or reader is None:
+            return None
+        tests = {str(where[-1]): at for where, at in found.items() if where[0] == "test"}
+        return Data(reader, found["train",], found.get(("dev",)), tests, made.misaligned)
+
+    def file(self, text: str, path: Where) -> Path:
+        """A path of the YAML, from the folder of the YAML; a problem if no file is there."""
+        at = Path(os.path.abspath(self.root / text))
+        if "\0" in text:
+            self.complain(path, "a path cannot hold the character U+0000")
+        elif self.files and at.is_dir():
+            self.complain(path, f"{text!r} is a folder, not a file (looked at {at})")
+        elif self.files and not at.exists():
+            hint = "; no URL is fetched: download the file first" if "://" in text else _neighbour(at)
+            self.complain(path, f"no such file {text!r} (looked for {at}){hint}")
+        return at
+
+    def required(self, kind: str, given: Mapping[str, Plain], path: Where, key: str) -> Component | None:
+        if given.get(key) is None:
+            self.missing((*path, key), f"write {key}: {{use: NAME}}{_there_is(self.plugins.names(kind))}")
+            return None
+        return self.component(kind, given[key], (*path, key))
+
+    def stages(self, kind: str, value: Plain) -> list[Component | None]:
+        """The components of one place of the pipeline; None for each that could not be made."""
+        if kind == "head" and (value is None or value == []):
+            return [self.required(kind, {}, (), kind)]
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            return [self.component(kind, value, (kind,))]
+        if kind == "head" and len(value) > 1:
+            self.complain((kind, 1), "one head for now; leave one of them")
+        return [self.component(kind, one, (kind, number)) for number, one in enumerate(value)]
+
+    def component(self, kind: str, value: Plain, path: Where, allowed: Sequence[str] = ()) -> Component | None:
+        """One component of the YAML: its frame keys, its class, its options."""
+        allowed = allowed or FRAME_KEYS[kind]
+        given = {"use": value} if isinstance(value, str) else value
+        if not isinstance(given, dict):
+            self.complain(path, unlike(f"the name of {_a(kind)} or {{use: NAME, …}}", value))
+            return None
+        frame = self.frame(given, path, allowed)
+        options = {key: one for key, one in given.items() if key not in ALL_FRAME_KEYS}
+        found = self.found(kind, given, path)
+        if found is None:
+            return None
+        use, offer, cls, model = found
+        made, mistakes = validate(model, options)
+        names = [info.alias or name for name, info in model.model_fields.items()] + list(allowed)
+        self.tell(mistakes, path, names, repr(use), "option")
+        chosen = {name: self.paths(one, (*path, name)) for name, one in (values(made) if made else {}).items()}
+        spot, key = self.tree.spot((*path, "use")), yaml.key_text(path)
+        if made is None:
+            self.unsound.add(key)
+        return Component(kind, use, chosen, frame, offer, cls, spot.file, spot.line, spot.column, key)
+
+    def found(self, kind: str, given: Mapping[str, Plain], path: Where) -> tuple[str, Offer, type, type[BaseModel]] | None:
+        """What `use` names: the offer, its class, and the model of its options."""
+        use = given.get("use")
+        if use is None:
+            other = next((key for key in given if key.lower() in ("uses", "type", "kind", "class")), "")
+            hint = f"; is {other!r} meant to be 'use'?" if other else ""
+            self.missing((*path, "use"), f"say which {kind}{_there_is(self.plugins.names(kind))}{hint}")
+            return None
+        if not isinstance(use, str):
+            self.complain((*path, "use"), unlike(f"the name of {_a(kind)}", use))
+            return None
+        try:
+            offer = self.plugins.find(kind, use)
+            cls = offer.load()
+            model = options_model(cls)
+            if kind in ("reader", "tokenizer") and wired(cls):
+                text = f"nothing is wired into {_a(kind)}, but its constructor asks for {wired(cls)[0]!r}"
+                raise PluginError(f"{kind} {use!r} of {offer.distribution}: {text}")
+        except PluginError as error:
+            self.complain((*path, "use"), str(error))
+            return None
+        return use, offer, cls, model
+
+    def frame(self, given: Mapping[str, Plain], path: Where, allowed: Sequence[str]) -> dict[str, Any]:
+        """The frame keys that are allowed here, with their defaults; those that mean nothing here as problems."""
+        for key in given:
+            if key in ALL_FRAME_KEYS and key not in allowed:
+                places = [kind for kind, keys in FRAME_KEYS.items() if key in keys]
+                self.complain((*path, key), f"means nothing here, only beside the `use` of {_a(' or '.join(places))}; delete it", key=True)
+        usual = [key for key in allowed if key in Frame.model_fields]
+        chosen = {key: given[key] for key in usual if key in given}
+        made = self.keys(Frame, chosen, path, "") or Frame()
+        frame = {key: getattr(made, key) for key in usual}
+        if "target_tokenizer" in allowed:
+            chosen_one = given.get("target_tokenizer")
+            where = (*path, "target_tokenizer")
+            plainly = chosen_one is None or chosen_one == "same"
+            frame["target_tokenizer"] = chosen_one if plainly else self.component("tokenizer", chosen_one, where, ("use",))
+        return frame
+
+    def paths(self, value: Any, path: Where) -> Any:
+        """An option's value with the paths in it made absolute."""
+        if isinstance(value, Path):
+            return self.file(str(value), path)
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.paths(one, (*path, number)) for number, one in enumerate(value))
+        if isinstance(value, dict):
+            return {key: self.paths(one, (*path, key)) for key, one in value.items()}
+        return value
+
+    def train(self, given: Mapping[str, Plain]) -> Train | None:
+        chosen = {key: self.choice(key, given[key], ("train", key)) for key in _CHOICES if given.get(key) is not None}
+        rest = {key: value for key, value in given.items() if key not in _CHOICES}
+        made = self.keys(Train, rest, ("train",), "'train'")
+        return made and made.model_copy(update=chosen)
+
+    def choice(self, key: str, value: Plain, path: Where) -> BaseModel | None:
+        """An optimizer or a schedule: `use` says which keys there are; without it, it is the usual one."""
+        given = {"use": value} if isinstance(value, str) else self.mapping(value, path)
+        use = given.get("use", Train.model_fields[key].default.use)
+        if not isinstance(use, str) or use not in _CHOICES[key]:
+            self.complain((*path, "use"), unlike(words(Literal[tuple(_CHOICES[key])]), use) + nearest(str(use), _CHOICES[key]))
+            return None
+        return self.keys(_CHOICES[key][use], {**given, "use": use}, path, f"{key} {use!r}")
+
+    def watched(self, top: Mapping[str, Plain], train: Train | None) -> None:
+        """What watches the dev score needs dev data."""
+        data = top.get("data")
+        if train is None or not isinstance(data, dict) or data.get("dev") is not None:
+            return
+        if train.patience:
+            self.complain(("train", "patience"), "the dev score is what it waits for; write data.dev, or delete patience")
+        if isinstance(train.schedule, Plateau):
+            self.complain(("train", "schedule", "use"), "'plateau' follows the dev score; write data.dev, or use another schedule")
+
+    def wiring(self, stages: Mapping[str, Sequence[Component | None]]) -> None:
+        """Names are checked once every stage is known, and the head's options, on which its answer kind may depend."""
+        known = [[one for one in stages[kind] if one] for kind in STAGES]
+        self.one_name_each([one for kind in known for one in kind])
+        complete = all(one for kind in STAGES for one in stages[kind])
+        if complete and not any(head.key in self.unsound for head in known[2]):
+            self.problems += wiring.problems(*known)
+
+    def one_name_each(self, stages: Sequence[Component]) -> None:
+        seen: dict[str, str] = {}
+        for stage in stages:
+            name = stage.frame.get("name")
+            if name in seen:
+                path = (*(int(step) if step.isdigit() else step for step in stage.key.split(".")), "name")
+                self.complain(path, f"{name!r} is the name of {seen[name]} already; choose another")
+            elif name:
+                seen[name] = stage.key
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def _texts(data: Mapping[str, Plain]) -> Iterator[tuple[Where, str]]:
+    """The paths in `data`, each by where it stands."""
+    for key in ("train", "dev", "test"):
+        value = data.get(key)
+        if isinstance(value, str):
+            yield (key,), value
+        elif isinstance(value, dict):
+            yield from (((key, name), text) for name, text in value.items() if isinstance(text, str))
+
+
+def _neighbour(at: Path) -> str:
+    if not at.parent.is_dir():
+        return f"; there is no folder {at.parent}"
+    return nearest(at.name, sorted(os.listdir(at.parent))[:1000])
+
+
+def _there_is(names: Iterable[str], what: str = "there is") -> str:
+    return f" ({what}: {', '.join(names) or 'none'})"
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+
+
+# Overrides
+
+_COMPONENTS = ("reader", "tokenizer", *STAGES, "target_tokenizer", "optimizer", "schedule")
+
+
+def _override(tree: Tree, text: str) -> list[Problem]:
+    """Writes one `a.b=c` into the tree; what is wrong with it otherwise."""
+    spot = Spot(f"--set {text}", 0, 0)
+    key, equals, value = text.partition("=")
+    steps = key.strip().split(".")
+    if not equals or not all(steps):
+        return [Problem(spot.file, 0, 0, "", "an override is key=value, such as train.epochs=3")]
+    if not isinstance(tree.data, dict):
+        return []  # the file is told to be no mapping
+    try:
+        new = yaml.scalar(value, spot.file)
+        holder, path = _reach(tree, steps, spot)
+    except ConfigError as error:
+        return [Problem(spot.file, 0, 0, key, problem.message) for problem in error.problems]
+    except LookupError as error:
+        return [Problem(spot.file, 0, 0, key, str(error.args[0]))]
+    holder[path[-1]] = new
+    for spots in (tree.keys, tree.values):
+        for old in [old for old in spots if old[: len(path)] == path]:
+            del spots[old]
+        spots[path] = spot
+    return []
+
+
+def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
+    """What holds the last step, and the full path; mappings that are not there yet are made on the way."""
+    holder: Any = tree.data
+    path: Where = ()
+    if steps[0] in STAGES and steps[1:2] == ["0"] and not isinstance(holder.get(steps[0]), list):
+        steps = [steps[0], *steps[2:]]  # a component alone is the first of its list
+    for number, step in enumerate(steps):
+        at: str | int = step
+        if isinstance(holder, list):
+            if not step.isdecimal() or int(step) >= len(holder):
+                raise LookupError(f"{yaml.key_text(path)!r} has {len(holder)} entries; write a number from 0 to {len(holder) - 1}")
+            at = int(step)
+        path = (*path, at)
+        if number == len(steps) - 1:
+            break
+        child: Any = holder[at] if isinstance(holder, list) or at in holder else None
+        if child is None:
+            child, tree.keys[path], tree.values[path] = {}, spot, spot
+        elif isinstance(child, str) and next(s for s in reversed(path) if isinstance(s, str)) in _COMPONENTS:
+            child, tree.values[(*path, "use")] = {"use": child}, tree.spot(path)
+        elif not isinstance(child, (dict, list)):
+            raise LookupError(f"{yaml.key_text(path)!r} is {yaml.shown(child)}, which has no keys")
+        holder[at] = child
+        holder = child
+    return holder, path

@@ -1,0 +1,64 @@
+"""Words for the person at the terminal: lines to stderr, a progress bar where there is a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+EVERY = 30.0  # seconds between lines where there is no terminal
+
+
+class Tick(Protocol):
+    def __call__(self, done: int, note: str = "") -> None: ...
+
+
+class Console:
+    """Says things at one of three volumes: -1 quiet, 0 normal, 1 verbose."""
+
+    def __init__(self, volume: int = 0):
+        self.volume = volume
+
+    def say(self, text: str = "") -> None:
+        """A line that belongs to normal work."""
+        if self.volume >= 0:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    def detail(self, text: str) -> None:
+        """A line for those who asked for more."""
+        if self.volume > 0:
+            self.say(text)
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None) -> Iterator[Tick]:
+        """Yields a function that is told how much is done."""
+        if self.volume >= 0 and sys.stderr.isatty():
+            with self._bar(what, total) as tick:
+                yield tick
+            return
+        last = time.monotonic()
+
+        def line(done: int, note: str = "") -> None:
+            nonlocal last
+            if time.monotonic() - last >= EVERY:
+                last = time.monotonic()
+                self.say(f"  {what}: {done:,}{f' of {total:,}' if total else ''} {note}".rstrip())
+
+        yield line
+
+    @contextlib.contextmanager
+    def _bar(self, what: str, total: int | None) -> Iterator[Tick]:
+        from rich.console import Console as RichConsole
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+        with Progress(*columns, console=RichConsole(stderr=True), transient=True) as progress:
+            task = progress.add_task(what, total=total, note="")
+
+            def tick(done: int, note: str = "") -> None:
+                progress.update(task, completed=done, note=note)
+
+            yield tick

@@ -1,0 +1,101 @@
+"""Records in, batches of tensors out, in an order that is a function of seed and epoch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from seqpipe.config import Component, Config
+from seqpipe.errors import DataError
+from seqpipe.features import Doc, Record
+from seqpipe.learned import Learned, targets
+
+Batch = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One training example: the split text and what the head learns of it."""
+
+    doc: Doc
+    targets: dict[str, list[int]]
+
+    @property
+    def length(self) -> int:
+        return max(len(self.doc), *map(len, self.targets.values()))
+
+
+def read(reader: Component, path: Path, most: int | None = None) -> list[Record]:
+    """The records of a file, or its first `most`; DataError if there are none."""
+    found = reader.cls(**reader.options).read(path)
+    records = [record for record, _ in zip(found, range(most), strict=False)] if most else list(found)
+    if not records:
+        raise DataError(f"{path}: holds no record")
+    return records
+
+
+def examples(config: Config, learned: Learned, records: Sequence[Record]) -> list[Example]:
+    """Records as examples; empty texts are left out."""
+    make = targets(learned, config.head[0], config.data.misaligned)
+    made = []
+    for record, doc in zip(records, learned.featurizer.docs(records), strict=True):
+        target = make(record, doc) if len(doc) else None
+        if target is not None:
+            made.append(Example(doc, target))
+    if not made:
+        raise DataError(f"{config.data.train}: every text is empty")
+    return made
+
+
+class Batches:
+    """Batches of similar lengths within a budget of padded tokens."""
+
+    def __init__(self, learned: Learned, data: Sequence[Example], tokens: int, most: int | None, seed: int):
+        self.learned, self.data, self.tokens, self.most, self.seed = learned, data, tokens, most, seed
+        self._lengths = np.array([example.length for example in data], float)
+
+    def order(self, epoch: int) -> list[list[int]]:
+        """The batches of an epoch, as positions: the same for the same seed and epoch, whatever ran before."""
+        random = np.random.default_rng((self.seed, epoch))
+        noisy = self._lengths * random.uniform(0.9, 1.1, len(self.data)) + random.uniform(0, 1, len(self.data))
+        batches: list[list[int]] = []
+        batch: list[int] = []
+        longest = 0.0
+        for i in np.argsort(noisy, kind="stable").tolist():
+            longest = max(longest, self._lengths[i])
+            if batch and ((len(batch) + 1) * longest > self.tokens or len(batch) == self.most):
+                batches.append(batch)
+                batch, longest = [], self._lengths[i]
+            batch.append(i)
+        batches.append(batch)
+        return [batches[i] for i in random.permutation(len(batches))]
+
+    def __call__(self, rows: Sequence[int]) -> Batch:
+        return collate(self.learned, [self.data[i] for i in rows])
+
+
+def collate(learned: Learned, some: Sequence[Example]) -> Batch:
+    """Examples as padded tensors: features, then targets (padding 0; `…_mask` boolean)."""
+    arrays = learned.featurizer.collate([example.doc for example in some])
+    batch = {name: torch.from_numpy(np.require(array, requirements="CW")) for name, array in arrays.items()}
+    for name in some[0].targets:
+        rows = [example.targets[name] for example in some]
+        width = max(map(len, rows))
+        dtype = torch.bool if name.endswith("_mask") else torch.int64
+        batch[name] = torch.tensor([row + [0] * (width - len(row)) for row in rows], dtype=dtype)
+    return batch
+
+
+def unseen_labels(learned: Learned, records: Iterable[Record]) -> Iterator[str]:
+    """Labels of these records that training never saw, each once."""
+    known = {tag.partition("-")[2] or tag for tag in learned.labels} if learned.answer["kind"] == "spans" else set(learned.labels)
+    seen: set[str] = set()
+    for record in records:
+        for label, *_ in learned.kind.gold(record) if learned.labels else ():
+            if label not in known and label not in seen:
+                seen.add(label)
+                yield label

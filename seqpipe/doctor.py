@@ -1,0 +1,88 @@
+"""This machine in, findings out: is onnxruntime sound, is CUDA there, how many threads are right."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+
+from seqpipe.plugins import Plugins
+from seqpipe.predictor import cores
+from seqpipe.version import VERSION
+
+WHEELS = ("onnxruntime", "onnxruntime-gpu")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: `ok`, `note` or `error`, and what to do about it."""
+
+    state: str
+    what: str
+    detail: str
+
+
+def examine() -> list[Finding]:
+    """Everything worth knowing before a bundle runs here."""
+    return [
+        Finding("ok", "seqpipe", f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"),
+        *_onnxruntime(),
+        _torch(),
+        _threads(),
+        *_plugins(),
+    ]
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _onnxruntime() -> list[Finding]:
+    versions = {name: version for name in WHEELS if (version := _installed(name))}
+    if not versions:
+        return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe[cpu]' or 'seqpipe[gpu]'")]
+    stated = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if len(versions) == 2:
+        cure = "they share one folder, so CUDA is lost: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
+        return [Finding("error", "onnxruntime", f"{stated}: {cure}")]
+    try:
+        import onnxruntime
+    except ImportError as error:
+        return [Finding("error", "onnxruntime", f"{stated} does not import: {error}")]
+    providers = onnxruntime.get_available_providers()
+    findings = [Finding("ok", "onnxruntime", stated), Finding("ok", "providers", ", ".join(providers))]
+    return [*findings, _cuda(providers)]
+
+
+def _cuda(providers: list[str]) -> Finding:
+    if "CUDAExecutionProvider" not in providers:
+        return Finding("note", "CUDA", "this onnxruntime is built for the CPU alone; for a GPU: pip install 'seqpipe[gpu]' instead")
+    if not os.path.exists("/dev/nvidiactl") and platform.system() == "Linux":
+        return Finding("note", "CUDA", "onnxruntime has it, but this machine shows no NVIDIA device; bundles run on the CPU")
+    return Finding("ok", "CUDA", "onnxruntime has it and the machine shows a device; `seqpipe verify BUNDLE --device cuda` proves it")
+
+
+def _torch() -> Finding:
+    version = _installed("torch")
+    return Finding("ok", "torch", f"{version} (for training)") if version else Finding(
+        "note", "torch", "not installed: bundles run, training needs pip install 'seqpipe[train]'"
+    )
+
+
+def _threads() -> Finding:
+    allowed, present = cores(), os.cpu_count() or 1
+    detail = f"{allowed} of {present} cores may be used; a Model runs {allowed} batches at once, one thread each"
+    set_by = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
+    if allowed < present and not set_by:
+        return Finding("note", "threads", f"{detail}; PyTorch does not see the limit: set train.threads: {allowed}")
+    return Finding("ok", "threads", detail + "".join(f", {name}={value}" for name, value in set_by.items()))
+
+
+def _plugins() -> list[Finding]:
+    found = Plugins()
+    broken = [Finding("note", "plugin", f"{b.distribution} {b.version} is broken: {b.reason}") for b in found.broken]
+    return [Finding("ok", "plugins", f"{len(found.offers)} components"), *broken]

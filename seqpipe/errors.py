@@ -1,0 +1,95 @@
+"""A mistake in, one exception out: the tree of everything seqpipe raises on purpose, each with its exit code.
+
+SeqpipeError
+├── UsageError          2   a command or call that cannot be meant so
+│   └── ConfigError     2   a YAML with problems, all of them listed
+├── PluginError         2   a component that cannot be found, loaded or trusted
+├── DataError           3   a data file or an input that cannot be used
+├── TrainingError       4   training that cannot go on
+├── ExportError         5   a pipeline that does not become a graph
+│   └── ParityError     5   a graph that answers differently from PyTorch
+├── BundleError         6   a bundle that is damaged, hostile or of another format
+├── EnvError            7   something this machine lacks
+└── Interrupted       130   a signal, after the state was saved (128 + its number)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class SeqpipeError(Exception):
+    """Whatever seqpipe raises on purpose; the message names the cure."""
+
+    exit_code = 1
+
+
+class UsageError(SeqpipeError):
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a YAML: where it stands (line and column from 1; 0 for the command line), which key, what to do."""
+
+    file: str
+    line: int
+    column: int
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
+
+
+class ConfigError(UsageError):
+    """A YAML that cannot be run; `problems` holds every mistake found."""
+
+    def __init__(self, problems: Sequence[Problem]):
+        self.problems = sorted(problems, key=lambda problem: (problem.line, problem.column))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class PluginError(SeqpipeError):
+    exit_code = 2
+
+
+class DataError(SeqpipeError):
+    exit_code = 3
+
+
+class TrainingError(SeqpipeError):
+    exit_code = 4
+
+
+class ExportError(SeqpipeError):
+    exit_code = 5
+
+
+class ParityError(ExportError):
+    pass
+
+
+class BundleError(SeqpipeError):
+    exit_code = 6
+
+
+class EnvError(SeqpipeError):
+    exit_code = 7
+
+
+class Interrupted(SeqpipeError):
+    """A signal ended the work after its state was saved."""
+
+    def __init__(self, signal_number: int, message: str):
+        self.exit_code = 128 + signal_number
+        super().__init__(message)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The hint for a misspelt name: `; did you mean 'x'?`, or nothing when none is near."""
+    close = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""

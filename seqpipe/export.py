@@ -1,0 +1,171 @@
+"""A trained pipeline in, a verified bundle out: exported, compared with PyTorch, then written whole or not at all."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqpipe import bundle
+from seqpipe.config import Config
+from seqpipe.console import Console
+from seqpipe.errors import ParityError
+from seqpipe.evaluate import evaluate, headline
+from seqpipe.features import Record
+from seqpipe.graph import AXES, to_onnx
+from seqpipe.parity import Tally, compare, grid
+from seqpipe.pipeline import MOST_TOKENS, Pipeline, option_table, predictor
+from seqpipe.predictor import batches, option_arrays
+from seqpipe.runtime import Model
+
+GOLDEN, GOLDEN_TOKENS = 8, 40  # examples a bundle carries, and the longest of them
+PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
+
+
+def export(
+    pipeline: Pipeline,
+    config: Config,
+    records: Sequence[Record],
+    path: Path,
+    console: Console,
+    scores: Mapping[str, Any] | None = None,
+) -> Model:
+    """Writes the bundle to `path` and returns it, open.
+
+    Args:
+        pipeline: Trained, on the CPU.
+        config: Of the run.
+        records: With references: they are answered by both sides, and the metric must be the same.
+        path: Where the bundle goes; one that is there is replaced at the end.
+        console: Is told what is done.
+        scores: PyTorch's scores on the test sets, for the manifest.
+
+    Raises:
+        ExportError: if a component does not export.
+        ParityError: if the graph answers differently.
+    """
+    pipeline.eval()
+    options = option_table(config.head[0])
+    console.say("exporting to ONNX")
+    files = bundle_files(pipeline, to_onnx(pipeline, options, config.export.opset))
+    model = Model(bundle.Bundle(path, bundle_manifest(pipeline, config, options, scores or {}), files), "cpu")
+    console.say("comparing onnxruntime with PyTorch")
+    parity = verify_parity(pipeline, config, model, records)
+    console.say(
+        f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; scores within {parity['worst_score']:.1g}; "
+        f"{parity['metric']} {100 * parity['pytorch']:.2f} in both"
+    )
+    manifest = {**model.manifest, "parity": parity, "golden": _golden(model, records)}
+    bundle.write(path, {**files, "README.md": _card(manifest).encode()}, manifest)
+    return Model(bundle.read(path), "cpu")
+
+
+def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Sequence[Record]) -> dict[str, Any]:
+    """Compares decisions on random ragged batches and on these records, and the metric on them; ParityError on a difference."""
+    ours = predictor(pipeline, config)
+    options = option_table(config.head[0])
+    tally = Tally()
+    for given in _settings(options):
+        small = {"sizes": (1, 3), "lengths": (1, 7)} if given else {}
+        for feeds in grid(pipeline.learned, 1, **small):
+            compare(tally, pipeline, ours.run, model.run, feeds, option_arrays(options, given))
+    docs = pipeline.learned.featurizer.docs(records)
+    for rows in batches([len(doc) for doc in docs]):
+        feeds = pipeline.learned.featurizer.collate([docs[i] for i in rows])
+        compare(tally, pipeline, ours.run, model.run, feeds, option_arrays(options, {}))
+    tally.check()
+    name, expected = headline(evaluate(ours, records)[""])
+    _, got = headline(evaluate(model.predictor, records)[""])
+    if abs(got - expected) * len(records) > tally.ties + 1e-6:
+        raise ParityError(f"{name} is {got:.6f} with onnxruntime and {expected:.6f} with PyTorch on {len(records)} records")
+    return {
+        "decisions": tally.decisions,
+        "ties": tally.ties,
+        "worst_score": tally.worst,
+        "records": len(records),
+        "metric": name,
+        "pytorch": expected,
+        "onnxruntime": got,
+    }
+
+
+def _settings(options: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Decode options to compare under: the defaults, and every size at 3."""
+    sizes = {name: 3 for name, option in options.items() if option["type"] == "size"}
+    return [{}, sizes] if sizes else [{}]
+
+
+def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
+    learned = pipeline.learned
+    files = {"model.onnx": graph, "tokenizer.json": learned.featurizer.tokenizer.to_str(pretty=True).encode()}
+    if learned.target_tokenizer:
+        files["target_tokenizer.json"] = learned.target_tokenizer.to_str(pretty=True).encode()
+    return files
+
+
+def bundle_manifest(
+    pipeline: Pipeline, config: Config, options: Mapping[str, Mapping[str, Any]], scores: Mapping[str, Any]
+) -> dict[str, Any]:
+    learned = pipeline.learned
+    inputs: dict[str, Any] = {name: {"axes": list(AXES), "dtype": t} for name, t in (("ids", "int64"), ("mask", "bool"))}
+    for name, feature in learned.featurizer.features.items():
+        inputs[name] = {**feature.manifest(), "axes": list(feature.axes), "dtype": "int64"}
+    stages = (config.data.reader, config.tokenizer, *config.embedding, *config.encoder, *config.head)
+    return {
+        "name": config.name,
+        "field": learned.featurizer.field,
+        "inputs": inputs,
+        "outputs": list(learned.kind.outputs),
+        "options": options,
+        "answer": learned.kind.manifest(),
+        "limits": {"tokens": MOST_TOKENS},
+        "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
+        "golden": [],
+        "metrics": scores,
+        "parity": {},
+        "made_with": {
+            "packages": {name: importlib.metadata.version(name) for name in ("seqpipe", *PACKAGES)},
+            "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in stages},
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _golden(model: Model, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Short records, spread over the data, with the answers of this machine; the first also with more than one answer."""
+    docs = model.predictor.featurizer.docs(records)
+    short = [i for i, doc in enumerate(docs) if 0 < len(doc) <= GOLDEN_TOKENS]
+    examples: list[dict[str, Any]] = []
+    for i in short[:: max(1, len(short) // GOLDEN)][:GOLDEN]:
+        keys = ("words", "text") if len(examples) % 2 and "words" in records[i] else (model.manifest["field"],)
+        record = {key: records[i][key] for key in keys}
+        examples.append({"record": record, "answer": model(record)})
+    more = {name: 3 for name in ("beams", "n_best") if name in model.manifest["options"]}
+    if examples and more:
+        record = examples[0]["record"]
+        examples.append({"record": record, "options": more, "answer": model(record, **more)})
+    return examples
+
+
+def _card(manifest: Mapping[str, Any]) -> str:
+    """The model card."""
+    labels = manifest["answer"].get("labels", [])
+    lines = [f"# {manifest['name']}", "", f"A seqpipe bundle that answers with {manifest['answer']['kind']}.", ""]
+    if labels:
+        lines += ["Labels: " + ", ".join(f"`{label}`" for label in labels), ""]
+    lines += ["## Use", "", "```", 'pip install "seqpipe[cpu]"', 'echo "some text" | seqpipe predict PATH_OF_THIS_FOLDER', "```", ""]
+    lines += ["`seqpipe verify PATH_OF_THIS_FOLDER` repeats the golden examples on this machine.", ""]
+    if manifest["metrics"]:
+        lines += ["## Scores", "", "| test set | metric | value |", "|---|---|---|"]
+        for name, scores in manifest["metrics"].items():
+            metric, value = headline(scores)
+            lines.append(f"| {name} | {metric} | {100 * value:.2f} |")
+        lines.append("")
+    made = manifest["made_with"]
+    lines += ["## Made with", "", *(f"- {name} {version}" for name, version in made["packages"].items())]
+    lines += [f"- {place}: {owner}" for place, owner in made["components"].items()]
+    parity = manifest["parity"]
+    lines += ["", f"onnxruntime and PyTorch agreed on {parity['decisions']} decisions ({parity['ties']} ties).", ""]
+    return "\n".join(lines)

@@ -1,0 +1,199 @@
+"""Records in, arrays out: the one piece of code that turns text into features, in training and at deployment alike.
+
+Ids are the tokenizer's; 0 is padding everywhere. Offsets are code points of the text as given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from seqpipe.errors import BundleError, DataError
+from seqpipe.vocabulary import SPECIALS, UNK
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CACHED = 100_000  # words whose rows are kept
+_CLOSERS = "[\"'\u201d\u2019)\\]\u300d\u300f\u300b\uff09]*"
+_SENTENCE_END = re.compile(rf"(?:[.!?\u2026]+{_CLOSERS}(?=\s)|[\u3002\uff01\uff1f]+{_CLOSERS}|\n\s*\n|\n(?=\S))")
+
+Record = Mapping[str, Any]
+Arrays = dict[str, np.ndarray]
+
+
+class Feature(Protocol):
+    """What a stage may declare in `features`: a closed set, because a runtime in any language has to make each."""
+
+    kind: str
+    axes: tuple[str, ...]
+
+    def learn(self, words: Iterable[str]) -> Feature: ...
+    def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray: ...
+    def manifest(self) -> dict[str, Any]: ...
+    @property
+    def size(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Chars:
+    """The code points of each word as written, (B, T, C) int64: 0 padding, 1 a code point not in the alphabet.
+
+    C is the longest word of the batch, at most `longest`; of a longer word the first and last halves are kept.
+    """
+
+    longest: int = 20
+    alphabet: str = ""
+    _rows: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    _ids: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+    kind = "chars"
+    axes = ("batch_size", "sequence_length", "word_length")
+
+    def learn(self, words: Iterable[str]) -> Chars:
+        """The same feature with the alphabet of these words, in order of code points."""
+        return replace(self, alphabet="".join(sorted(set().union(*words))), _rows={}, _ids={})
+
+    @property
+    def size(self) -> int:
+        return len(self.alphabet) + 2
+
+    def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
+        empty = bytes(8 * self.longest)
+        rows: list[bytes] = []
+        for doc in docs:
+            rows += [self._rows.get(word) or self._row(word) for word in doc.words]
+            rows += [empty] * (longest - len(doc.words))
+        table = np.frombuffer(b"".join(rows), np.int64).reshape(len(docs), longest, self.longest)
+        used = int(np.flatnonzero(table.any((0, 1))).max(initial=0)) + 1
+        return table[:, :, :used]  # (B, T, C)
+
+    def _row(self, word: str) -> bytes:
+        if not self._ids:
+            self._ids.update({c: i for i, c in enumerate(self.alphabet, 2)})
+        if len(self._rows) >= _CACHED:
+            self._rows.clear()
+        half = self.longest // 2
+        kept = word if len(word) <= self.longest else word[: self.longest - half] + word[len(word) - half :]
+        row = np.zeros(self.longest, np.int64)
+        row[: len(kept)] = [self._ids.get(c, 1) for c in kept]
+        self._rows[word] = row.tobytes()
+        return self._rows[word]
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "longest": self.longest, "alphabet": self.alphabet}
+
+
+def feature_from(manifest: Mapping[str, Any]) -> Feature:
+    """The learned feature that a bundle or a run describes."""
+    if manifest.get("kind") == "chars":
+        return Chars(int(manifest["longest"]), str(manifest["alphabet"]))
+    raise BundleError(f"feature kind {manifest.get('kind')!r} is not known to this version; update seqpipe")
+
+
+@dataclass(frozen=True)
+class Doc:
+    """One text, split: the words as written, where they stand, and their ids."""
+
+    text: str
+    words: list[str]
+    offsets: list[tuple[int, int]]
+    ids: list[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Featurizer:
+    """A tokenizer and the learned features of one pipeline: records become Docs, Docs become padded arrays."""
+
+    def __init__(self, tokenizer: Tokenizer, features: Mapping[str, Feature], field: str = "text"):
+        self.tokenizer, self.features, self.field = tokenizer, dict(features), field
+        self._unknown = tokenizer.token_to_id(UNK)
+        self._known: dict[str, int] = {}
+
+    def docs(self, records: Sequence[Record]) -> list[Doc]:
+        """Splits texts; words that are split already bypass splitting, never normalising or the vocabulary."""
+        docs: list[Doc | None] = [self._from_words(r) if self.presplit(r) else None for r in records]
+        whole = [i for i, doc in enumerate(docs) if doc is None]
+        texts = [clean(self._text(records[i])) for i in whole]
+        for i, text, encoding in zip(
+            whole, texts, self.tokenizer.encode_batch(texts, add_special_tokens=False), strict=True
+        ):
+            offsets = encoding.offsets
+            docs[i] = Doc(self._text(records[i]), [text[a:b] for a, b in offsets], offsets, encoding.ids)
+        return [doc for doc in docs if doc is not None]
+
+    def presplit(self, record: Record) -> bool:
+        return self.field == "text" and record.get("words") is not None
+
+    def collate(self, docs: Sequence[Doc]) -> Arrays:
+        """Docs padded to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
+        lengths = np.array([len(doc) for doc in docs])
+        longest = max(1, int(lengths.max(initial=1)))
+        ids = np.zeros((len(docs), longest), np.int64)
+        mask = np.arange(longest)[None] < lengths[:, None]
+        ids[mask] = [i for doc in docs for i in doc.ids]
+        arrays = {"ids": ids, "mask": mask}
+        return arrays | {name: feature.array(docs, longest) for name, feature in self.features.items()}
+
+    def _text(self, record: Record) -> str:
+        text = record.get(self.field)
+        if not isinstance(text, str):
+            where = f"{record['where']}: " if "where" in record else ""
+            raise DataError(f"{where}field {self.field!r} must be a text, not {type(text).__name__}; the record has: {', '.join(record)}")
+        return text
+
+    def _from_words(self, record: Record) -> Doc:
+        given = list(record["words"])
+        words = [clean(word) for word in given]
+        text = record.get("text")
+        text = text if isinstance(text, str) else " ".join(given)
+        ids = [self._known[word] if word in self._known else self._id(word) for word in words]
+        return Doc(text, words, locate(given, text), ids)
+
+    def _id(self, word: str) -> int:
+        normalizer = self.tokenizer.normalizer
+        token = normalizer.normalize_str(word) if normalizer else word
+        found = None if token in SPECIALS else self.tokenizer.token_to_id(token)
+        if len(self._known) >= _CACHED:
+            self._known.clear()
+        self._known[word] = self._unknown if found is None else found
+        return self._known[word]
+
+
+def clean(text: str) -> str:
+    """Lone surrogates, which no tokenizer takes, become U+FFFD; offsets stay."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def locate(words: Sequence[str], text: str) -> list[tuple[int, int]]:
+    """Where each word stands in the text, in order; DataError if one does not."""
+    offsets, position = [], 0
+    for word in words:
+        start = text.find(word, position)
+        if start < 0:
+            raise DataError(f"word {word!r} does not stand in the text {text[position:position + 40]!r}; leave `text` out")
+        position = start + len(word)
+        offsets.append((start, position))
+    return offsets
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Start and end of each sentence: after . ! ? … and white space, after 。！？, at line ends; closing quotes go along."""
+    cuts = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
+    return [(a, b) for a, b in zip(cuts, cuts[1:], strict=False) if text[a:b].strip()]
+
+
+def token_counts(docs: Iterable[Doc], size: int) -> list[int]:
+    """How often each id occurs."""
+    counts: Counter[int] = Counter()
+    for doc in docs:
+        counts.update(doc.ids)
+    return [counts[i] for i in range(size)]

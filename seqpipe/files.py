@@ -1,0 +1,106 @@
+"""Bytes and folders to disk, whole or not at all: written beside their place, synced, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from seqpipe.errors import DataError, EnvError
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """The sha256 of a file of any size; DataError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def write(path: Path, data: bytes | str) -> None:
+    """Replaces a file at once and for good; what was there stays if the disk is full."""
+    with writing(path) as temporary:
+        temporary.write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well, and vanishes otherwise."""
+    with _full_disk_named(path):
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            temporary.chmod(0o644)
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path` that takes its place when the block ends well, and vanishes otherwise.
+
+    A folder that was there is moved aside first and removed last: at any moment one of the two is whole.
+    """
+    with _full_disk_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        try:
+            yield temporary
+            temporary.chmod(0o755)
+            for file in temporary.rglob("*"):
+                _sync(file)
+            _sync(temporary)
+            if path.exists():
+                old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+                path.replace(old / path.name)
+                temporary.replace(path)
+                shutil.rmtree(old)
+            else:
+                temporary.replace(path)
+            _sync(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def set_aside(path: Path) -> Path:
+    """Moves a folder to the first free `path.N`, and says where it went."""
+    number = 1
+    while (target := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    path.rename(target)
+    return target
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _full_disk_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise EnvError(f"{path}: the disk is full; what was there is unchanged. Free some space and try again") from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            raise EnvError(f"{path}: cannot be written: {error.strerror}") from error
+        raise

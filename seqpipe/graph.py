@@ -1,0 +1,130 @@
+"""A PyTorch pipeline in, one standard ONNX graph out: features and decode options to the whole decision."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import Tensor, nn
+
+from seqpipe.bundle import MOST_FILE
+from seqpipe.errors import ExportError
+from seqpipe.features import Arrays
+from seqpipe.parity import random_doc
+from seqpipe.pipeline import Pipeline
+from seqpipe.predictor import option_arrays
+
+AXES = ("batch_size", "sequence_length")
+_SIZES = (2, 4, 6, 8, 9, 10)  # example sizes of decode options: unlike each other and the features' axes
+
+
+class _Graph(nn.Module):
+    """The pipeline as a function of tensors alone."""
+
+    def __init__(self, pipeline: Pipeline, features: list[str], options: Mapping[str, Mapping[str, Any]]):
+        super().__init__()
+        self.pipeline, self.features, self.options = pipeline, features, options
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip([*self.features, *self.options], inputs, strict=True))
+        options = {name: given[name].shape[0] if o["type"] == "size" else given[name] for name, o in self.options.items()}
+        decision = self.pipeline.decide({name: given[name] for name in self.features}, options)
+        return tuple(decision.values())
+
+
+def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset: int) -> bytes:
+    """The graph as bytes of model.onnx, every decode option an input with its default; ExportError says what hinders it.
+
+    Inputs: each feature, axes `batch_size` and `sequence_length` free, then each option: a size n as a vector of length n.
+    """
+    features, given = _example(pipeline, options)
+    axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
+    axes += [{0: name} if option["type"] == "size" else {} for name, option in options.items()]
+    names = list(_outputs(pipeline, features, given, options))
+    graph = _Graph(pipeline, list(features), options).eval()
+    kept = {name: p.requires_grad for name, p in pipeline.named_parameters()}
+    try:
+        pipeline.requires_grad_(False)
+        with torch.no_grad(), _silent():
+            program = torch.onnx.export(
+                graph,
+                tuple(torch.from_numpy(np.array(array)) for array in (features | given).values()),
+                dynamo=True,
+                input_names=[*features, *options],
+                output_names=names,
+                dynamic_shapes=(tuple(axes),),
+                opset_version=opset,
+                verbose=False,
+            )
+    except Exception as error:  # the exporter wraps whatever a component raised
+        cause = error.__cause__ or error
+        raise ExportError(f"the pipeline does not export: {type(cause).__name__}: {' '.join(str(cause).split())[:600]}") from error
+    finally:
+        for name, parameter in pipeline.named_parameters():
+            parameter.requires_grad_(kept[name])
+    return _finished(program.model_proto, option_arrays(options, {}))
+
+
+def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tuple[Arrays, Arrays]:
+    random = np.random.default_rng(0)
+    docs = [random_doc(pipeline.learned, n, random) for n in (5, 2, 3)]
+    chosen: dict[str, Any] = {}
+    sizes = iter(_SIZES)
+    for name, option in options.items():
+        if option["type"] == "size":
+            chosen[name] = next(sizes)
+    chosen |= {"beams": max(_SIZES)} if "beams" in chosen else {}
+    return pipeline.learned.featurizer.collate(docs), option_arrays(options, chosen)
+
+
+def _axes(pipeline: Pipeline, name: str) -> dict[int, str]:
+    feature = pipeline.learned.featurizer.features.get(name)
+    return dict(enumerate(feature.axes if feature else AXES))
+
+
+def _outputs(pipeline: Pipeline, features: Arrays, given: Arrays, options: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in features.items()}
+    chosen = {n: len(given[n]) if o["type"] == "size" else torch.from_numpy(np.array(given[n])) for n, o in options.items()}
+    with torch.no_grad():
+        yield from pipeline.decide(tensors, chosen)
+
+
+def _finished(model: onnx.ModelProto, defaults: Arrays) -> bytes:
+    """Checks that the graph is standard, gives the options their defaults, and strips what belongs to the exporter."""
+    domains = {entry.domain for entry in model.opset_import} - {"", "ai.onnx"}
+    if domains or model.functions:
+        raise ExportError(f"the graph uses operators outside ai.onnx: {', '.join(sorted(domains)) or 'local functions'}")
+    for name, array in defaults.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    for node in model.graph.node:
+        del node.metadata_props[:]
+        node.doc_string = ""
+    del model.graph.metadata_props[:]
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer):
+        del value.metadata_props[:]
+    data = bytes(model.SerializeToString())
+    if len(data) > MOST_FILE:
+        raise ExportError(f"the graph has {len(data):,} bytes; a bundle's model may have {MOST_FILE:,}. Make the model smaller")
+    onnx.checker.check_model(data)
+    return data
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keeps the exporter's notes to itself; what fails is raised."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,194 @@
+"""Training records in, everything that is learned before any weight out: tokenizers, alphabets, labels, counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from seqpipe import schemes
+from seqpipe.answers import Kind, kind_from
+from seqpipe.config import Component, Config
+from seqpipe.errors import DataError
+from seqpipe.features import Doc, Feature, Featurizer, Record, feature_from, token_counts
+from seqpipe.files import write
+from seqpipe.vocabulary import UNK, Vocabulary, vocabulary_of
+
+FILE = "learned.json"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a run knows besides its weights; a bundle is made from it."""
+
+    featurizer: Featurizer
+    counts: Sequence[int]
+    answer: Mapping[str, Any]
+    labels: tuple[str, ...]
+    target_tokenizer: Tokenizer | None
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return vocabulary_of(self.featurizer.tokenizer, self.counts)
+
+    @property
+    def target_vocabulary(self) -> Vocabulary | None:
+        return vocabulary_of(self.target_tokenizer) if self.target_tokenizer else None
+
+    @property
+    def kind(self) -> Kind:
+        return kind_from(self.answer, self.target_tokenizer)
+
+    def save(self, folder: Path) -> None:
+        """Writes tokenizer.json, target_tokenizer.json where there is one, and learned.json."""
+        write(folder / "tokenizer.json", self.featurizer.tokenizer.to_str(pretty=True))
+        if self.target_tokenizer:
+            write(folder / "target_tokenizer.json", self.target_tokenizer.to_str(pretty=True))
+        state = {
+            "field": self.featurizer.field,
+            "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
+            "counts": list(self.counts),
+            "answer": self.answer,
+            "labels": self.labels,
+        }
+        write(folder / FILE, json.dumps(state, ensure_ascii=False))
+
+    @staticmethod
+    def load(folder: Path) -> Learned:
+        state = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        features = {name: feature_from(made) for name, made in state["features"].items()}
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        target = folder / "target_tokenizer.json"
+        return Learned(
+            Featurizer(tokenizer, features, state["field"]),
+            state["counts"],
+            state["answer"],
+            tuple(state["labels"]),
+            Tokenizer.from_file(str(target)) if target.exists() else None,
+        )
+
+
+def learn(config: Config, records: Sequence[Record]) -> Learned:
+    """Trains the tokenizers and collects alphabets and labels; DataError if the records lack what the head learns."""
+    field = config.tokenizer.frame.get("field") or "text"
+    head = config.head[0]
+    texts = [_split_or_whole(record, field) for record in records]
+    tokenizer: Tokenizer = config.tokenizer.cls(**config.tokenizer.options).train(texts)
+    docs = Featurizer(tokenizer, {}, field).docs(records)
+    declared: dict[str, Feature] = {}
+    for stage in (*config.embedding, *config.encoder, *config.head):
+        declared |= getattr(stage.cls, "features", {})
+    features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in declared.items()}
+    answer, target = answer_kind(head), head.frame.get("target")
+    target_tokenizer, labels = None, ()
+    if answer == "text":
+        target_tokenizer = _target_tokenizer(head, tokenizer, records, target or "target")
+    else:
+        labels = _labels(records, answer, head.options.get("scheme", "none"), target)
+    manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
+    counts = token_counts(docs, tokenizer.get_vocab_size())
+    return Learned(Featurizer(tokenizer, features, field), counts, manifest, labels, target_tokenizer)
+
+
+def answer_kind(head: Component) -> str:
+    """The head's answer kind, which may depend on its options."""
+    answer: str | Callable[[Mapping[str, Any]], str] = head.cls.answer
+    return answer if isinstance(answer, str) else answer(head.options)
+
+
+def targets(learned: Learned, head: Component, misaligned: str) -> Callable[[Record, Doc], dict[str, list[int]] | None]:
+    """The function that makes what the head learns from a record; None where the record is to be left out."""
+    target = head.frame.get("target")
+    if learned.target_tokenizer:
+        return _text_target(learned.target_tokenizer, target or "target")
+    scheme, ids = head.options.get("scheme", "none"), {label: i for i, label in enumerate(learned.labels)}
+
+    def tags(record: Record, doc: Doc) -> dict[str, list[int]] | None:
+        if scheme == "none":
+            return {"tags": [ids[tag] for tag in record[target or "tags"]]}
+        spans = _word_spans(record, doc, target, misaligned)
+        return None if spans is None else {"tags": [ids[tag] for tag in schemes.to_tags(spans, len(doc), scheme)]}
+
+    return tags
+
+
+def _text_target(tokenizer: Tokenizer, field: str) -> Callable[[Record, Doc], dict[str, list[int]]]:
+    end = tokenizer.token_to_id("[EOS]")
+
+    def text(record: Record, doc: Doc) -> dict[str, list[int]]:
+        ids = tokenizer.encode(_text_of(record, field), add_special_tokens=False).ids
+        return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}
+
+    return text
+
+
+def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -> list[schemes.Span] | None:
+    """The record's spans over words; a character span that cuts a word is an error, widened, or skipped as told."""
+    tags = record.get(target or "tags")
+    if tags is not None:
+        return schemes.spans(tags)
+    found = []
+    for span in _present(record, target or "spans"):
+        inside = [i for i, (a, b) in enumerate(doc.offsets) if a < span["end"] and b > span["start"]]
+        exact = inside and doc.offsets[inside[0]][0] == span["start"] and doc.offsets[inside[-1]][1] == span["end"]
+        if not exact and misaligned == "error":
+            raise DataError(
+                f"{record.get('where', 'record')}: span {doc.text[span['start']:span['end']]!r} ({span['label']}) cuts a word of "
+                f"{[doc.words[i] for i in inside]}; set data.misaligned to widen or skip, or use another tokenizer"
+            )
+        if exact or (inside and misaligned == "widen"):
+            found.append((span["label"], inside[0], inside[-1] + 1))
+    return found
+
+
+def _labels(records: Sequence[Record], answer: str, scheme: str, target: str | None) -> tuple[str, ...]:
+    if answer == "tags":
+        return tuple(sorted({tag for record in records for tag in _present(record, target or "tags")}))
+    names: set[str] = set()
+    for record in records:
+        tags = record.get(target or "tags")
+        names |= {label for label, *_ in schemes.spans(tags)} if tags is not None else {
+            span["label"] for span in _present(record, target or "spans")
+        }
+    if not names:
+        raise DataError("the training data holds no span at all; is the tag column right? See the reader's option `tags`")
+    return schemes.tag_set(sorted(names), scheme)
+
+
+def _target_tokenizer(head: Component, source: Tokenizer, records: Sequence[Record], field: str) -> Tokenizer:
+    chosen = head.frame.get("target_tokenizer")
+    if chosen == "same":
+        return source
+    texts = (_text_of(record, field) for record in records)
+    tokenizer: Tokenizer = chosen.cls(**chosen.options).train(texts)
+    return tokenizer
+
+
+def _split_or_whole(record: Record, field: str) -> str | list[str]:
+    if field == "text" and record.get("words") is not None:
+        return list(record["words"])
+    return _text_of(record, field)
+
+
+def _text_of(record: Record, field: str) -> str:
+    text = _present(record, field)
+    if not isinstance(text, str):
+        raise DataError(f"{record.get('where', 'record')}: field {field!r} must be a text, not {type(text).__name__}")
+    return text
+
+
+def _present(record: Record, field: str) -> Any:
+    if record.get(field) is None:
+        raise DataError(f"{record.get('where', 'record')}: no field {field!r}; the record has: {', '.join(record)}")
+    return record[field]
+
+
+def unknown_share(learned: Learned, docs: Sequence[Doc]) -> float:
+    """The share of tokens that the vocabulary does not hold."""
+    unknown = learned.featurizer.tokenizer.token_to_id(UNK)
+    total = sum(len(doc) for doc in docs)
+    return sum(doc.ids.count(unknown) for doc in docs) / max(1, total)

@@ -1,0 +1,59 @@
+"""One step function in, a loop out: plain Python in training and evaluation, ONNX Loop and Scan in export.
+
+The only module that touches torch's private loop operators. Rules for a step, which is traced once and then runs in any length:
+
+- it keeps the shape and the dtype of every tensor of the state, and the number of tensors;
+- it takes sizes from tensors (`x.shape[1]`), closed over or in the state, never from Python numbers that the caller computed from them;
+- it branches by `torch.where`, and `go_on` joins its conditions by `&`, `|` and `~`;
+- it picks position t by `x.index_select(0, t[None])`: `x[t]` would ask for the value of t;
+- it may close over parameters and other tensors, but not over a view of one of them (`weight.T`): `F.linear` and a copy are fine;
+- a `scan` may stand in a `scan`; nothing may stand in a `while_loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.scan import scan as exported_scan
+from torch._higher_order_ops.while_loop import while_loop as exported_while_loop
+
+State = tuple[Tensor, ...]
+
+
+def while_loop(go_on: Callable[..., Tensor], step: Callable[..., State], state: State) -> State:
+    """`state = step(*state)` as long as `go_on(*state)`, a boolean of no dimension, is true; the last state."""
+    if torch.compiler.is_exporting():
+        return tuple(exported_while_loop(go_on, lambda *now: _fresh(step(*now)), _fresh(state)))
+    while go_on(*state):
+        state = step(*state)
+    return state
+
+
+def scan(
+    step: Callable[[State, State], tuple[State, State]], state: State, xs: State, reverse: bool = False
+) -> tuple[State, State]:
+    """`state, ys[t] = step(state, xs[t])` for every t along the first axis, at least one; the last state and ys.
+
+    `reverse` walks from the last t to the first; ys stand at the t they were made at either way.
+    """
+    if torch.compiler.is_exporting():
+
+        def fresh_step(now: State, rows: State) -> tuple[State, State]:
+            after, made = step(now, rows)
+            return _fresh(after), _fresh(made)
+
+        last, ys = exported_scan(fresh_step, _fresh(state), _fresh(xs), dim=0, reverse=reverse)
+        return tuple(last), tuple(ys)
+    times = range(len(xs[0]))
+    made: list[State] = []
+    for t in reversed(times) if reverse else times:
+        state, row = step(state, tuple(x[t] for x in xs))
+        made.append(row)
+    return state, tuple(torch.stack(column) for column in zip(*(made[::-1] if reverse else made), strict=True))
+
+
+def _fresh(tensors: State) -> State:
+    """Copies: the operators refuse one tensor in two places and views as state. ONNX has no such copies."""
+    return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)

@@ -1,0 +1,128 @@
+"""Installed distributions in, a table of components out; a broken plugin is listed as broken and breaks nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+
+import pluggy
+
+from seqpipe import hookspecs
+from seqpipe.errors import PluginError, nearest
+
+GROUP = "seqpipe"
+KINDS = ("reader", "tokenizer", "embedding", "encoder", "head")
+BUILTIN = "seqpipe"  # the distribution whose components are the built-ins
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One component that a distribution offers under a name."""
+
+    kind: str
+    name: str
+    distribution: str
+    version: str
+    target: type | str
+
+    def load(self) -> type:
+        """The component's class; PluginError names the distribution if it cannot be had."""
+        if isinstance(self.target, type):
+            return self.target
+        module, _, attribute = self.target.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except BaseException as error:  # a plugin may raise anything at all, SystemExit included
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise PluginError(self._blame(_reason(error))) from error
+        if not isinstance(found, type):
+            raise PluginError(self._blame(f"{self.target} is not a class"))
+        return found
+
+    def _blame(self, reason: str) -> str:
+        if isinstance(self.target, str) and reason.startswith(("No module named 'torch'", "ModuleNotFoundError: No module named 'torch'")):
+            reason += " (this component needs the training extra: pip install 'seqpipe[train]')"
+        return f"{self.kind} {self.name!r} of {self.distribution} {self.version} cannot be loaded: {reason}"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An entry point that failed, whose it is, and why."""
+
+    distribution: str
+    version: str
+    entry_point: str
+    reason: str
+
+
+class Plugins:
+    """Every component that the given entry points offer; by default those of all installed distributions.
+
+    With SEQPIPE_PLUGINS=off only the built-ins are asked.
+    """
+
+    def __init__(self, entry_points: Iterable[metadata.EntryPoint] | None = None):
+        self.offers: list[Offer] = []
+        self.broken: list[Broken] = []
+        only_builtins = os.environ.get("SEQPIPE_PLUGINS", "").lower() == "off"
+        for entry_point in metadata.entry_points(group=GROUP) if entry_points is None else entry_points:
+            distribution, version = _owner(entry_point)
+            if only_builtins and distribution != BUILTIN:
+                continue
+            try:
+                self.offers += _offers(entry_point.load(), distribution, version)
+            except BaseException as error:  # a plugin may raise anything at all, SystemExit included
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
+        self.offers.sort(key=lambda offer: (KINDS.index(offer.kind), offer.name, offer.distribution))
+
+    def names(self, kind: str) -> list[str]:
+        """The names that `use:` takes for this kind, in order."""
+        return sorted({offer.name for offer in self.offers if offer.kind == kind})
+
+    def find(self, kind: str, use: str) -> Offer:
+        """The one component meant by `use`: a name, or `distribution/name`; PluginError says what there is otherwise."""
+        distribution, _, name = use.rpartition("/")
+        found = [o for o in self.offers if o.kind == kind and o.name == name and distribution in ("", o.distribution)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            choices = " or ".join(f"'{offer.distribution}/{name}'" for offer in found)
+            raise PluginError(f"{kind} {name!r} is offered by more than one distribution; write {choices}")
+        elsewhere = [offer.kind for offer in self.offers if offer.name == name]
+        hint = nearest(name, self.names(kind)) or (f"; there is a {elsewhere[0]} of that name" if elsewhere else "")
+        broken = "".join(f"; {b.distribution} {b.version} is broken: {b.reason}" for b in self.broken)
+        known = ", ".join(self.names(kind)) or "none"
+        raise PluginError(f"no {kind} named {use!r}{hint} (there is: {known}{broken})")
+
+
+def _owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
+    distribution = entry_point.dist
+    return (distribution.name, distribution.version) if distribution else (entry_point.value.partition(":")[0], "?")
+
+
+def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
+    """Registers one plugin in a manager of its own, so that a fault stays with it, and reads its tables."""
+    manager = pluggy.PluginManager(GROUP)
+    manager.add_hookspecs(hookspecs)
+    manager.register(plugin, name=distribution)
+    manager.check_pending()
+    offers = []
+    for kind in KINDS:
+        for implementation in getattr(manager.hook, f"register_{kind}s").get_hookimpls():
+            table = implementation.function()
+            for name, target in dict(table).items():
+                if not isinstance(name, str) or not isinstance(target, (type, str)):
+                    raise TypeError(f"register_{kind}s must map names to classes or 'module:Class', not {name!r}: {target!r}")
+                offers.append(Offer(kind, name, distribution, version, target))
+    return offers
+
+
+def _reason(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

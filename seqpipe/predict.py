@@ -1,0 +1,139 @@
+"""A file or standard input in, answers out, line by line, in order, in constant memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from seqpipe.answers import Answer
+from seqpipe.console import Console
+from seqpipe.errors import DataError, UsageError
+from seqpipe.features import Record, locate
+from seqpipe.files import writing
+from seqpipe.plugins import Plugins
+from seqpipe.predictor import CHUNK
+from seqpipe.runtime import Model
+from seqpipe.schemes import to_tags
+
+FORMATS = ("text", "jsonl", "conll")
+_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".bio": "conll", ".iob": "conll"}
+
+
+def predict_file(
+    model: Model, source: Path | None, target: Path | None, form: str, documents: bool, options: Mapping[str, Any]
+) -> None:
+    """Answers everything in `source`; `target` appears only when all is written.
+
+    Text gives a line of JSON a line, JSONL the record with the key `answer` added, CoNLL the words with their tags.
+    """
+    if form == "auto":
+        form = _ENDINGS.get(source.suffix.lower(), "text") if source else "text"
+    if form not in FORMATS:
+        raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
+    if form == "conll" and (documents or model.manifest["answer"]["kind"] not in ("tags", "spans") or options.get("n_best", 1) > 1):
+        raise UsageError("--format conll writes one tag a word: for bundles that answer with tags or spans, one answer a sentence")
+    interactive = source is None and sys.stdin.isatty()
+    with ExitStack() as stack:
+        lines = _lines(_open(source, stack), str(source or "standard input"))
+        records, seen = _kept(_records(model, lines, form, str(source or "standard input")))
+        write = _writer(target, stack)
+        tick = stack.enter_context(Console().progress("texts", None)) if target else None
+        answers = model((record for record in records), documents=documents, chunk=1 if interactive else CHUNK, **options)
+        for count, answer in enumerate(answers, 1):
+            write(_line(seen.popleft(), answer, form))
+            if tick:
+                tick(count)
+
+
+def _kept(records: Iterator[Record]) -> tuple[Iterator[Record], deque[Record]]:
+    """The records, each also kept until its answer is written."""
+    seen: deque[Record] = deque()
+
+    def keep() -> Iterator[Record]:
+        for record in records:
+            seen.append(record)
+            yield record
+
+    return keep(), seen
+
+
+def _open(source: Path | None, stack: ExitStack) -> BinaryIO:
+    if source is None:
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(source.open("rb"))
+    except OSError as error:
+        raise DataError(f"{source}: cannot be read: {error.strerror}") from error
+
+
+def _lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    for number, line in enumerate(stream, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}:{number}: byte {error.start + 1} is not UTF-8; convert it: iconv -f latin1 -t utf-8") from error
+
+
+def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterator[Record]:
+    field = model.manifest["field"]
+    if form == "text":
+        return ({field: line, "where": f"{name}:{number}"} for number, line in enumerate(lines, 1))
+    if form == "jsonl":
+        return (_parsed(line, f"{name}:{number}") for number, line in enumerate(lines, 1) if line.strip())
+    stored = model.manifest["reader"]
+    options = stored["options"] if stored["use"] == "conll" else {}
+    reader: Any = Plugins().find("reader", "conll").load()(**{**options, "tags": None})
+    found: Iterator[Record] = reader.records(lines, name)
+    return found
+
+
+def _parsed(line: str, where: str) -> Record:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not JSON: {error}; use --format text for plain text") from error
+    if isinstance(record, str):
+        return {"text": record, "where": where}
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: must be an object with `text` or `words`, not {type(record).__name__}")
+    return {**record, "where": where}
+
+
+def _line(record: Record, answer: Answer, form: str) -> str:
+    if form == "conll":
+        return _conll(record, answer)
+    kept = {key: value for key, value in record.items() if key != "where"}
+    found = {**kept, "answer": answer} if form == "jsonl" else answer
+    return json.dumps(found, ensure_ascii=False) + "\n"
+
+
+def _conll(record: Record, answer: Answer) -> str:
+    words = record["words"]
+    places = locate(words, record["text"])
+    if answer and "entity" in answer[0]:
+        tags = [part["entity"] for part in answer]
+    else:
+        first = {start: i for i, (start, _) in enumerate(places)}
+        last = {end: i + 1 for i, (_, end) in enumerate(places)}
+        tags = to_tags([(s["entity_group"], first[s["start"]], last[s["end"]]) for s in answer], len(words), "IOB2")
+    return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n"
+
+
+def _writer(target: Path | None, stack: ExitStack) -> Callable[[str], None]:
+    stream: BinaryIO = sys.stdout.buffer if target is None else stack.enter_context(stack.enter_context(writing(target)).open("wb"))
+
+    def write(line: str) -> None:
+        try:
+            data = line.encode()
+        except UnicodeEncodeError:  # a lone surrogate: JSON can say it in ASCII
+            data = (json.dumps(json.loads(line)) + "\n").encode()
+        stream.write(data)
+        if target is None:
+            stream.flush()
+
+    return write

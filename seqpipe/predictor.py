@@ -1,0 +1,148 @@
+"""Texts in, answers out, in order: featurise, batch by length, run the graph on every core, turn decisions into answers.
+
+What runs a batch is given: onnxruntime at deployment, PyTorch in training and evaluation. Everything around it is this code.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqpipe.answers import Answer, Kind
+from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.features import Arrays, Doc, Featurizer, Record, sentences
+
+CHUNK = 1024  # records encoded at a time
+ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
+Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
+Task = tuple[Sequence[Doc], list[tuple[list[int], "Future[list[Answer]]"]]]
+
+
+class Predictor:
+    """Answers for records: dicts with `text` or `words`. Safe to use from several threads at once."""
+
+    def __init__(
+        self,
+        featurizer: Featurizer,
+        kind: Kind,
+        run: Run,
+        options: Mapping[str, Mapping[str, Any]],
+        limits: Mapping[str, int],
+        workers: int = 1,
+    ):
+        self.featurizer, self.kind, self.options, self.limits, self.workers = featurizer, kind, options, limits, workers
+        self.run = run
+        self._pool = ThreadPoolExecutor(workers, "seqpipe") if workers > 1 else None
+
+    def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
+        """Answers in the order of the records, in constant memory; `chunk` records are in hand at a time, twice."""
+        feeds = option_arrays(self.options, options)
+        pending: deque[Task] = deque()
+        count = 0
+        for some in _chunks(records, chunk):
+            pending.append(self._start(some, feeds, count))
+            count += len(some)
+            if len(pending) > 1:
+                yield from _finish(pending.popleft(), self.kind)
+        while pending:
+            yield from _finish(pending.popleft(), self.kind)
+
+    def document(self, text: str, **options: Any) -> Answer:
+        """Answers for a whole document: split into sentences, offsets into the document."""
+        if self.kind.kind not in ("spans", "tags"):
+            raise UsageError(f"documents are split for spans and tags; this bundle answers with {self.kind.kind!r}")
+        if options.get("n_best", 1) != 1:
+            raise UsageError("n_best is for single sentences; leave it out for documents")
+        places = sentences(text)
+        found = self.stream(({"text": text[a:b]} for a, b in places), **options)
+        return [
+            {**part, "start": part["start"] + a, "end": part["end"] + a}
+            for (a, _), answer in zip(places, found, strict=True)
+            for part in answer
+        ]
+
+    def _start(self, records: Sequence[Record], feeds: Arrays, before: int) -> Task:
+        docs = self.featurizer.docs(records)
+        for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
+            if len(doc) > self.limits["tokens"]:
+                raise DataError(
+                    f"{record.get('where', f'record {i}')}: {len(doc):,} tokens are over the limit of {self.limits['tokens']:,}; "
+                    "split the text, or ask for documents (predict --documents), which splits it into sentences"
+                )
+        tasks = []
+        for rows in batches([len(doc) for doc in docs]):
+            some = [docs[i] for i in rows]
+            if self._pool is None or len(docs) <= 1:
+                done: Future[list[Answer]] = Future()
+                done.set_result(self._answers(some, feeds))
+                tasks.append((rows, done))
+            else:
+                tasks.append((rows, self._pool.submit(self._answers, some, feeds)))
+        return docs, tasks
+
+    def _answers(self, docs: Sequence[Doc], feeds: Arrays) -> list[Answer]:
+        return self.kind.answers(docs, self.run(self.featurizer.collate(docs) | feeds))
+
+
+def batches(lengths: Sequence[int], rows: int = ROWS, tokens: int = TOKENS) -> Iterator[list[int]]:
+    """Positions of like lengths together, longest first; empty texts are left out, they need no run."""
+    order = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: (-lengths[i], i))
+    while order:
+        size = max(1, min(rows, tokens // lengths[order[0]]))
+        yield order[:size]
+        order = order[size:]
+
+
+def option_arrays(known: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> Arrays:
+    """Decode options as graph inputs; UsageError names an unknown option, a wrong type or a value out of range."""
+    for name in given:
+        if name not in known:
+            raise UsageError(f"no decode option {name!r}{nearest(name, known)} (there is: {', '.join(known) or 'none'})")
+    arrays = {}
+    for name, option in known.items():
+        value = given.get(name, option["default"])
+        wanted = {"size": int, "int": int, "float": (int, float), "bool": bool}[option["type"]]
+        if not isinstance(value, wanted) or (isinstance(value, bool) and option["type"] != "bool"):
+            raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
+        low, high = option.get("minimum"), option.get("maximum")
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise UsageError(f"{name}: {value} is not between {low} and {high}")
+        dtype = {"int": np.int64, "float": np.float32, "bool": np.bool_}
+        arrays[name] = np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, dtype[option["type"]])
+    if "n_best" in arrays and "beams" in arrays and len(arrays["n_best"]) > len(arrays["beams"]):
+        raise UsageError(f"n_best: {len(arrays['n_best'])} answers need as many beams; beams is {len(arrays['beams'])}")
+    return arrays
+
+
+def cores() -> int:
+    """Cores this process may use: its CPU affinity, and the container's quota where there is one."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    if quota.exists():
+        limit, period = quota.read_text().split()[:2]
+        if limit != "max":
+            allowed = min(allowed, max(1, int(limit) // int(period)))
+    return allowed
+
+
+def _chunks(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
+    iterator = iter(records)
+    while some := list(itertools.islice(iterator, size)):
+        yield some
+
+
+def _finish(task: Task, kind: Kind) -> Iterator[Answer]:
+    docs, tasks = task
+    answers: list[Answer] = [None] * len(docs)
+    for rows, future in tasks:
+        for row, answer in zip(rows, future.result(), strict=True):
+            answers[row] = answer
+    for doc, answer in zip(docs, answers, strict=True):
+        yield answer if len(doc) else kind.empty()

@@ -1,0 +1,248 @@
+"""A YAML in, a run folder out: checked, trained, evaluated, exported, verified; stopped anywhere, it goes on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqpipe import bundle, checkpoint, files, train
+from seqpipe.config import Config, load, resolved
+from seqpipe.console import Console
+from seqpipe.data import Batches, examples, read, unseen_labels
+from seqpipe.errors import EnvError, UsageError
+from seqpipe.evaluate import evaluate, headline
+from seqpipe.export import export
+from seqpipe.features import Record
+from seqpipe.learned import FILE, Learned, learn, unknown_share
+from seqpipe.metrics import table
+from seqpipe.pipeline import Pipeline, predictor
+from seqpipe.predictor import Predictor
+from seqpipe.yaml import dump
+
+RUNS = Path("runs")
+STATE, YAML, SCORES = "run.json", "pipeline.yaml", "metrics.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one training: what it was made from, and everything it made."""
+
+    folder: Path
+    config: Config
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def bundle(self) -> Path:
+        return self.folder / "bundle"
+
+    @property
+    def scores(self) -> dict[str, Any] | None:
+        path = self.folder / SCORES
+        return json.loads(path.read_text()) if path.exists() else None
+
+
+def start(config: Config, console: Console, fresh: bool = False) -> Run:
+    """The run of this config: a new folder, or the one that is there if it was made from the same; UsageError otherwise."""
+    folder = RUNS / config.name
+    mine = fingerprint(config)
+    if (folder / STATE).exists():
+        old = json.loads((folder / STATE).read_text(encoding="utf-8"))["fingerprint"]
+        changed = differences(old, mine)
+        if fresh:
+            console.say(f"the old run is now {files.set_aside(folder)}")
+        elif changed:
+            listed = "".join(f"\n  {line}" for line in changed)
+            raise UsageError(
+                f"{folder} was made from something else:{listed}\nrun with --fresh to move it aside, or give the YAML another name:"
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is there and is not a run; give the YAML another name: or move the folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / STATE).exists():
+        files.write(folder / YAML, dump(_moved(resolved(config), config, folder)))
+        files.write(folder / STATE, json.dumps({"fingerprint": mine}, indent=1, ensure_ascii=False))
+    return Run(folder, config)
+
+
+def open_run(folder: Path, need_data: bool = True) -> Run:
+    """The run in a folder."""
+    if not (folder / STATE).exists():
+        raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
+    return Run(folder, load(folder / YAML, files=need_data))
+
+
+def fingerprint(config: Config) -> dict[str, Any]:
+    """What a run is made from: the resolved YAML but for its paths, the sha256 of each data file, the components' versions."""
+    made = resolved(config)
+    paths = {"train": config.data.train, "dev": config.data.dev, **config.data.tests}
+    for role in ("train", "dev", "test"):
+        made["data"].pop(role, None)
+    stages = (config.data.reader, config.tokenizer, *config.embedding, *config.encoder, *config.head)
+    return {
+        "yaml": made,
+        "data": {role: files.sha256_file(path) for role, path in paths.items() if path},
+        "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in stages},
+    }
+
+
+def differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """What changed between two fingerprints, a line each."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = [*old, *(name for name in new if name not in old)]
+        return [line for name in names for line in differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}.{i}")]
+    if old == new:
+        return []
+    name = key.removeprefix("yaml.")
+    return [f"{name}: the file's content changed"] if key.startswith("data.") else [f"{name}: {old} -> {new}"]
+
+
+def device_of(name: str) -> str:
+    """`auto` to what this PyTorch has; EnvError if the device asked for is not there."""
+    kind = name.partition(":")[0]
+    if kind not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {name}: must be auto, cpu, cuda or cuda:N")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise EnvError(f"--device {name}: this PyTorch ({torch.__version__}) sees no CUDA device; see `seqpipe doctor`")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if kind == "auto" else name
+
+
+def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
+    """Trains to the end, or goes on where it stopped, or loads what is trained already; the best weights, on the CPU."""
+    config, place = run.config, device_of(device)
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    records = read(config.data.reader, config.data.train)
+    dev = read(config.data.reader, config.data.dev) if config.data.dev else []
+    if (run.folder / FILE).exists():
+        learned = Learned.load(run.folder)
+    else:
+        learned = learn(config, records)
+        learned.save(run.folder)
+    data = examples(config, learned, records)
+    torch.manual_seed(config.train.seed)
+    pipeline = Pipeline(config, learned)
+    weights = sum(p.numel() for p in pipeline.parameters())
+    console.say(
+        f"training {config.name}: {len(data):,} examples, {len(learned.vocabulary):,} tokens, "
+        f"{weights:,} weights, on {place} -> {run.folder}"
+    )
+    if dev:
+        unknown = unknown_share(learned, learned.featurizer.docs(dev))
+        console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
+    for label in unseen_labels(learned, dev):
+        console.say(f"  note: the dev set holds the label {label!r}, which training never saw; it counts as missed")
+    batches = Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
+    scores = partial(_dev_scores, pipeline, config, dev, place) if dev else None
+    train.train(pipeline, config, batches, scores, run.checkpoints, console, place)
+    return pipeline
+
+
+def _dev_scores(
+    pipeline: Pipeline, config: Config, dev: Sequence[Record], device: str, heed: Callable[[], None]
+) -> Mapping[str, Any]:
+    return evaluate(predictor(pipeline, config, device, heed), dev)[""]
+
+
+def trained(run: Run) -> Pipeline:
+    """The pipeline of a run with its best weights; UsageError if it was not trained."""
+    if not (run.checkpoints / train.LAST).exists():
+        raise UsageError(f"{run.folder}: not trained yet; `seqpipe train` or `seqpipe run` first")
+    progress = checkpoint.load(run.checkpoints / train.LAST)["progress"]
+    if not progress["best_file"]:
+        raise UsageError(f"{run.folder}: stopped before the first epoch ended; run the same command again to go on")
+    pipeline = Pipeline(run.config, Learned.load(run.folder))
+    pipeline.load_state_dict(checkpoint.load_weights(run.checkpoints / progress["best_file"], progress["best_sha256"]))
+    return pipeline.eval()
+
+
+def test_scores(run: Run, answer: Predictor, console: Console) -> dict[str, Any]:
+    """Scores on every test set (on dev if there is none), with the share of tokens that training did not see."""
+    sets = run.config.data.tests or ({"dev": run.config.data.dev} if run.config.data.dev else {})
+    scores = {}
+    for name, path in sets.items():
+        records = read(run.config.data.reader, path)
+        scores[name] = evaluate(answer, records)[""]
+        console.say(f"\n{name}: {len(records):,} records\n{table(scores[name])}")
+    return scores
+
+
+def held_out(run: Run) -> list[Record]:
+    """Records that parity is shown on: the first test set, else dev, else the first of train."""
+    data = run.config.data
+    path = next(iter(data.tests.values()), None) or data.dev
+    return read(data.reader, path) if path else read(data.reader, data.train, 200)
+
+
+def run_all(config: Config, console: Console, device: str = "auto", fresh: bool = False) -> dict[str, Any]:
+    """Trains, evaluates, exports, verifies and shows answers; an unchanged, finished run is left as it is."""
+    run = start(config, console, fresh)
+    scores = run.scores
+    if run.bundle.exists() and scores is not None:
+        bundle.read(run.bundle)
+        console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
+    else:
+        pipeline = train_run(run, console, device)
+        scores = test_scores(run, predictor(pipeline, config), console)
+        files.write(run.folder / SCORES, json.dumps(scores, indent=1, ensure_ascii=False))
+        model = export(pipeline, config, held_out(run), run.bundle, console, scores)
+        _show(model.manifest["golden"], console)
+    for name, values in scores.items():
+        metric, value = headline(values)
+        console.say(f"{name} {metric} {100 * value:.2f}")
+    console.say(f"\nnext: seqpipe predict {run.bundle}")
+    return {"run": str(run.folder), "bundle": str(run.bundle), "scores": scores}
+
+
+def run_seeds(
+    load_with: Callable[[Sequence[str]], Config], name: str, seeds: int, console: Console, device: str, fresh: bool
+) -> dict[str, Any]:
+    """The same YAML under seeds 1 to n, a run each; mean and standard deviation of every test set's metric."""
+    results = []
+    for seed in range(1, seeds + 1):
+        console.say(f"\n== seed {seed} of {seeds}")
+        results.append(run_all(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"]), console, device, fresh)["scores"])
+    summary: dict[str, Any] = {}
+    for test in results[0]:
+        metric, _ = headline(results[0][test])
+        values = [headline(scores[test])[1] for scores in results]
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        summary[test] = {"metric": metric, "mean": statistics.mean(values), "deviation": spread, "values": values}
+        console.say(f"{test} {metric}: {100 * summary[test]['mean']:.2f} ± {100 * spread:.2f} over {seeds} seeds")
+    return summary
+
+
+def _moved(made: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
+    """The resolved YAML with its paths as seen from the run's folder."""
+
+    def seen(path: Path) -> str:
+        return os.path.relpath(path, folder.resolve())
+
+    made["data"]["train"] = seen(config.data.train)
+    made["data"]["dev"] = seen(config.data.dev) if config.data.dev else None
+    made["data"]["test"] = {name: seen(path) for name, path in config.data.tests.items()} or None
+    return made
+
+
+def _show(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
+    console.say("\nanswers of the bundle:")
+    for example in golden[:4]:
+        record, answer = example["record"], example["answer"]
+        console.say(f"  {record.get('text') or ' '.join(record.get('words', []))}")
+        for part in answer if isinstance(answer, list) else [answer]:
+            shown = ", ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in part.values())
+            console.say(f"    {shown}")
+
+

@@ -1,0 +1,159 @@
+"""A bundle in, a callable Model out: onnxruntime and nothing of PyTorch or any plugin."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from seqpipe import answers, bundle
+from seqpipe.answers import Answer
+from seqpipe.errors import BundleError, EnvError, UsageError
+from seqpipe.features import Arrays, Featurizer, Record, feature_from
+from seqpipe.predictor import CHUNK, Predictor, cores
+
+CUDA = "CUDAExecutionProvider"
+TOLERANCE = 1e-4  # how far a score may stand from the golden one
+
+
+def load(path: str | Path, device: str = "auto", threads: int | None = None) -> Model:
+    """Opens a bundle.
+
+    Args:
+        path: The bundle's folder.
+        device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA if this onnxruntime and machine have it.
+        threads: Runs at once on a CPU, each on one core; as many as there are cores by default.
+
+    Raises:
+        BundleError: if the bundle is damaged, hostile or of another version.
+        EnvError: if the device or onnxruntime is not there.
+    """
+    return Model(bundle.read(Path(path)), device, threads)
+
+
+class Model:
+    """A pipeline that answers: `model("a text")`, `model(["a", "b"])`, or a generator in and a generator out.
+
+    An input is a text, or a record: `{"text": …}` or `{"words": […]}` for words already split.
+    """
+
+    def __init__(self, content: bundle.Bundle, device: str = "auto", threads: int | None = None):
+        manifest = self.manifest = content.manifest
+        tokenizer = _tokenizer(content, "tokenizer.json")
+        target = _tokenizer(content, "target_tokenizer.json") if "target_tokenizer.json" in content.files else None
+        try:
+            features = {name: feature_from(made) for name, made in manifest["inputs"].items() if "kind" in made}
+            kind = answers.kind_from(manifest["answer"], target)
+            limits = {"tokens": int(manifest["limits"]["tokens"])}
+        except (KeyError, TypeError, ValueError) as error:
+            raise BundleError(f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again") from error
+        self.session = _session(content.files["model.onnx"], device, content.path)
+        self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
+        workers = 1 if self.device == "cuda" else threads or cores()
+        self.predictor = Predictor(
+            Featurizer(tokenizer, features, manifest["field"]), kind, self.run, manifest["options"], limits, workers
+        )
+        self._outputs = [output.name for output in self.session.get_outputs()]
+
+    def run(self, feeds: Arrays) -> Arrays:
+        """One run of the graph: padded features and option inputs to the decision."""
+        return dict(zip(self._outputs, self.session.run(None, feeds), strict=True))
+
+    def __call__(self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, **options: Any) -> Any:
+        """Answers: one for a text or record, a list for a list, a generator for any other iterable.
+
+        Args:
+            inputs: A text, a record, or an iterable of them.
+            documents: Take each text as a whole document: split into sentences, offsets into the document.
+            chunk: How many inputs are in hand at a time.
+            options: Decode options of the bundle, such as `n_best=3`.
+        """
+        if isinstance(inputs, str | Mapping):
+            return next(self._stream([inputs], documents, chunk, options))
+        if isinstance(inputs, list | tuple):
+            return list(self._stream(inputs, documents, chunk, options))
+        if not isinstance(inputs, Iterable):
+            raise UsageError(f"a text, a record (dict) or an iterable of them, not {type(inputs).__name__}")
+        return self._stream(inputs, documents, chunk, options)
+
+    def _stream(self, inputs: Iterable[Any], documents: bool, chunk: int, options: dict[str, Any]) -> Iterator[Answer]:
+        records = (_record(item) for item in inputs)
+        if documents:
+            return (self.predictor.document(str(record.get("text", "")), **options) for record in records)
+        return self.predictor.stream(records, chunk, **options)
+
+    def verify(self) -> list[str]:
+        """Runs the golden examples; what differs from the answers of the machine that exported, a line each."""
+        wrong = []
+        for i, example in enumerate(self.manifest["golden"], 1):
+            got = self(example["record"], **example.get("options", {}))
+            if not same_answer(got, example["answer"]):
+                wrong.append(f"golden example {i}: {example['record']}: got {got}, expected {example['answer']}")
+        return wrong
+
+
+def same_answer(one: Any, other: Any) -> bool:
+    """Equal in everything decided; numbers may differ by the tolerance."""
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= TOLERANCE
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_answer(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_answer, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _record(item: Any) -> Record:
+    if isinstance(item, str):
+        return {"text": item}
+    if isinstance(item, Mapping):
+        words = item.get("words")
+        if words is not None and not (isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)):
+            raise UsageError("`words` must be a list of strings")
+        return item
+    raise UsageError(f"an input is a text or a record (dict with `text` or `words`), not {type(item).__name__}")
+
+
+def _tokenizer(content: bundle.Bundle, name: str) -> Tokenizer:
+    try:
+        return Tokenizer.from_buffer(content.files[name])
+    except BaseException as error:  # tokenizers panics with a BaseException of its own
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise BundleError(f"{content.path / name}: not a tokenizer this version reads: {error}") from error
+
+
+def _session(model: bytes, device: str, path: Path) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise EnvError("onnxruntime is not installed: pip install 'seqpipe[cpu]' (or 'seqpipe[gpu]')") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    providers = _providers(onnxruntime, device)
+    with tempfile.TemporaryDirectory() as empty:  # nothing outside the bundle's own bytes is ever read
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", empty)
+        try:
+            session = onnxruntime.InferenceSession(model, options, providers=providers)
+        except Exception as error:  # onnxruntime's exceptions share no base but Exception
+            raise BundleError(f"{path / 'model.onnx'}: onnxruntime {onnxruntime.__version__} refuses it: {error}") from error
+    if device.startswith("cuda") and CUDA not in session.get_providers():
+        raise EnvError("--device cuda: onnxruntime could not start CUDA and would have used the CPU; see `seqpipe doctor`")
+    return session
+
+
+def _providers(onnxruntime: Any, device: str) -> list[Any]:
+    name, _, index = device.partition(":")
+    if name not in ("auto", "cpu", "cuda") or (index and not (name == "cuda" and index.isdigit())):
+        raise UsageError(f"--device {device}: must be auto, cpu, cuda or cuda:N")
+    have = CUDA in onnxruntime.get_available_providers()
+    if name == "cuda" and not have:
+        raise EnvError("--device cuda: this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe[gpu]'")
+    if name == "cpu" or not have:
+        return ["CPUExecutionProvider"]
+    onnxruntime.preload_dlls()
+    return [(CUDA, {"device_id": int(index or 0)}), "CPUExecutionProvider"]

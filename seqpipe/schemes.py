@@ -1,0 +1,153 @@
+"""Tags of words in, labelled spans out, and back: IOB1, IOB2, BIOES and BILOU, read leniently or to the letter.
+
+A tag is `O` or prefix, hyphen, label (`B-PER`); a label may hold hyphens itself. A bare prefix (`B`) has the label `_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
+Span = tuple[str, int, int]  # label, first word, end (exclusive)
+
+SCHEMES: tuple[Scheme, ...] = ("IOB1", "IOB2", "BIOES", "BILOU")
+_PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}  # in the order of tag_set
+_COMMON = {"L": "E", "U": "S"}  # BILOU's last and unit are BIOES's end and single
+_OUTSIDE = ("O", "")
+
+
+@lru_cache(maxsize=1_000)
+def parts(tag: str) -> tuple[str, str]:
+    """A tag's prefix (one of B I E S L U O) and label; a plain tag, such as `NOUN`, has the prefix ""."""
+    if tag[:1] == "O" and tag[1:2] in ("", "-"):
+        return _OUTSIDE
+    if tag[:1] in tuple("BIESLU") and tag[1:2] in ("", "-"):
+        return tag[0], tag[2:] or "_"
+    return "", tag
+
+
+@lru_cache(maxsize=1_000)
+def belongs(tag: str, scheme: Scheme) -> bool:
+    """Whether the tag is one of this scheme's at all, wherever it may stand."""
+    return tag == "O" or (parts(tag)[0] in tuple(_PREFIXES[scheme]) and tag[1:] != "-")
+
+
+def spans(tags: Sequence[str]) -> list[Span]:
+    """The spans of any tags, well-formed or not, by the rules of conlleval (Tjong Kim Sang and Buchholz, 2000).
+
+    A span opens at B and S, after O, E and S, and where the label changes. Plain tags count as O.
+    """
+    found: list[Span] = []
+    before = _OUTSIDE
+    for i, tag in enumerate(tags):
+        prefix, label = parts(tag)
+        prefix = _COMMON.get(prefix, prefix)
+        if prefix in ("O", ""):
+            prefix, label = _OUTSIDE
+        elif prefix in ("B", "S") or before[0] in ("O", "E", "S") or before[1] != label:
+            found.append((label, i, i + 1))
+        else:
+            found[-1] = (label, found[-1][1], i + 1)
+        before = prefix, label
+    return found
+
+
+def from_scheme(tags: Sequence[str], scheme: Scheme) -> list[Span]:
+    """The spans of tags in this scheme; ill-formed ones are read as conlleval does.
+
+    Raises ValueError for a tag that the scheme does not have.
+    """
+    for tag in tags:
+        if not belongs(tag, scheme):
+            raise ValueError(f"{tag!r} is no {scheme} tag")
+    return spans(tags)
+
+
+def to_tags(spans: Iterable[Span], length: int, scheme: Scheme) -> list[str]:
+    """The tags of `length` words with these spans; ValueError if spans overlap, are empty or leave the words."""
+    tags = ["O"] * length
+    last: Span = ("", -1, 0)
+    for span in sorted(spans, key=lambda span: span[1]):
+        label, start, end = span
+        if not last[2] <= start < end <= length:
+            where = f"overlaps {last}" if 0 <= start < last[2] else f"is empty or outside of the {length} words"
+            raise ValueError(f"the span {span} {where}")
+        tags[start:end] = [
+            f"{prefix}-{label}" for prefix in _shape(end - start, scheme, last == (label, last[1], start))
+        ]
+        last = span
+    return tags
+
+
+def _shape(length: int, scheme: Scheme, touches: bool) -> str:
+    """The prefixes of one span; `touches`: a span of its label ends just before it."""
+    if scheme == "IOB1":
+        return ("B" if touches else "I") + "I" * (length - 1)
+    if scheme == "IOB2":
+        return "B" + "I" * (length - 1)
+    end, single = ("E", "S") if scheme == "BIOES" else ("L", "U")
+    return single if length == 1 else "B" + "I" * (length - 2) + end
+
+
+def strict_problem(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
+    """The first position at which the tags break the scheme, and why; None if they keep it."""
+    before = _OUTSIDE
+    for i, tag in enumerate(tags):
+        if not belongs(tag, scheme):
+            return i, f"{tag!r} is no {scheme} tag"
+        prefix, label = parts(tag)
+        now = _COMMON.get(prefix, prefix), label
+        if not _may_follow(before, now, scheme):
+            return i, f"{tag!r} cannot {f'follow {tags[i - 1]!r}' if i else 'begin a sentence'} in {scheme}"
+        before = now
+    if tags and scheme in ("BIOES", "BILOU") and before[0] in ("B", "I"):
+        return len(tags) - 1, f"{tags[-1]!r} cannot end a sentence in {scheme}"
+    return None
+
+
+def _may_follow(before: tuple[str, str], now: tuple[str, str], scheme: Scheme) -> bool:
+    inside = before[0] in ("B", "I")
+    same = inside and before[1] == now[1]
+    if scheme == "IOB1":
+        return same or now[0] != "B"
+    if scheme == "IOB2":
+        return same or now[0] != "I"
+    goes_on = now[0] in ("I", "E")
+    return same and goes_on if inside else not goes_on
+
+
+def tag_set(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
+    """Every tag of these labels: O first, then label by label in alphabetical order."""
+    return ("O", *(f"{prefix}-{label}" for label in sorted(set(labels)) for prefix in _PREFIXES[scheme]))
+
+
+def allowed(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The legal starts (L,), ends (L,) and steps (L, L) from row to column of a set of IOB2 or BIOES tags, as booleans.
+
+    Which scheme it is, the prefixes tell; among plain tags everything is legal.
+    """
+    opened, goes_on, single = _roles(tags)
+    if not single.any():  # IOB2 or plain
+        return ~goes_on, np.ones_like(opened), continues(tags) | ~goes_on[None, :]
+    steps = np.where(opened[:, None], continues(tags), ~goes_on[None, :])  # (L, L)
+    return ~goes_on, ~opened, steps
+
+
+def continues(tags: Sequence[str]) -> np.ndarray:
+    """(L, L): whether tag j right after tag i extends the span that i stands in (never so for plain tags)."""
+    opened, goes_on, _ = _roles(tags)
+    kinds: dict[str, int] = {}
+    label = np.array([kinds.setdefault(parts(tag)[1], len(kinds)) for tag in tags], dtype=np.int64)  # (L,)
+    same: np.ndarray = label[:, None] == label[None, :]
+    return same & opened[:, None] & goes_on[None, :]
+
+
+def _roles(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Three masks (L,): a span may go on after this tag; this tag goes on with a span; only BIOES has this tag."""
+    tagged = all(belongs(tag, "BIOES") for tag in tags)
+    prefixes = np.array([parts(tag)[0] if tagged else "" for tag in tags], dtype="U1")
+    return np.isin(prefixes, ("B", "I")), np.isin(prefixes, ("I", "E")), np.isin(prefixes, ("E", "S"))

@@ -1,0 +1,78 @@
+"""A run or a bundle in, its scores out and printed: one command and one code path for PyTorch and onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from seqpipe import bundle, yaml
+from seqpipe.console import Console
+from seqpipe.errors import UsageError
+from seqpipe.evaluate import evaluate
+from seqpipe.features import Record
+from seqpipe.metrics import table
+from seqpipe.plugins import Plugins
+from seqpipe.predictor import Predictor
+from seqpipe.runtime import load
+
+
+def score_target(
+    target: Path,
+    console: Console,
+    *,
+    data: Path | None = None,
+    raw: bool = False,
+    by: str | None = None,
+    errors: Path | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Scores of `target` on the file `data`, or on every test set of the run that it is or stands in."""
+    predictor, reader, tests = (_bundle if (target / bundle.MANIFEST).exists() else _run)(target, device, data)
+    if errors and len(tests) > 1:
+        raise UsageError(f"--errors needs one data file; give one of {', '.join(map(str, tests.values()))} with --data")
+    result: dict[str, Any] = {}
+    for name, path in tests.items():
+        for label, unsplit in ((name, False), *([(f"{name} (raw)", True)] if raw else [])):
+            listed = errors if unsplit == raw else None
+            found = evaluate(predictor, _records(reader, path), raw=unsplit, by=by, errors=listed)
+            result[label] = found if by else found[""]
+            for group, scores in found.items():
+                console.say(f"\n{label}{f', {group}' if group else ''}\n{table(scores)}")
+    return result
+
+
+def _run(folder: Path, device: str, data: Path | None) -> tuple[Predictor, Any, dict[str, Path]]:
+    from seqpipe.pipeline import predictor
+    from seqpipe.run import device_of, open_run, trained
+
+    run, place = open_run(folder, need_data=data is None), device_of(device)
+    reader = run.config.data.reader
+    tests = {data.name: data} if data else run.config.data.tests
+    if not tests:
+        raise UsageError(f"{folder} has no test set; name a file with --data")
+    return predictor(trained(run).to(place), run.config, place), reader.cls(**reader.options), tests
+
+
+def _bundle(path: Path, device: str, data: Path | None) -> tuple[Predictor, Any, dict[str, Path]]:
+    model = load(path, device)
+    reader = model.manifest["reader"]
+    made = Plugins().find("reader", reader["use"]).load()(**reader["options"])
+    return model.predictor, made, {data.name: data} if data else _tests_beside(path)
+
+
+def _tests_beside(path: Path) -> dict[str, Path]:
+    """The test sets of the run that the bundle stands in, read from its YAML without loading any component."""
+    file = path.resolve().parent / "pipeline.yaml"
+    if not file.exists():
+        raise UsageError(f"{path} stands in no run, so its test set is not known; name a file with --data")
+    content: Any = yaml.parse(file.read_bytes(), str(file)).data
+    tests = content["data"].get("test") or {}
+    if not tests:
+        raise UsageError(f"the run of {path} has no test set; name a file with --data")
+    return {name: file.parent / where for name, where in tests.items()}
+
+
+def _records(reader: Any, path: Path) -> Iterator[Record]:
+    found: Iterator[Record] = reader.read(path)
+    return found

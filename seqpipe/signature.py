@@ -1,0 +1,404 @@
+"""A component's signature in, its pydantic model out: the options a YAML may give, their types, bounds and defaults."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union
+
+import annotated_types
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+
+from seqpipe.errors import PluginError
+from seqpipe.yaml import Path as Where
+from seqpipe.yaml import Plain, shown
+
+SIZE = "size"  # marks a decode option that the graph takes as the length of an input vector, and so stays dynamic
+Size = Annotated[int, Field(ge=1, le=100_000), SIZE]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
+
+
+class Frame(BaseModel):
+    """The frame keys that stand beside any `use`, those of one kind by `FRAME_KEYS`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="What this stage is called in messages and outputs.")
+    field: str = Field(default="text", min_length=1, description="The record field that is the input.")
+    target: str | None = Field(default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer.")
+    weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
+    init: str | None = Field(default=None, min_length=1, description="Where its first weights come from; null: drawn at random.")
+    freeze: bool = Field(default=False, description="Whether its weights stay as they are.")
+    lr: Annotated[float, Field(gt=0)] | None = Field(default=None, description="A learning rate of its own; null: the optimizer's.")
+
+
+_STAGE = ("use", "name", "init", "freeze", "lr")
+FRAME_KEYS: Mapping[str, tuple[str, ...]] = {
+    "reader": ("use",),
+    "tokenizer": ("use", "field"),
+    "embedding": _STAGE,
+    "encoder": _STAGE,
+    "head": (*_STAGE, "target", "weight", "target_tokenizer"),
+}
+ALL_FRAME_KEYS = ("use", *Frame.model_fields, "target_tokenizer")
+
+
+class Mistake(NamedTuple):
+    """What is wrong with one option: its path below the component, what is meant by the path, and what to do."""
+
+    where: Where
+    kind: Literal["missing", "unknown", "value"]
+    message: str
+
+
+@dataclass(frozen=True)
+class DecodeOption:
+    """One keyword-only parameter of a head's `decide`; the bounds are inclusive, None where there is none."""
+
+    annotation: Any
+    type: str  # size, int, float or bool
+    default: int | float | bool
+    is_size: bool
+    minimum: int | float | None
+    maximum: int | float | None
+
+
+class Row(NamedTuple):
+    """One option as `plugins show` prints it."""
+
+    option: str
+    type: str
+    default: str
+    help: str
+
+
+def wired(cls: type) -> tuple[str, ...]:
+    """The constructor's positional parameters, all from the closed list; PluginError otherwise."""
+    names = []
+    for parameter in _constructor(cls):
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            continue
+        if parameter.name not in WIRED:
+            cure = f"an option stands after a '*' (def __init__(self, …, *, {parameter.name}: int = 1))"
+            raise _fault(cls, f"{parameter.name!r} is not wired in; {cure}, and by position come {', '.join(WIRED)}")
+        if parameter.default is not inspect.Parameter.empty:
+            raise _fault(cls, f"{parameter.name!r} is wired in, so its default is never used; delete it")
+        names.append(parameter.name)
+    return tuple(names)
+
+
+@cache
+def options_model(cls: type) -> type[BaseModel]:
+    """The pydantic model of a component's options, made from the keyword-only parameters of its constructor."""
+    wired(cls)
+    options = [parameter for parameter in _constructor(cls) if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    hints = _hints(cls, inspect.getattr_static(cls, "__init__"), options)
+    helps = _helps(cls)
+    fields: dict[str, Any] = {}
+    for option in options:
+        name, hint = option.name, hints[option.name]
+        if name in ALL_FRAME_KEYS or name.startswith("_"):
+            cure = f"the frame keys are {', '.join(ALL_FRAME_KEYS)}" if name in ALL_FRAME_KEYS else "no leading underscore"
+            raise _fault(cls, f"no option can be called {name!r}; choose another name ({cure})")
+        _check_default(cls, option, hint)
+        default = ... if option.default is inspect.Parameter.empty else option.default
+        # A name that BaseModel uses itself (copy, json, …) is kept as an alias.
+        field, alias = (f"option_{name}", name) if hasattr(BaseModel, name) else (name, None)
+        fields[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
+    config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=(), arbitrary_types_allowed=False)
+    try:
+        return create_model(cls.__name__, __config__=config, __module__=cls.__module__, __doc__=inspect.cleandoc(cls.__doc__ or ""), **fields)
+    except (PydanticUserError, TypeError) as error:
+        raise _fault(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | None, list[Mistake]]:
+    """Plain data as an instance of the model, or every mistake in it in plain words.
+
+    Read as JSON, strictly: a list may become a tuple and text a path, but "3" is no int, 3.0 and True neither.
+    """
+    try:
+        return model.model_validate_json(json.dumps(data)), []
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    named = {info.alias or name: info for name, info in model.model_fields.items()}
+    mistakes: dict[Where, Mistake] = {}
+    for one in errors:
+        where = _existing(data, one["loc"])
+        top = named.get(str(where[0])) if where else None
+        if one["type"] == "missing" and len(one["loc"]) == 1:
+            help = named[str(one["loc"][0])].description
+            mistake = Mistake(one["loc"], "missing", f"it: {help}" if help else "it, for it has no default")
+        elif one["type"] == "extra_forbidden" and len(one["loc"]) == 1:
+            mistake = Mistake(one["loc"], "unknown", "unknown")
+        elif top is None or one["type"] == "value_error":
+            mistake = Mistake(where, "value", one["msg"].removeprefix("Value error, "))
+        else:
+            within = "" if len(where) == 1 else f"{shown(_at(data, where))} does not fit here; {where[0]!r} "
+            mistake = Mistake(where, "value", within + unlike(words(top.annotation, top.metadata), _at(data, where[:1])))
+        mistakes.setdefault(mistake.where, mistake)
+    return None, list(mistakes.values())
+
+
+def values(options: BaseModel) -> dict[str, Any]:
+    """The options by the names that the constructor has for them."""
+    return {info.alias or name: getattr(options, name) for name, info in type(options).model_fields.items()}
+
+
+def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a method asks for: its positional names without `self`, and its keyword-only names."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if parameters and parameters[0].name == "self":
+        parameters = parameters[1:]
+    for parameter in parameters:
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            name = getattr(function, "__qualname__", function)
+            raise PluginError(f"{function.__module__}.{name}: '{parameter}' asks for nothing by name; name each thing it needs")
+    only = inspect.Parameter.KEYWORD_ONLY
+    return tuple(p.name for p in parameters if p.kind is not only), tuple(p.name for p in parameters if p.kind is only)
+
+
+def decode_options(cls: type) -> dict[str, DecodeOption]:
+    """The decode options of a head, from the keyword-only parameters of its `decide`; none if it has no `decide`."""
+    decide = getattr(cls, "decide", None)
+    if decide is None:
+        return {}
+    options = [p for p in inspect.signature(decide).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    hints = _hints(cls, decide, options)
+    found = {}
+    for option in options:
+        hint = hints[option.name]
+        kind, metadata = _unpacked(hint)
+        if kind not in (int, float, bool):
+            raise _fault(cls, f"decode option {option.name!r} must be seqpipe.Size, int, float or bool, not {words(hint)}")
+        if option.default is inspect.Parameter.empty:
+            raise _fault(cls, f"decode option {option.name!r} needs a default")
+        _check_default(cls, option, hint)
+        low, high = _bounds(kind, metadata)
+        said = SIZE if SIZE in metadata else kind.__name__
+        found[option.name] = DecodeOption(hint, said, kind(option.default), said == SIZE, low, high)
+    return found
+
+
+def describe(cls: type) -> list[Row]:
+    """One row an option of the constructor: name, type, default, and its line of the docstring's Args section."""
+    rows = []
+    for name, info in options_model(cls).model_fields.items():
+        default = "required" if info.is_required() else shown(plain(info.default))
+        rows.append(Row(info.alias or name, words(info.annotation, info.metadata), default, info.description or ""))
+    return rows
+
+
+def plain(value: Any, told: Callable[[Path], str] = Path.as_posix) -> Plain:
+    """An option's value as plain YAML data, paths as they are to be told."""
+    if isinstance(value, Path):
+        return told(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(one, told) for key, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(one, told) for one in value]
+    return value
+
+
+def words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """A type as a person reads it: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`."""
+    kind, inner = _unpacked(annotation)
+    limits = _limits([*inner, *metadata])
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return _either([shown(one) for one in arguments])
+    if origin in (Union, types.UnionType):
+        return _either([words(one) for one in arguments]) + limits
+    if origin is tuple and not (len(arguments) == 2 and arguments[1] is ...):
+        return f"a list of {len(arguments)} ({', '.join(map(words, arguments))})"
+    if origin in (list, tuple, set, frozenset):
+        return f"a list, each {words(arguments[0])}" + limits
+    if origin is dict:
+        return f"a mapping, each value {words(arguments[1])}" + limits
+    return _SIMPLE.get(kind, getattr(kind, "__name__", str(kind))) + limits
+
+
+def unlike(expected: str, value: Plain) -> str:
+    """The message for a value that is not what was expected, with a cure where it is plain what was meant."""
+    return f"should be {expected}, not {shown(value)}{_cure(expected, value)}"
+
+
+_SIMPLE: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    type(None): "null",
+    list: "a list",
+    tuple: "a list",
+    dict: "a mapping",
+    Any: "anything",
+}
+
+
+def _cure(expected: str, value: Plain) -> str:
+    wants_number = "number" in expected
+    if isinstance(value, str) and "true or false" in expected and value.lower() in ("yes", "on", "no", "off"):
+        return f"; write {'true' if value.lower() in ('yes', 'on') else 'false'}"
+    if isinstance(value, str) and wants_number and _is_number(value):
+        return f"; write {value.replace('_', '')} without quotes" if "_" not in value else f"; write {value.replace('_', '')}"
+    if isinstance(value, float) and "whole number" in expected and value.is_integer():
+        return f"; write {int(value)}"
+    if isinstance(value, (int, float)) and "text" in expected:
+        return f"; put it in quotes ('{shown(value)}')"
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _either(choices: list[str]) -> str:
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def _unpacked(annotation: Any) -> tuple[Any, list[Any]]:
+    """A type without Annotated, and all that stood in it (pydantic's Fields opened up)."""
+    metadata: list[Any] = []
+    if typing.get_origin(annotation) is Annotated:
+        annotation, *extra = typing.get_args(annotation)
+        for one in extra:
+            metadata += one.metadata if isinstance(one, FieldInfo) else [one]
+    return annotation, metadata
+
+
+def _limits(metadata: Iterable[Any]) -> str:
+    """The bounds in words, with a space before them."""
+    said = []
+    for one in metadata:
+        for attribute, phrase in _PHRASES.items():
+            value = getattr(one, attribute, None)
+            if value is not None and not (attribute == "min_length" and value == 0):
+                said.append(phrase.format(value))
+    return f" {' and '.join(said)}" if said else ""
+
+
+_PHRASES = {
+    "gt": "above {}",
+    "ge": "from {}",
+    "lt": "below {}",
+    "le": "up to {}",
+    "multiple_of": "that is a multiple of {}",
+    "min_length": "at least {} long",
+    "max_length": "at most {} long",
+    "pattern": "matching {}",
+}
+
+
+def _bounds(kind: type, metadata: Iterable[Any]) -> tuple[int | float | None, int | float | None]:
+    """The least and greatest value allowed; an exclusive bound becomes the nearest value inside it."""
+    low: int | float | None = None
+    high: int | float | None = None
+    for one in metadata:
+        if isinstance(one, annotated_types.Ge):
+            low = one.ge  # type: ignore[assignment]
+        elif isinstance(one, annotated_types.Le):
+            high = one.le  # type: ignore[assignment]
+        elif isinstance(one, annotated_types.Gt):
+            low = one.gt + 1 if kind is int else math.nextafter(one.gt, math.inf)  # type: ignore
+        elif isinstance(one, annotated_types.Lt):
+            high = one.lt - 1 if kind is int else math.nextafter(one.lt, -math.inf)  # type: ignore
+    return low, high
+
+
+def _constructor(cls: type) -> list[inspect.Parameter]:
+    """The parameters of `__init__` without `self`; none where a class leaves it to `object` or `nn.Module`."""
+    constructor = inspect.getattr_static(cls, "__init__")
+    if constructor is object.__init__ or getattr(constructor, "__qualname__", "") == "Module.__init__":
+        return []
+    parameters = list(inspect.signature(constructor).parameters.values())[1:]
+    for parameter in parameters:
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            raise _fault(cls, f"'{parameter}' would swallow a misspelt option; name each parameter of __init__")
+    return parameters
+
+
+def _hints(cls: type, function: Any, parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
+    """The types of these parameters alone, so that what only a type checker imports is never looked up."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    annotations = {}
+    for parameter in parameters:
+        if parameter.annotation is inspect.Parameter.empty:
+            raise _fault(cls, f"{parameter.name!r} has no type; annotate it ({parameter.name}: int = 1)")
+        annotations[parameter.name] = parameter.annotation
+    holder = types.SimpleNamespace(__annotations__=annotations)
+    try:
+        return typing.get_type_hints(holder, globalns=function.__globals__, include_extras=True)
+    except (NameError, TypeError, SyntaxError, AttributeError) as error:
+        raise _fault(cls, f"a type cannot be read: {error}; import it at the head of the module") from error
+
+
+def _check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
+    if option.default is inspect.Parameter.empty:
+        return
+    try:
+        TypeAdapter(hint).validate_python(option.default, strict=True)
+    except ValidationError:
+        raise _fault(cls, f"the default of {option.name!r} {unlike(words(hint), plain(option.default))}") from None
+    except PydanticUserError as error:
+        raise _fault(cls, f"the type of {option.name!r} cannot be read from a YAML: {str(error).splitlines()[0]}") from error
+
+
+def _helps(cls: type) -> dict[str, str]:
+    """The lines of the docstring's Args section, by option; a line indented deeper goes on with the one above."""
+    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    start = next((number for number, line in enumerate(lines) if line.strip() in ("Args:", "Arguments:")), len(lines))
+    helps: dict[str, str] = {}
+    name, indent = "", None
+    for line in lines[start + 1 :]:
+        depth = len(line) - len(line.lstrip())
+        if not line.strip():
+            continue
+        if depth == 0:
+            break
+        indent = depth if indent is None else indent
+        before, colon, after = line.strip().partition(":")
+        if depth == indent and colon:
+            name, helps[before.split(" ")[0]] = before.split(" ")[0], after.strip()
+        elif name:
+            helps[name] += f" {line.strip()}"
+    return helps
+
+
+def _existing(data: Plain, loc: tuple[str | int, ...]) -> Where:
+    """As much of pydantic's location as leads through the data (it also names the members of unions)."""
+    where: list[str | int] = []
+    for step in loc:
+        inside = (isinstance(data, dict) and step in data) or (isinstance(data, list) and isinstance(step, int) and step < len(data))
+        if not inside:
+            break
+        where.append(step)
+        data = data[step]
+    return tuple(where)
+
+
+def _at(data: Plain, where: Where) -> Plain:
+    for step in where:
+        data = data[step]
+    return data
+
+
+def _fault(cls: type, message: str) -> PluginError:
+    return PluginError(f"{cls.__module__}.{cls.__qualname__}: {message}")

@@ -1,0 +1,319 @@
+"""A pipeline and its examples in, trained weights out, on pytorch-lightning; stopped at any moment, it goes on bit-equal.
+
+Everything random is a function of (seed, epoch) or (seed, step), and the position is two integers, so a checkpoint holds the
+whole state. `last.ckpt` is the only commit point: it names the best weights, which are written before it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as lightning
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from seqpipe import checkpoint
+from seqpipe.config import Config, Train
+from seqpipe.console import Console, Tick
+from seqpipe.data import Batch, Batches
+from seqpipe.errors import Interrupted, TrainingError
+from seqpipe.files import write
+from seqpipe.pipeline import Pipeline
+
+LAST, METRICS = "last.ckpt", "metrics.jsonl"
+Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
+
+
+@dataclass
+class Progress:
+    """Where training stands; with the weights and the optimiser it is the whole state."""
+
+    epoch: int = 0
+    position: int = 0  # batches done in this epoch
+    step: int = 0  # optimiser steps in all
+    best: float | None = None
+    best_epoch: int = 0
+    best_file: str = ""
+    best_sha256: str = ""
+    plateau: int = 0  # epochs since the rate was lowered or the metric rose
+    factor: float = 1.0  # of the learning rate, lowered on plateaus
+    loss: float = 0.0  # summed over this epoch's batches
+    seconds: float = 0.0  # spent in this epoch
+    done: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Training(lightning.LightningModule):
+    """One training run over Lightning's loop, with its own position, schedule, averaging, stopping and checkpoints."""
+
+    def __init__(
+        self, pipeline: Pipeline, config: Config, batches: Batches, evaluate: Evaluate | None, folder: Path, console: Console
+    ):
+        super().__init__()
+        self.automatic_optimization = False
+        self.pipeline, self.config, self.batches, self.folder, self.console = pipeline, config, batches, folder, console
+        self._evaluate = evaluate
+        self.progress = Progress()
+        self.average: dict[str, Tensor] = {}
+        self.signal: int | None = None
+        self.tick: Tick | None = None
+        self._optimizer = make_optimizer(pipeline, config)
+        self._order = batches.order(0)
+        self._clock = time.monotonic()
+
+    # -- Lightning's hooks, in the order of a run
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self._optimizer
+
+    def on_fit_start(self) -> None:
+        self.average = {name: tensor.to(self.device) for name, tensor in self.average.items()}
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        self._order = self.batches.order(self.progress.epoch)
+        rest: Any = self._order[self.progress.position :]
+        return DataLoader(rest, batch_size=None, collate_fn=self.batches)
+
+    def on_train_epoch_start(self) -> None:
+        self._clock = time.monotonic()
+
+    def training_step(self, batch: Batch, index: int) -> None:
+        at, settings = self.progress, self.config.train
+        torch.manual_seed(settings.seed * 1_000_003 + at.epoch * 100_003 + at.position)
+        self._set_rates()
+        loss = self.pipeline.loss(batch)
+        if not torch.isfinite(loss):
+            raise TrainingError(
+                f"the loss became {loss.item()} in epoch {at.epoch + 1}, step {at.step + 1}; lower train.optimizer.lr, or set train.clip"
+            )
+        self.manual_backward(loss / settings.accumulate)
+        at.position += 1
+        at.loss += loss.item()
+        last = at.position == len(self._order)
+        if at.position % settings.accumulate == 0 or last:
+            self._step()
+            if at.step % settings.checkpoint_steps == 0 and not last:
+                self.save()
+            self._save_if_signalled()
+        if self.tick:
+            self.tick(at.position, f"epoch {at.epoch + 1}/{settings.epochs}, loss {at.loss / at.position:.4f}")
+
+    def on_train_epoch_end(self) -> None:
+        self.finish_epoch()
+        if self.progress.done:
+            self.trainer.should_stop = True
+
+    # -- one step, one epoch
+
+    def _set_rates(self) -> None:
+        share = (self.progress.epoch + self.progress.position / len(self._order)) / self.config.train.epochs
+        factor = rate_factor(self.config.train, share) * self.progress.factor
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor
+
+    def _step(self) -> None:
+        settings = self.config.train
+        if settings.clip:
+            torch.nn.utils.clip_grad_norm_(self.pipeline.parameters(), settings.clip)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.progress.step += 1
+        if settings.average:
+            decay = min(settings.average, (1 + self.progress.step) / (10 + self.progress.step))
+            with torch.no_grad():
+                for name, parameter in self.pipeline.named_parameters():
+                    self.average[name].lerp_(parameter, 1 - decay)
+
+    def finish_epoch(self) -> None:
+        """Dev scores, the best weights so far, early stopping, and a checkpoint before and after."""
+        at, settings = self.progress, self.config.train
+        at.seconds += time.monotonic() - self._clock
+        self.save()
+        row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, len(self._order))}
+        scores = {}
+        with self._shipped_weights():
+            if self._evaluate:
+                scores = dict(self._evaluate(self.stop_if_signalled))
+                row |= {"dev": {key: value for key, value in scores.items() if key != "labels"}}
+            metric = next(iter(scores.values())) if scores else -row["loss"]
+            better = at.best is None or metric > at.best or not self._evaluate
+            if better:
+                at.best, at.best_epoch, at.plateau = float(metric), at.epoch, 0
+                self._save_best()
+        row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": better}
+        at.history.append(row)
+        if not better:
+            at.plateau += 1
+            if settings.schedule.use == "plateau" and at.plateau % settings.schedule.patience == 0:
+                at.factor *= settings.schedule.factor
+        at.epoch, at.position, at.loss, at.seconds = at.epoch + 1, 0, 0.0, 0.0
+        waited = at.epoch - 1 - at.best_epoch
+        at.done = at.epoch >= settings.epochs or bool(settings.patience and self._evaluate and waited >= settings.patience)
+        self.save()
+        write(self.folder / METRICS, "".join(json.dumps(entry) + "\n" for entry in at.history))
+        self._report(row)
+
+    def _report(self, row: Mapping[str, Any]) -> None:
+        name, value = next(iter(row.get("dev", {}).items()), ("", 0.0))
+        dev = f", dev {name} {100 * value:.2f}{' *' if row['best'] else ''}" if name else ""
+        total = self.config.train.epochs
+        self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
+
+    # -- state
+
+    @contextmanager
+    def _shipped_weights(self) -> Iterator[None]:
+        """The averaged weights in place of the trained ones, where averaging is on."""
+        kept = {name: p.detach().clone() for name, p in self.pipeline.named_parameters()} if self.average else {}
+        with torch.no_grad():
+            for name, parameter in self.pipeline.named_parameters() if kept else ():
+                parameter.copy_(self.average[name])
+            try:
+                yield
+            finally:
+                for name, parameter in self.pipeline.named_parameters() if kept else ():
+                    parameter.copy_(kept[name])
+
+    def _save_best(self) -> None:
+        at = self.progress
+        at.best_file = f"best-{at.epoch + 1:04d}.safetensors"
+        at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
+
+    def save(self) -> None:
+        """Writes last.ckpt, then removes best weights it no longer names."""
+        state = {
+            "progress": asdict(self.progress),
+            "weights": self.pipeline.state_dict(),
+            "average": self.average,
+            "optimizer": self._optimizer.state_dict(),
+        }
+        checkpoint.save(self.folder / LAST, state)
+        for old in self.folder.glob("best-*.safetensors"):
+            if old.name != self.progress.best_file:
+                old.unlink()
+
+    def restore(self) -> bool:
+        """Goes back to last.ckpt; False if there is none."""
+        if self.config.train.average:
+            self.average = {name: p.detach().clone() for name, p in self.pipeline.named_parameters()}
+        if not (self.folder / LAST).exists():
+            return False
+        state = checkpoint.load(self.folder / LAST)
+        self.progress = Progress(**state["progress"])
+        self.pipeline.load_state_dict(state["weights"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.average = state["average"]
+        self._order = self.batches.order(self.progress.epoch)
+        return True
+
+    def _save_if_signalled(self) -> None:
+        if self.signal is not None and self.progress.position % self.config.train.accumulate == 0:
+            self.save()
+            self.stop_if_signalled()
+
+    def stop_if_signalled(self) -> None:
+        """Raises Interrupted if a signal came; what last.ckpt holds is what the next run goes on from."""
+        if self.signal is not None:
+            name, epoch = signal.Signals(self.signal).name, self.progress.epoch + 1
+            raise Interrupted(
+                self.signal, f"{name}: stopped in epoch {epoch}, state saved in {self.folder}; run the same command to go on"
+            )
+
+
+def train(
+    pipeline: Pipeline,
+    config: Config,
+    batches: Batches,
+    evaluate: Evaluate | None,
+    folder: Path,
+    console: Console,
+    device: str = "cpu",
+) -> Progress:
+    """Trains to the end, from last.ckpt in the folder if there is one, and loads the best weights into the pipeline."""
+    folder.mkdir(parents=True, exist_ok=True)
+    training = Training(pipeline, config, batches, evaluate, folder, console)
+    if training.restore() and not training.progress.done:
+        at = training.progress
+        console.say(f"  going on from epoch {at.epoch + 1}, batch {at.position}")
+    if training.progress.position and training.progress.position == len(training._order):
+        training.finish_epoch()
+    if not training.progress.done:
+        with _signals(training), console.progress("training", len(training._order)) as training.tick:
+            _trainer(device).fit(training)
+    at = training.progress
+    pipeline.load_state_dict(checkpoint.load_weights(folder / at.best_file, at.best_sha256))
+    pipeline.cpu().eval()
+    return at
+
+
+def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
+    """The optimiser of the YAML; a stage with an `lr` of its own is a group of its own."""
+    settings = config.train.optimizer
+    groups: dict[float, list[Tensor]] = {}
+    for stage, module in pipeline.stages:
+        trained = [p for p in module.parameters() if p.requires_grad]
+        groups.setdefault(stage.frame.get("lr") or settings.lr, []).extend(trained)
+    parameters = [{"params": group, "lr": lr, "base_lr": lr} for lr, group in groups.items() if group]
+    if not parameters:
+        raise TrainingError("every stage is frozen; there is nothing to train")
+    kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    return kinds[settings.use](parameters, **settings.model_dump(exclude={"use"}))
+
+
+def rate_factor(settings: Train, share: float) -> float:
+    """What the learning rate is multiplied by when this share of training is done: warm-up, then the schedule."""
+    schedule = settings.schedule
+    if share < schedule.warmup_ratio:
+        return max(share, 1e-4) / schedule.warmup_ratio
+    rest = (share - schedule.warmup_ratio) / (1 - schedule.warmup_ratio)
+    if schedule.use == "linear":
+        return 1 - rest * (1 - schedule.final_ratio)
+    if schedule.use == "cosine":
+        return schedule.final_ratio + (1 - schedule.final_ratio) * (1 + math.cos(math.pi * rest)) / 2
+    return 1.0
+
+
+@contextmanager
+def _signals(training: Training) -> Iterator[None]:
+    """SIGINT and SIGTERM end training after the step in hand; a second one ends the process at once."""
+
+    def heed(number: int, frame: object) -> None:
+        if training.signal is not None:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        training.signal = number
+
+    kept = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def _trainer(device: str) -> lightning.Trainer:
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    name, _, index = device.partition(":")
+    return lightning.Trainer(
+        accelerator="gpu" if name == "cuda" else "cpu",
+        devices=[int(index or 0)] if name == "cuda" else 1,
+        max_epochs=-1,
+        reload_dataloaders_every_n_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )

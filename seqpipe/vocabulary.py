@@ -1,0 +1,66 @@
+"""Words in, a vocabulary out: the special tokens, their fixed ids, and word-level tokenizers learned from texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from seqpipe.errors import DataError
+
+PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
+SPECIALS = (PAD, UNK, BOS, EOS)  # ids 0 to 3 of every vocabulary
+
+
+class Vocabulary(tuple[str, ...]):
+    """Tokens in the order of their ids; `counts` says how often training saw each."""
+
+    counts: Sequence[int] | None
+
+    def __new__(cls, tokens: Iterable[str], counts: Sequence[int] | None = None) -> Vocabulary:
+        vocabulary = super().__new__(cls, tokens)
+        vocabulary.counts = counts
+        return vocabulary
+
+
+def vocabulary_of(tokenizer: Tokenizer, counts: Sequence[int] | None = None) -> Vocabulary:
+    """The tokenizer's tokens in the order of their ids."""
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    return Vocabulary(sorted(ids, key=ids.__getitem__), counts)
+
+
+def word_level(
+    texts: Iterable[str | list[str]],
+    *,
+    normalizer: object,
+    splitter: object,
+    decoder: object = None,
+    min_count: int = 1,
+    max_size: int | None = None,
+) -> Tokenizer:
+    """A tokenizer with one id a token: the most frequent first, equally frequent ones in order of code points.
+
+    Args:
+        texts: Texts to split, or words already split.
+        normalizer: From `tokenizers.normalizers`; what is done to a token before it is looked up.
+        splitter: From `tokenizers.pre_tokenizers`; what makes tokens of a text.
+        decoder: From `tokenizers.decoders`; how tokens become text again. Joined by spaces if none.
+        min_count: Tokens seen less often are left out.
+        max_size: At most so many tokens, special ones not counted.
+    """
+    tokenizer = Tokenizer(WordLevel({token: i for i, token in enumerate(SPECIALS)}, unk_token=UNK))
+    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, splitter, decoder
+    counts: Counter[str] = Counter()
+    for text in texts:
+        if isinstance(text, str):
+            normal = tokenizer.normalizer.normalize_str(text)
+            counts.update(token for token, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal))
+        else:
+            counts.update(map(tokenizer.normalizer.normalize_str, text))
+    frequent = sorted((t for t, n in counts.items() if n >= min_count and t not in SPECIALS), key=lambda t: (-counts[t], t))
+    if not frequent:
+        raise DataError(f"no token occurs {min_count} times in the training texts; lower the tokenizer's min_count")
+    tokenizer.model = WordLevel({t: i for i, t in enumerate((*SPECIALS, *frequent[:max_size]))}, unk_token=UNK)
+    return tokenizer

@@ -1,0 +1,324 @@
+"""YAML text in, plain data out, with the place of every key and value; what makes YAML dangerous or surprising is refused.
+
+Read from parser events, never composed: no tags, anchors, aliases or merge keys, no key twice, one document, YAML 1.2's core
+scalars (`no` and `off` are text, `1e-3` is a number), at most 1 MB, 40 deep and 50,000 values.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.parser import Parser
+from yaml.reader import Reader
+from yaml.scanner import Scanner
+
+from seqpipe.errors import ConfigError, Problem
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 40
+MAX_NODES = 50_000
+
+Path = tuple["str | int", ...]
+Plain = Any  # None, bool, int, float, str, list or dict of these
+
+_WORDS: dict[str, Plain] = {"": None, "~": None}
+_WORDS |= dict.fromkeys(("null", "Null", "NULL"))
+_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
+_WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
+_WORDS |= {sign + form: float(sign + "inf") for sign in ("", "+", "-") for form in (".inf", ".Inf", ".INF")}
+_WORDS |= dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan)
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BROKEN_CHARACTER = re.compile(r"[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where something stands: line and column from 1; both 0 for the command line."""
+
+    file: str
+    line: int
+    column: int
+
+
+@dataclass
+class Tree:
+    """Plain data and where it stands: `keys` has the spot of each key, `values` of each value, both by path."""
+
+    file: str
+    data: Plain = None
+    keys: dict[Path, Spot] = field(default_factory=dict)
+    values: dict[Path, Spot] = field(default_factory=dict)
+
+    def spot(self, path: Path, *, key: bool = False) -> Spot:
+        """The spot of the value at `path` (of its key, if `key` and it has one), or of the nearest thing that holds it."""
+        for length in range(len(path), -1, -1):
+            at = path[:length]
+            found = (self.keys.get(at) if key or length < len(path) else None) or self.values.get(at)
+            if found:
+                return found
+        return Spot(self.file, 0, 0)
+
+    def problem(self, path: Path, message: str, *, key: bool = False) -> Problem:
+        spot = self.spot(path, key=key)
+        return Problem(spot.file, spot.line, spot.column, key_text(path), message)
+
+
+def key_text(path: Path) -> str:
+    return ".".join(map(str, path))
+
+
+def parse(data: bytes, file: str) -> Tree:
+    """The tree of one YAML file; ConfigError holds every problem that could be found."""
+    tree, problems = read(data, file)
+    if problems:
+        raise ConfigError(problems)
+    return tree
+
+
+def read(data: bytes, file: str) -> tuple[Tree, list[Problem]]:
+    """The tree and the problems that do not hinder reading on; ConfigError where it cannot go on."""
+    builder = _Builder(file)
+    text = _decoded(data, file)
+    try:
+        builder.document(text)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError([*builder.problems, _syntax(error, file)]) from None
+    except yaml.reader.ReaderError as error:
+        line, column = _line_and_column(text[: error.position])
+        message = f"the character U+{error.character:04X} is not allowed here; delete it, or write it as an escape in double quotes"
+        raise ConfigError([*builder.problems, Problem(file, line, column, "", message)]) from None
+    return builder.tree, builder.problems
+
+
+def scalar(text: str, file: str = "") -> Plain:
+    """The value of an override: a word, a number, quoted text, or a flow collection such as `[1, 2]` or `{use: crf}`."""
+    if not text:
+        return None
+    told = file or text
+    try:
+        tree, problems = read(text.encode("utf-8", "surrogateescape"), told)
+    except ConfigError as error:
+        tree, problems = Tree(told), error.problems
+    if not problems and text.lstrip()[0] not in "[{" and isinstance(tree.data, (list, dict)):
+        problems = [Problem(told, 0, 0, "", f"{text!r} is not one value; put it in quotes, or write [a, b] or {{key: value}}")]
+    if problems:
+        raise ConfigError([Problem(told, 0, 0, "", problem.message) for problem in problems])
+    return tree.data
+
+
+def resolve(text: str) -> Plain:
+    """What a plain (unquoted) scalar means by YAML 1.2's core schema; ValueError names the cure where it is a trap."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _LEADING_ZERO.fullmatch(text):
+        raise ValueError(f"{text} could mean several numbers; quote it ('{text}') if it is text, or drop the leading zero")
+    if _INT.fullmatch(text):
+        number = int(text, 0) if len(text) < 100 else 1 << 64
+        if not -(1 << 63) <= number < 1 << 63:
+            raise ValueError("this number is too large (beyond 64 bits); quote it if it is text")
+        return number
+    if _FLOAT.fullmatch(text):
+        if math.isinf(float(text)):
+            raise ValueError("this number is too large for a float; write .inf if infinity is meant, or quote it if it is text")
+        return float(text)
+    return text
+
+
+def dump(data: Plain) -> str:
+    """YAML text that `parse` reads as the same data."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's safe dumper, quoting also what only YAML 1.2 takes for a number."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+    def text(self, data: str) -> yaml.Node:
+        try:
+            plain = resolve(data) == data
+        except ValueError:
+            plain = False
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if plain else "'")
+
+
+_Dumper.add_representer(str, _Dumper.text)
+
+
+class _Events(Reader, Scanner, Parser):
+    """PyYAML's parser alone; nested brackets are counted while scanning, before its look-ahead turns quadratic."""
+
+    def __init__(self, text: str):
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+
+    def fetch_flow_collection_start(self, token_class: Any) -> None:
+        if self.flow_level >= MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep", problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(token_class)
+
+    def __iter__(self) -> Iterator[yaml.Event]:
+        while self.check_event():
+            yield self.get_event()
+
+
+class _Builder:
+    """Events in, a tree and problems out."""
+
+    def __init__(self, file: str):
+        self.tree = Tree(file)
+        self.problems: list[Problem] = []
+        self.nodes = 0
+
+    def document(self, text: str) -> None:
+        self.events: Iterator[Any] = iter(_Events(text))
+        next(self.events)  # the start of the stream
+        start = next(self.events)
+        first = start if isinstance(start, yaml.StreamEndEvent) else next(self.events)
+        if first is start or (isinstance(first, yaml.ScalarEvent) and first.value == "" and first.style is None):
+            raise yaml.MarkedYAMLError(problem="there is nothing in it", problem_mark=start.start_mark)
+        self.tree.data = self.node(first, (), 0)
+        next(self.events)  # the end of the document
+        after = next(self.events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            self.complain(after, (), "a second document starts here; a file holds one (delete the '---' or '...' line)")
+
+    def complain(self, event: Any, path: Path, message: str) -> None:
+        spot = self.spot(event)
+        self.problems.append(Problem(spot.file, spot.line, spot.column, key_text(path), message))
+
+    def spot(self, event: Any) -> Spot:
+        return Spot(self.tree.file, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def node(self, event: Any, path: Path, depth: int) -> Plain:
+        self.nodes += 1
+        if depth >= MAX_DEPTH and not isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent)):
+            raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep", problem_mark=event.start_mark)
+        if self.nodes > MAX_NODES:
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=event.start_mark)
+        self.tree.values[path] = self.spot(event)
+        if isinstance(event, yaml.AliasEvent):
+            self.complain(event, path, f"aliases are not read; write out what *{event.anchor} stands for (a value starting with * needs quotes)")
+            return None
+        if event.anchor is not None:
+            self.complain(event, path, f"anchors are not read; delete &{event.anchor} (a value starting with & needs quotes)")
+        if event.tag is not None:
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self.complain(event, path, f"tags are not read; delete {tag} (a value starting with ! needs quotes)")
+        if isinstance(event, yaml.MappingStartEvent):
+            return self.mapping(path, depth)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self.sequence(path, depth)
+        return self.scalar(event, path)
+
+    def mapping(self, path: Path, depth: int) -> dict[str, Plain]:
+        found: dict[str, Plain] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            start, known = event, len(self.problems)
+            key = self.node(start, (*path, "?"), depth + 1)
+            usable = isinstance(key, str) and key not in found
+            if usable and not (key == "<<" and start.style is None):
+                found[key], self.tree.keys[(*path, key)] = None, self.spot(start)
+                found[key] = self.node(next(self.events), (*path, key), depth + 1)
+                continue
+            if usable:
+                self.complain(start, (*path, key), "merge keys are not read; write the keys out")
+            elif isinstance(key, str):
+                first = self.tree.keys[(*path, key)].line
+                self.complain(start, (*path, key), f"this key stands here twice (first in line {first}); delete one of the two")
+            elif len(self.problems) == known:
+                self.complain(start, path, f"a key must be text, not {shown(key)}; put it in quotes")
+            self.node(next(self.events), (*path, "?"), depth + 1)  # read for its problems, at a path that no one asks for
+        return found
+
+    def sequence(self, path: Path, depth: int) -> list[Plain]:
+        found: list[Plain] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            found.append(self.node(event, (*path, len(found)), depth + 1))
+        return found
+
+    def scalar(self, event: yaml.ScalarEvent, path: Path) -> Plain:
+        if _BROKEN_CHARACTER.search(event.value):
+            self.complain(event, path, "half of a character (a surrogate such as \\ud800); write the whole character")
+            return "?"
+        if event.style is not None:
+            return event.value
+        try:
+            return resolve(event.value)
+        except ValueError as error:
+            self.complain(event, path, str(error))
+            return event.value
+
+
+def _decoded(data: bytes, file: str) -> str:
+    if len(data) > MAX_BYTES:
+        raise ConfigError([Problem(file, 1, 1, "", f"{len(data):,} bytes; a pipeline's YAML has at most {MAX_BYTES:,}")])
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ConfigError([Problem(file, 1, 1, "", "this file is UTF-16; save it as UTF-8")])
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, column = _line_and_column(data[: error.start].decode("utf-8"))
+        message = f"the byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise ConfigError([Problem(file, line, column, "", message)]) from None
+
+
+def _line_and_column(before: str) -> tuple[int, int]:
+    lines = before.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return len(lines), len(lines[-1]) + 1
+
+
+def shown(value: Plain) -> str:
+    """A value as the YAML would say it, short."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = repr(value) if isinstance(value, str) else dump(value).removesuffix("\n...\n").strip()
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+_CURES: Sequence[tuple[str, str, bool]] = (  # a part of PyYAML's message; what to say; whether its first mark is the place
+    ("while scanning an alias", "a value cannot start with '*'; put it in quotes", True),
+    ("while scanning an anchor", "a value cannot start with '&'; put it in quotes", True),
+    ("scanning a quoted scalar found unexpected", "this quote is never closed; add the closing quote", True),
+    ("found character '\\t' that cannot", "a tab cannot stand here; indent with spaces", False),
+    ("found character '%' that cannot", "a value cannot start with '%'; put it in quotes", False),
+    ("found character '@' that cannot", "a value cannot start with '@'; put it in quotes", False),
+    ("found character '`' that cannot", "a value cannot start with '`'; put it in quotes", False),
+    ("expected ',' or ']', but got '<stream end>'", "this '[' is never closed; add the ']'", True),
+    ("expected ',' or '}', but got '<stream end>'", "this '{' is never closed; add the '}'", True),
+    ("expected ',' or ']'", "a ',' or ']' is missing before this", False),
+    ("expected ',' or '}'", "a ',' or '}' is missing before this", False),
+    ("but found ']'", "nothing opened this ']'; delete it", False),
+    ("but found '}'", "nothing opened this '}'; delete it", False),
+    ("mapping values are not allowed", "a second ':' in one value, or a line indented too far; put text with ': ' in quotes", False),
+    ("expected <block end>", "this line does not fit those above it; check its indentation", False),
+    ("could not find expected ':'", "a key without a value; write 'key: value'", True),
+    ("unknown escape character", "no such escape in double quotes; use single quotes, or double the backslash", False),
+    ("expected escape sequence", "this escape in double quotes is not complete; use single quotes, or double the backslash", False),
+    ("expected '<document start>'", "text after the end of the document; delete the '...' line", False),
+    ("expected the node content", "a value is missing before this", False),
+)
+
+
+def _syntax(error: yaml.MarkedYAMLError, file: str) -> Problem:
+    said = f"{error.context or ''} {error.problem or ''}".strip()
+    at_context = False
+    for part, cure, at_context_then in _CURES:
+        if part in said:
+            said, at_context = cure, at_context_then
+            break
+    mark = (error.context_mark if at_context else None) or error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    return Problem(file, line, column, "", said)

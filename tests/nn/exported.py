@@ -1,0 +1,79 @@
+"""A function of tensors in, the same function as an onnxruntime session out: what the tests of `nn` and the components export by."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from torch import Tensor, nn
+
+Arrays = dict[str, np.ndarray]
+_OUT = "out."  # an input and an output of one name are refused
+
+
+class Graph:
+    """An exported function: call it with named tensors, get named arrays."""
+
+    def __init__(self, path: Path):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.model = onnx.load(path)
+        self.session = onnxruntime.InferenceSession(path, options)
+        self.inputs = [i.name for i in self.session.get_inputs()]
+
+    def __call__(self, **feed: Tensor) -> Arrays:
+        made = self.session.run(None, {name: feed[name].numpy() for name in self.inputs})
+        return dict(zip((o.name.removeprefix(_OUT) for o in self.session.get_outputs()), made, strict=True))
+
+    @property
+    def operators(self) -> list[str]:
+        return [node.op_type for node in self.model.graph.node]
+
+
+class _Wrapper(nn.Module):
+    def __init__(self, module: nn.Module, call: Callable[..., Mapping[str, Tensor]], names: list[str]):
+        super().__init__()
+        self.module, self.call, self.names = module, call, names
+
+    def forward(self, given: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        return dict(self.call(**dict(zip(self.names, given, strict=True))))
+
+
+def export(
+    path: Path,
+    module: nn.Module,
+    call: Callable[..., Mapping[str, Tensor]],
+    axes: Mapping[str, tuple[str, ...]],
+    **example: Tensor,
+) -> Graph:
+    """Exports `call` of named tensors. `axes` names the dynamic axes of each; the example's sizes must differ and be 2 or more."""
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    module.eval().requires_grad_(False)
+    names = list(example)
+    dims: Any = tuple({i: axis for i, axis in enumerate(axes[name]) if axis} for name in names)
+    with torch.no_grad():
+        program = torch.onnx.export(
+            _Wrapper(module, call, names),
+            (tuple(example.values()),),
+            input_names=names,
+            output_names=[f"{_OUT}{name}" for name in call(**example)],
+            dynamo=True,
+            dynamic_shapes=(dims,),
+            opset_version=18,
+            verbose=False,
+        )
+    program.save(path)
+    graph = Graph(path)
+    assert {entry.domain for entry in graph.model.opset_import} == {""}
+    return graph
+
+
+def ragged(*lengths: int) -> Tensor:
+    """A mask with rows of these lengths."""
+    return torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]  # (B, T)

@@ -1,0 +1,325 @@
+"""Column files, good and bad, through the conll reader."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from seqpipe_plugins import readers
+from seqpipe_plugins.readers import conll
+from seqpipe_plugins.readers.conll import Conll, format_record
+
+from seqpipe import schemes
+from seqpipe.errors import DataError, UsageError
+
+
+def read(content: str | bytes, folder: Path, **options: Any) -> list[dict[str, Any]]:
+    path = folder / "data.conll"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(Conll(**options).read(path))
+
+
+def test_words_and_tags_become_records_that_say_where_they_stand(tmp_path: Path) -> None:
+    first, second = read("John\tB-PER\nSmith\tI-PER\n\nruns\tO\n", tmp_path)
+    path = tmp_path / "data.conll"
+    assert first == {
+        "text": "John Smith",
+        "words": ["John", "Smith"],
+        "tags": ["B-PER", "I-PER"],
+        "where": f"{path}:1",
+    }
+    assert second == {"text": "runs", "words": ["runs"], "tags": ["O"], "where": f"{path}:4"}
+
+
+SENTENCES = [(["a", "b"], ["B-X", "I-X"]), (["c"], ["O"])]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\tB-X\nb\tI-X\n\nc\tO\n\n",
+        "a\tB-X\nb\tI-X\n\nc\tO",
+        "\ufeffa\tB-X\nb\tI-X\n\nc\tO\n",
+        "a\tB-X\r\nb\tI-X\r\n\r\nc\tO\r\n",
+        "\n\n\na B-X\nb   I-X\n \t \n\n\u3000\n  c\t O  \n\n\n",
+    ],
+)
+def test_line_ends_blank_lines_and_a_byte_order_mark_change_nothing(text: str, tmp_path: Path) -> None:
+    assert [(record["words"], record["tags"]) for record in read(text, tmp_path)] == SENTENCES
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"words": 1, "tags": 2}, "1 a B-X\n2 b I-X\n\n1 c O\n"),
+        ({"words": -2, "tags": -3}, "1 B-X a _\n2 I-X b _\n\n1 O c _\n"),
+        ({"words": "FORM", "tags": "NER", "columns": ["NER", "FORM"]}, "B-X a\nI-X b\n\nO c\n"),
+        ({"words": "form", "tags": "ner"}, "# columns: ner form\nB-X a\nI-X b\n\nO c\n"),
+        ({"words": "FORM", "tags": "NER"}, "# global.columns = ID FORM NER\n1 a B-X\n2 b I-X\n\n1 c O\n"),
+        ({"separator": ","}, "a,B-X\nb,I-X\n\nc,O\n"),
+        ({"separator": " ||| "}, "a ||| B-X\nb ||| I-X\n\nc ||| O\n"),
+        ({"scheme": "IOB1"}, "a I-X\nb I-X\n\nc O\n"),
+        ({"scheme": "BIOES"}, "a B-X\nb E-X\n\nc O\n"),
+        ({"scheme": "BILOU"}, "a B-X\nb L-X\n\nc O\n"),
+        ({"ill_formed": "repair"}, "a I-X\nb I-X\n\nc O\n"),
+        ({"pattern": "^(.)"}, "a0 B-X\nb12 I-X\n\nc0 O\n"),
+        ({"pattern": "[a-z]"}, "0a B-X\n12b I-X\n\n0c O\n"),
+        ({"skip": "[0-9]+[-.]", "words": 1}, "1-2 ab O\n1 a B-X\n2 b I-X\n2.1 z O\n\n1 c O\n"),
+        ({"document": None}, "a B-X\nb I-X\n\nc O\n"),
+        ({"document": "<doc>"}, "<doc> 7\na B-X\nb I-X\n<doc>\nc O\n"),
+    ],
+)
+def test_columns_schemes_and_patterns_lead_to_the_same_words(
+    options: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    assert [(record["words"], record["tags"]) for record in read(text, tmp_path, **options)] == SENTENCES
+
+
+@pytest.mark.parametrize("separator", ["tab", "\t"])
+def test_one_tab_exactly_keeps_blanks_in_words(separator: str, tmp_path: Path) -> None:
+    assert read("New York\tB-X\n \tO\n", tmp_path, separator=separator)[0]["words"] == ["New York", " "]
+
+
+def test_white_space_other_than_blank_and_tab_is_part_of_a_word(tmp_path: Path) -> None:
+    assert read("10\u00a0000 O\n\u3000 O\n", tmp_path, joiner="")[0]["text"] == "10\u00a0000\u3000"
+
+
+def test_plain_tags_stand_as_they_are(tmp_path: Path) -> None:
+    assert read("a NOUN\nb I-odd\n", tmp_path, scheme="none")[0]["tags"] == ["NOUN", "I-odd"]
+
+
+def test_labels_keep_their_hyphens_and_dots(tmp_path: Path) -> None:
+    record = read("a U-PER-x\nb U-PER.NAM\n", tmp_path, scheme="BILOU")[0]
+    assert schemes.spans(record["tags"]) == [("PER-x", 0, 1), ("PER.NAM", 1, 2)]
+
+
+def test_a_file_without_tags_gives_records_without_tags(tmp_path: Path) -> None:
+    assert set(read("a\nb\n", tmp_path, tags=None)[0]) == {"text", "words", "where"}
+
+
+def test_comments_and_named_columns_become_fields(tmp_path: Path) -> None:
+    text = "# id = s1\n# a remark\n# text = a  b\n1 a DET B-X _\n2 b NOUN I-X _\n\n1 c X O _\n"
+    first, second = read(text, tmp_path, columns=["n", "form", "pos", "ner", "_"], words="form", tags="ner")
+    where = str(tmp_path / "data.conll")
+    assert first == {
+        "text": "a b",
+        "words": ["a", "b"],
+        "tags": ["B-X", "I-X"],
+        "id": "s1",
+        "source_text": "a  b",
+        "n": ["1", "2"],
+        "pos": ["DET", "NOUN"],
+        "where": f"{where}:4",
+    }
+    assert "id" not in second
+    assert set(read("# global.columns = A B\na O\n", tmp_path)[0]) == {"text", "words", "tags", "where"}
+    assert second["pos"] == ["X"]
+
+
+def test_columns_named_like_the_frames_fields_do_not_replace_them(tmp_path: Path) -> None:
+    record = read("a z O\n", tmp_path, columns=["x", "text", "where"])[0]
+    assert record["text"] == "a"
+    assert record["source_text"] == ["z"]
+    assert record["where"].endswith("data.conll:1")
+
+
+def test_documents_are_numbered(tmp_path: Path) -> None:
+    text = "-DOCSTART- -X- O\n\na NN O\n\nb NN O\n-DOCSTART- -X- O\nc NN O\n"
+    assert [record["document"] for record in read(text, tmp_path)] == [1, 1, 2]
+    assert "document" not in read("a O\n", tmp_path)[0]
+
+
+def test_a_hash_at_a_sentences_start_is_a_word_if_it_has_a_tag(tmp_path: Path) -> None:
+    assert read("# O\ntag O\n# O\n\n# O\n", tmp_path)[0]["words"] == ["#", "tag", "#"]
+    assert read("#\tO\ntag\tO\n", tmp_path)[0]["words"] == ["#", "tag"]
+    assert read("# a remark\n# newdoc\n# id = O\ntag O\n", tmp_path)[0]["words"] == ["tag"]
+    assert read("# O\ntag O\n", tmp_path, comment=None, scheme="none")[0]["words"] == ["#", "tag"]
+    assert read("% remark\n# B\ntag O\n", tmp_path, comment="%")[0]["words"] == ["#", "tag"]
+
+
+BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
+    ("a O\nb\n", {}, 2, "one column in this line, but 2 in line 1"),
+    ("a O\n\nNew York O\n", {}, 3, "3 columns in this line, but 2 in line 1; `separator: tab` if words hold blanks"),
+    ("a\tO\t\nb\tO\n", {"separator": "tab", "tags": 1}, 2, "2 columns in this line, but 3"),
+    ("a O\n# in the middle\nb O\n", {}, 2, "4 columns in this line, but 2 in line 1"),
+    ("a O\n", {"tags": 5}, 1, "no column 5 for `tags` (2 columns in this line)"),
+    ("a O\n", {"words": -3}, 1, "no column -3 for `words`"),
+    ("a O\n", {"words": 2}, 1, "set `words` to 0 … 1"),
+    ("a\nb\n", {}, 1, "words and tags are the same column (one column in this line); `tags: null`"),
+    ("a\tO\n", {"separator": ","}, 1, "words and tags are the same column"),
+    ("a O\n", {"tags": 0}, 1, "look at `separator`"),
+    ("a O\n", {"words": "form"}, 1, "the columns of this file have no names; name them in `columns`"),
+    ("# columns: word tag\na O\n", {"words": "wort"}, 2, "no column is named 'wort'; did you mean 'word'?"),
+    ("# columns: word tag\na O\n", {"tags": "ner"}, 2, "(there is: word, tag)"),
+    ("# columns: a b b\na O O\n", {}, 1, "two columns are named 'b'"),
+    ("# columns: a b c\na O\n", {}, 2, "2 columns in this line, but 3 have names: a, b, c"),
+    ("a O\n", {"columns": ["x"]}, 1, "2 columns in this line, but 1 have names"),
+    ("\n\na O\nb X-PER\n", {}, 4, "'X-PER' is no IOB2 tag; `scheme: none` takes plain tags"),
+    ("a Disease\n", {}, 1, "`scheme: none`"),
+    ("a NOUN\nb VERB\n", {"scheme": "BIOES"}, 1, "'NOUN' is no BIOES tag"),
+    ("a O\nb S-X\n", {}, 2, "'S-X' is no IOB2 tag; the sentence is well-formed BIOES: set `scheme: BIOES`"),
+    ("a O\nb U-X\n", {}, 2, "set `scheme: BILOU`"),
+    ("a O\nb B-\n", {}, 2, "'B-' is no IOB2 tag"),
+    ("a O\nb O-X\n", {}, 2, "'O-X' is no IOB2 tag"),
+    ("a O\nb o\n", {}, 2, "'o' is no IOB2 tag"),
+    ("a X-PER\n", {"ill_formed": "repair"}, 1, "'X-PER' is no IOB2 tag"),
+    ("a I-X\nb Q\n", {"ill_formed": "repair"}, 2, "'Q' is no IOB2 tag"),
+    ("a O\nb I-X\n", {}, 2, "'I-X' cannot follow 'O' in IOB2; the sentence is well-formed IOB1: set `scheme: IOB1`"),
+    ("a I-X\n", {}, 1, "'I-X' cannot begin a sentence in IOB2"),
+    ("a B-X\nb I-Y\n", {}, 2, "`ill_formed: repair`"),
+    ("a B-X\n\nb I-X\n", {}, 3, "'I-X' cannot begin a sentence"),
+    ("a B-X\nb O\n", {"scheme": "IOB1"}, 1, "set `scheme: IOB2`"),
+    ("a B-X\nb O\n", {"scheme": "BIOES"}, 2, "'O' cannot follow 'B-X' in BIOES"),
+    ("a O\nb B-X\n\nc O\n", {"scheme": "BIOES"}, 2, "'B-X' cannot end a sentence in BIOES"),
+    ("a U-X\nb L-X\n", {"scheme": "BILOU"}, 2, "'L-X' cannot follow 'U-X' in BILOU"),
+    ("1-2 ab O\n1 a O\n2 b I-X\n", {"words": 1, "skip": "[0-9]+-"}, 3, "'I-X' cannot follow 'O'"),
+    ("a\tO\nb\tB-X \n", {"separator": "tab"}, 2, "the tag 'B-X ' is empty or has blanks around it"),
+    ("a\tO\nb\t\n", {"separator": "tab"}, 2, "the tag '' is empty"),
+    ("a\t\n", {"separator": "tab", "scheme": "none"}, 1, "the tag '' is empty"),
+    ("a\tO\n\tO\n", {"separator": "tab"}, 2, "the word is empty"),
+    ("a0 O\n0 O\n", {"pattern": "[a-z]"}, 2, "the pattern '[a-z]' finds no word in '0'"),
+    ("a0 O\nb O\n", {"pattern": r"^.(\d*)"}, 2, "finds no word in 'b'; correct `pattern`"),
+    ("a NN\n\n# NN\nb NN\n", {"scheme": "none"}, 3, "this line can be a comment or a word; set `comment: null`"),
+    ("a O\nb\0 O\n", {}, 2, "a NUL character stands in this line"),
+    ("a O\n".encode("utf-16-le"), {}, 1, "a NUL character"),
+    ("a O\n".encode("utf-16"), {}, 1, "it looks like UTF-16"),
+    (b"a O\nb O\n\xe9t\xe9 O\n", {}, 3, "not UTF-8 (byte 0xe9 at place 1); convert the file"),
+    (b"a O\n\nabc\xff O\n", {}, 3, "byte 0xff at place 4"),
+    (b"\xed\xa0\x80 O\n", {}, 1, "not UTF-8"),
+    (b"\x1f\x8b\x08\x00abc\n", {}, 1, "compressed with gzip: unpack it"),
+    ("a O\rb O\r", {}, 1, "a carriage return stands within this line"),
+    ("a O\n" + "b" * 10_000_000 + " O\n", {}, 2, "longer than 10 MB"),
+    ("a O\nb O\n" + "c" * 10_000_001, {}, 3, "longer than 10 MB"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "line", "fragment"), BAD, ids=[f"{i}" for i in range(len(BAD))])
+def test_a_bad_line_is_an_error_that_says_where_and_what_to_do(
+    text: str | bytes, options: dict[str, Any], line: int, fragment: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as caught:
+        read(text, tmp_path, **options)
+    assert str(caught.value).startswith(f"{tmp_path / 'data.conll'}:{line}: ")
+    assert fragment in str(caught.value)
+
+
+def test_what_stands_before_a_bad_line_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "data.conll"
+    path.write_text("a O\n\nb O\n\nc X\n")
+    records = Conll().read(path)
+    assert [next(records)["text"], next(records)["text"]] == ["a", "b"]
+    with pytest.raises(DataError, match=r"data\.conll:5: 'X' is no IOB2 tag"):
+        next(records)
+
+
+@pytest.mark.parametrize("text", ["", "\n \n\n", "# id = 1\n", "-DOCSTART- O\n\n", "\ufeff"])
+def test_a_file_without_a_sentence_is_an_error(text: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.conll: there is nothing in this file"):
+        read(text, tmp_path)
+
+
+def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "train.conll").touch()
+    with pytest.raises(DataError, match=r"trian\.conll: there is no such file; did you mean 'train\.conll'\?"):
+        next(Conll().read(tmp_path / "trian.conll"))
+    with pytest.raises(DataError, match=r"nor a folder .*data"):
+        next(Conll().read(tmp_path / "data" / "train.conll"))
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="this is a folder"):
+        next(Conll().read(tmp_path))
+    (tmp_path / "x").touch()
+    with pytest.raises(DataError, match="cannot be read"):
+        next(Conll().read(tmp_path / "x" / "y"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pattern": "("}, r"conll\.pattern: '\(' is no regular expression"),
+        ({"skip": "["}, r"conll\.skip: "),
+        ({"pattern": "(a)(b)"}, "has 2 groups; one at most"),
+        ({"separator": ""}, r"conll\.separator: an empty string"),
+        ({"comment": ""}, r"conll\.comment: an empty string"),
+        ({"document": ""}, r"conll\.document: an empty string"),
+        ({"columns": ["word", "tag"], "words": "words"}, r"conll\.words: .*did you mean 'word'"),
+        ({"columns": ["word", "tag"], "tags": "ner"}, r"conll\.tags: no column is named 'ner'"),
+        ({"columns": ["a", "a"]}, r"conll\.columns: two columns are named 'a'"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused_before_any_file(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Conll(**options)
+
+
+def test_the_first_record_arrives_before_the_file_ends() -> None:
+    given = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal given
+        for given in range(1, 200_001):
+            yield "\n" if given % 10 == 0 else f"w{given} {'B' if given % 10 == 1 else 'I'}-X\n"
+
+    records = Conll().records(lines(), "<stdin>")
+    assert next(records)["where"] == "<stdin>:1"
+    assert given == 10
+    assert sum(1 for _ in records) == 19_999
+
+
+def peak(read: Callable[[Path], Iterable[dict[str, Any]]], path: Path) -> int:
+    """The most bytes held while records are read and dropped."""
+    tracemalloc.start()
+    for _ in read(path):
+        pass
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found
+
+
+def test_a_file_of_any_size_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "large.conll"
+    path.write_text("word B-X\nword I-X\n\n" * 20_000)  # 60,000 lines: tracing makes it slow
+    reader = Conll()
+    assert peak(reader.read, path) < path.stat().st_size / 5
+    assert peak(lambda path: reader.records(path.read_text().splitlines(), "x"), path) > path.stat().st_size
+
+
+def test_a_file_without_empty_lines_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conll, "LONGEST_SENTENCE", 5)
+    with pytest.raises(DataError, match=r"x:6: a sentence of over 5 words; put an empty line after each sentence"):
+        list(Conll().records(["a O\n"] * 9, "x"))
+    assert len(list(Conll().records(["a O\n"] * 5, "x"))) == 1
+
+
+def test_bytes_of_a_stream_are_decoded_line_by_line() -> None:
+    records = Conll().records(readers.lines(io.BytesIO(b"a O\n\n\xff O\n"), "<stdin>"), "<stdin>")
+    assert next(records)["words"] == ["a"]
+    with pytest.raises(DataError, match="<stdin>:3: this line is not UTF-8"):
+        next(records)
+
+
+def test_a_formatted_record_reads_back() -> None:
+    words, tags = ["# x", "#", "-", "New York", "日本"], ["O", "O", "B-A", "I-A", "B-A-b"]
+    text = format_record(words, tags) * 2
+    assert text.startswith("# x\tO\n#\tO\n")
+    for record in Conll(separator="tab", comment=None).records(text.splitlines(keepends=True), "x"):
+        assert (record["words"], record["tags"]) == (words, tags)
+
+
+@pytest.mark.parametrize("word", ["", "a\tb", "a\nb", "a\rb"])
+def test_a_word_that_columns_cannot_hold_is_refused(word: str) -> None:
+    with pytest.raises(DataError, match="CoNLL cannot say it"):
+        format_record([word], ["O"])
+
+
+def test_readers_schemes_and_metrics_import_no_torch() -> None:
+    modules = "seqpipe_plugins.readers.conll, seqpipe_plugins.readers.jsonl, seqpipe.schemes, seqpipe.metrics"
+    command = [sys.executable, "-c", f"import sys, {modules}; print('torch' in sys.modules)"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

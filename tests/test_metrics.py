@@ -1,0 +1,158 @@
+"""Scores against seqeval and against Levenshtein's table filled cell by cell."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
+
+from seqpipe import metrics, schemes
+from seqpipe.errors import UsageError
+
+TAGS = ["O", "O", "O", *(f"{prefix}-{label}" for prefix in "BI" for label in ("PER", "ORG", "a-b"))]
+
+
+def tag_pairs(records: int, seed: int, noise: float = 0.2) -> tuple[list[list[str]], list[list[str]]]:
+    """Random gold tags, and the same with some replaced."""
+    dice = random.Random(seed)
+    gold = [dice.choices(TAGS, k=dice.randint(1, 15)) for _ in range(records)]
+    return gold, [[dice.choice(TAGS) if dice.random() < noise else tag for tag in tags] for tags in gold]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2, 1.0])
+def test_span_scores_are_seqevals_micro_average(noise: float) -> None:
+    gold, predicted = tag_pairs(1_000, seed=1, noise=noise)
+    scores = metrics.span_scores([schemes.spans(tags) for tags in gold], [schemes.spans(tags) for tags in predicted])
+    for key, oracle in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
+        assert scores[key] == pytest.approx(oracle(gold, predicted), abs=1e-12)
+    report = classification_report(gold, predicted, output_dict=True)
+    assert set(scores["labels"]) == {"PER", "ORG", "a-b"}
+    for label, found in scores["labels"].items():
+        expected = [report[label][key] for key in ("f1-score", "precision", "recall", "support")]
+        assert [found[key] for key in ("f1", "precision", "recall", "gold")] == pytest.approx(expected, abs=1e-12)
+
+
+def test_each_of_thousands_of_single_records_scores_as_in_seqeval() -> None:
+    for gold, predicted in zip(*tag_pairs(2_000, seed=2), strict=True):
+        if schemes.spans(gold) and schemes.spans(predicted):  # seqeval warns otherwise
+            scores = metrics.span_scores([schemes.spans(gold)], [schemes.spans(predicted)])
+            assert scores["f1"] == pytest.approx(f1_score([gold], [predicted], zero_division=0), abs=1e-12)
+
+
+def test_a_span_that_is_off_by_one_word_is_wrong() -> None:
+    scores = metrics.span_scores([[("PER", 0, 2)]], [[("PER", 0, 3)]])
+    assert (scores["correct"], scores["f1"]) == (0, 0.0)
+
+
+def test_a_span_belongs_to_its_record_and_counts_once() -> None:
+    scores = metrics.span_scores([[("A", 0, 1), ("A", 0, 1)], []], [[], [("A", 0, 1)]])
+    assert (scores["gold"], scores["predicted"], scores["correct"]) == (1, 1, 0)
+
+
+def test_span_scores_by_hand() -> None:
+    scores = metrics.span_scores([[("A", 0, 1), ("B", 1, 2)], [("A", 0, 1)]], [[("A", 0, 1), ("A", 1, 2)], []])
+    a = {"f1": 0.5, "precision": 0.5, "recall": 0.5, "gold": 2, "predicted": 2, "correct": 1}
+    b = {"f1": 0.0, "precision": 0.0, "recall": 0.0, "gold": 1, "predicted": 0, "correct": 0}
+    overall = {"f1": 0.4, "precision": 0.5, "recall": 1 / 3, "gold": 3, "predicted": 2, "correct": 1}
+    assert scores == {**overall, "labels": {"A": a, "B": b}}
+
+
+def test_tag_scores_by_hand() -> None:
+    scores = metrics.tag_scores([["N", "V"], ["N", "X"]], [["N", "N"], ["V", "X"]])
+    assert scores["accuracy"] == 0.5
+    assert {tag: found["f1"] for tag, found in scores["labels"].items()} == {"N": 0.5, "V": 0.0, "X": 1.0}
+
+
+def test_text_scores_are_over_all_characters() -> None:
+    assert metrics.text_scores(["abcd", "日本"], ["abcd", "日木語"]) == {
+        "exact_match": 0.5,
+        "character_error_rate": 2 / 6,
+    }
+
+
+def by_table(a: str, b: str) -> int:
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        above, row[0] = row[:], i
+        for j, y in enumerate(b, 1):
+            row[j] = min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x != y))
+    return row[-1]
+
+
+@pytest.mark.parametrize("longest", [3, 12, 150])
+def test_edit_distance_is_levenshteins(longest: int) -> None:
+    dice = random.Random(longest)
+    for _ in range(60_000 // longest**2 + 20):
+        a, b = ("".join(dice.choices("ab𝒜語", k=dice.randint(0, longest))) for _ in "ab")
+        if dice.random() < 0.5:
+            b = a[: dice.randint(0, longest)] + b[:2] + a[dice.randint(0, longest) :]
+        assert metrics.edit_distance(a, b) == by_table(a, b), (a, b)
+
+
+@pytest.mark.parametrize(("kind", "gold", "predicted"), [("spans", [], []), ("tags", [], []), ("text", "", "")])
+def test_nothing_at_all_scores_zero_or_equal(kind: str, gold: Sequence[str], predicted: Sequence[str]) -> None:
+    fresh, one = metrics.counter(kind), metrics.counter(kind)
+    one.add(gold, predicted)
+    assert {value for value in fresh.result().values() if isinstance(value, float)} == {0.0}
+    assert one.result().get("exact_match", 1.0) == 1.0
+    assert metrics.text_scores([""], ["abc"])["character_error_rate"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "scores", "gold", "predicted"),
+    [
+        ("spans", metrics.span_scores, [[("A", 0, 1)], [("B", 0, 1)]], [[("A", 0, 1)], [("A", 0, 1)]]),
+        ("tags", metrics.tag_scores, [["A", "B"], ["B"]], [["A", "A"], ["B"]]),
+        ("text", metrics.text_scores, ["abc", "x"], ["abd", "x"]),
+    ],
+)
+def test_counting_record_by_record_is_scoring_at_once(kind: str, scores: object, gold: list, predicted: list) -> None:
+    counts = metrics.counter(kind)
+    for pair in zip(gold, predicted, strict=True):
+        counts.add(*pair)
+    assert callable(scores)
+    assert counts.result() == counts.result() == scores(gold, predicted)
+
+
+def test_a_counter_keeps_no_records() -> None:
+    counts = metrics.SpanCounter()
+    for i in range(10_000):
+        counts.add([("A", i, i + 1)], [("A", i, i + 1)])
+    assert [len(counter) for counter in vars(counts).values()] == [1, 1, 1]
+
+
+def test_sides_of_different_length_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 gold tags but 1 predicted"):
+        metrics.tag_scores([["A", "B"]], [["A"]])
+    with pytest.raises(ValueError, match="1 gold records but 0 predicted"):
+        metrics.span_scores([[]], [])
+    with pytest.raises(ValueError, match="0 gold records but 2 predicted"):
+        metrics.text_scores([], ["", ""])
+
+
+def test_an_unknown_answer_kind_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"'span'; did you mean 'spans'\? \(there is: spans, tags, text\)"):
+        metrics.counter("span")
+
+
+def test_the_table_of_spans_is_aligned_in_per_cent() -> None:
+    gold, predicted = [[("PER", 0, 1), ("地名", 1, 2), ("PER", 3, 4)]], [[("PER", 0, 1), ("地名", 1, 2)]]
+    assert metrics.table(metrics.span_scores(gold, predicted)).splitlines() == [
+        "             f1  precision  recall  gold  predicted  correct",
+        "PER       66.67     100.00   50.00     2          1        1",
+        "地名     100.00     100.00  100.00     1          1        1",
+        "overall   80.00     100.00   66.67     3          2        2",
+    ]
+
+
+def test_the_tables_of_tags_and_texts_end_with_all() -> None:
+    tags = metrics.table(metrics.tag_scores([["N", "V"]], [["N", "N"]])).splitlines()
+    assert tags[0].split() == ["accuracy", "f1", "precision", "recall", "gold", "predicted", "correct"]
+    assert [line.split()[0] for line in tags[1:]] == ["N", "V", "overall"]
+    assert tags[-1].split() == ["overall", "50.00"]
+    assert metrics.table(metrics.text_scores(["ab"], ["ac"])).splitlines() == [
+        "         exact match  character error rate",
+        "overall         0.00                 50.00",
+    ]

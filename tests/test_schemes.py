@@ -1,0 +1,216 @@
+"""Tag schemes against seqeval, and against the set of every legal sequence, made by laying out spans."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from seqeval.metrics.sequence_labeling import get_entities
+
+from seqpipe import schemes
+from seqpipe.schemes import Scheme, Span
+
+LABELS = ("PER", "ORG", "PER-x", "LOC.NAM")
+PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}
+
+
+def random_tags(scheme: str, seed: int) -> Iterator[list[str]]:
+    """5,000 sequences of this scheme's tags in any order, bare prefixes among them."""
+    dice = random.Random(f"{scheme} {seed}")
+    choices = [f"{p}-{label}" for p in PREFIXES[scheme] for label in LABELS] + ["O"] * 4 + list(PREFIXES[scheme])
+    for _ in range(5_000):
+        yield dice.choices(choices, k=dice.randint(0, 12))
+
+
+def seqeval_spans(tags: Sequence[str]) -> list[Span]:
+    common = [{"L": "E", "U": "S"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]
+    return [(label, first, last + 1) for label, first, last in get_entities(common)]
+
+
+def disagreements(read: Callable[[Sequence[str]], list[Span]], scheme: str) -> int:
+    return sum(read(tags) != seqeval_spans(tags) for tags in random_tags(scheme, seed=1))
+
+
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+def test_spans_are_seqevals_for_any_tags(scheme: Scheme) -> None:
+    assert disagreements(schemes.spans, scheme) == 0
+
+
+def without_label_changes(tags: Sequence[str]) -> list[Span]:
+    return schemes.spans([tag[0] for tag in tags])
+
+
+def without_the_last_word(tags: Sequence[str]) -> list[Span]:
+    return [(label, start, end - (end == len(tags))) for label, start, end in schemes.spans(tags)]
+
+
+def closing_at_nothing(tags: Sequence[str]) -> list[Span]:
+    """Ignores that E and S close a span."""
+    return schemes.spans([{"E": "I", "S": "B"}.get(tag[0], tag[0]) + tag[1:] for tag in tags])
+
+
+@pytest.mark.parametrize("fault", [without_label_changes, without_the_last_word])
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+def test_the_comparison_with_seqeval_sees_a_faulty_reader(
+    scheme: Scheme, fault: Callable[[Sequence[str]], list[Span]]
+) -> None:
+    assert disagreements(fault, scheme) > 500
+
+
+def test_the_comparison_with_seqeval_sees_a_reader_that_closes_nothing() -> None:
+    assert disagreements(closing_at_nothing, "BIOES") > 500
+
+
+def test_plain_tags_hold_no_spans() -> None:
+    assert schemes.spans(["NOUN", "VERB", "BPER", "Sx", ""]) == []
+
+
+@cache
+def layouts(length: int, labels: tuple[str, ...] = ("X", "Y-z")) -> list[list[Span]]:
+    """Every way to put labelled spans on so many words."""
+    if length == 0:
+        return [[]]
+    ending_outside = list(layouts(length - 1, labels))
+    ending_inside = [
+        [*before, (label, start, length)]
+        for start in range(length)
+        for before in layouts(start, labels)
+        for label in labels
+    ]
+    return ending_outside + ending_inside
+
+
+def legal(length: int, scheme: Scheme) -> set[tuple[str, ...]]:
+    return {tuple(schemes.to_tags(layout, length, scheme)) for layout in layouts(length)}
+
+
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+def test_spans_come_back_from_their_tags(scheme: Scheme) -> None:
+    for length in range(6):
+        for layout in layouts(length):
+            assert schemes.from_scheme(schemes.to_tags(layout, length, scheme), scheme) == layout
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags"),
+    [
+        ("IOB1", "I-A I-A B-A O I-B I-A B-A I-A"),
+        ("IOB2", "B-A I-A B-A O B-B B-A B-A I-A"),
+        ("BIOES", "B-A E-A S-A O S-B S-A B-A E-A"),
+        ("BILOU", "B-A L-A U-A O U-B U-A B-A L-A"),
+    ],
+)
+def test_tags_are_those_written_by_hand(scheme: Scheme, tags: str) -> None:
+    found = [("A", 0, 2), ("A", 2, 3), ("B", 4, 5), ("A", 5, 6), ("A", 6, 8)]
+    assert schemes.to_tags(reversed(found), 8, scheme) == tags.split()
+    assert schemes.from_scheme(tags.split(), scheme) == found
+    assert schemes.strict_problem(tags.split(), scheme) is None
+
+
+@pytest.mark.parametrize("span", [("A", 1, 1), ("A", 2, 1), ("A", -1, 2), ("A", 3, 5), ("A", 0, 2), ("A", 1, 3)])
+def test_spans_that_cannot_be_tagged_are_refused(span: Span) -> None:
+    with pytest.raises(ValueError, match=r"overlaps|empty or outside"):
+        schemes.to_tags([("B", 1, 2), span], 4, "IOB2")
+
+
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+def test_strict_problem_is_the_first_tag_that_no_legal_sequence_has(scheme: Scheme) -> None:
+    tags = schemes.tag_set(("X", "Y-z"), scheme)
+    longer = legal(6, scheme)
+    begun = {sequence[:n] for sequence in longer for n in range(5)}
+    for length in range(5):
+        whole = legal(length, scheme)
+        for sequence in product(tags, repeat=length):
+            found = schemes.strict_problem(sequence, scheme)
+            wrong = [i for i in range(length) if sequence[: i + 1] not in begun]
+            expected = None if sequence in whole else wrong[0] if wrong else length - 1
+            assert (found and found[0]) == expected, (sequence, found)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags", "position", "why"),
+    [
+        ("IOB2", "O I-A", 1, "'I-A' cannot follow 'O' in IOB2"),
+        ("IOB2", "I-A", 0, "'I-A' cannot begin a sentence in IOB2"),
+        ("IOB2", "B-A I-B", 1, "'I-B' cannot follow 'B-A' in IOB2"),
+        ("IOB2", "B-A E-A", 1, "'E-A' is no IOB2 tag"),
+        ("IOB2", "O B-", 1, "'B-' is no IOB2 tag"),
+        ("IOB2", "O O-A", 1, "'O-A' is no IOB2 tag"),
+        ("IOB1", "O B-A", 1, "'B-A' cannot follow 'O' in IOB1"),
+        ("IOB1", "I-A B-B", 1, "'B-B' cannot follow 'I-A' in IOB1"),
+        ("BIOES", "S-A B-A", 1, "'B-A' cannot end a sentence in BIOES"),
+        ("BIOES", "B-A O", 1, "'O' cannot follow 'B-A' in BIOES"),
+        ("BIOES", "U-A", 0, "'U-A' is no BIOES tag"),
+        ("BILOU", "B-A L-B", 1, "'L-B' cannot follow 'B-A' in BILOU"),
+        ("BILOU", "NOUN", 0, "'NOUN' is no BILOU tag"),
+    ],
+)
+def test_strict_problem_says_where_and_why(scheme: Scheme, tags: str, position: int, why: str) -> None:
+    assert schemes.strict_problem(tags.split(), scheme) == (position, why)
+
+
+def test_ill_formed_tags_are_read_but_foreign_ones_refused() -> None:
+    assert schemes.from_scheme(["I-A", "I-B", "O", "I-B"], "IOB2") == [("A", 0, 1), ("B", 1, 2), ("B", 3, 4)]
+    with pytest.raises(ValueError, match="'S-A' is no IOB2 tag"):
+        schemes.from_scheme(["S-A"], "IOB2")
+
+
+def test_a_tag_set_is_sorted_by_label_after_o() -> None:
+    assert schemes.tag_set(["b", "a", "b"], "IOB2") == ("O", "B-a", "I-a", "B-b", "I-b")
+    assert schemes.tag_set(["a"], "BIOES") == ("O", "B-a", "I-a", "E-a", "S-a")
+    assert schemes.tag_set(["a"], "BILOU") == ("O", "B-a", "I-a", "L-a", "U-a")
+    assert schemes.tag_set([], "IOB1") == ("O",)
+
+
+@pytest.mark.parametrize("scheme", ["IOB2", "BIOES"])
+def test_allowed_lets_through_exactly_the_legal_sequences(scheme: Scheme) -> None:
+    tags = list(schemes.tag_set(("X", "Y-z"), scheme))
+    random.Random(0).shuffle(tags)
+    assert passed(tags, *schemes.allowed(tags)) == legal(4, scheme)
+
+
+def passed(tags: Sequence[str], start: np.ndarray, end: np.ndarray, steps: np.ndarray) -> set[tuple[str, ...]]:
+    """Every sequence of four tags that the masks let through."""
+    return {
+        tuple(tags[i] for i in path)
+        for path in product(range(len(tags)), repeat=4)
+        if start[path[0]] and end[path[-1]] and all(steps[i, j] for i, j in pairwise(path))
+    }
+
+
+@pytest.mark.parametrize("scheme", ["IOB2", "BIOES"])
+def test_a_mask_with_any_one_bit_wrong_is_seen(scheme: Scheme) -> None:
+    tags = schemes.tag_set(("X", "Y-z"), scheme)
+    for which, mask in enumerate(schemes.allowed(tags)):
+        for bit in range(mask.size):
+            masks = [mask.copy() for mask in schemes.allowed(tags)]
+            masks[which].flat[bit] ^= True
+            assert passed(tags, *masks) != legal(4, scheme)
+
+
+@pytest.mark.parametrize("scheme", ["IOB2", "BIOES"])
+def test_continues_holds_for_the_pairs_that_stand_in_one_span(scheme: Scheme) -> None:
+    tags = schemes.tag_set(("X", "Y-z"), scheme)
+    pairs = set()
+    for layout in layouts(5):
+        sequence = schemes.to_tags(layout, 5, scheme)
+        pairs |= {(sequence[i], sequence[i + 1]) for _, start, end in layout for i in range(start, end - 1)}
+    mask = schemes.continues(tags)
+    assert {(tags[i], tags[j]) for i, j in zip(*np.nonzero(mask), strict=True)} == pairs
+
+
+def test_among_plain_tags_everything_is_allowed_and_nothing_continues() -> None:
+    tags = ("NOUN", "VERB", "B-side", "O")
+    assert all(mask.all() for mask in schemes.allowed(tags))
+    assert not schemes.continues(tags).any()
+
+
+@pytest.mark.parametrize("tags", [(), ("O",), ("O", "B-A", "I-A")])
+def test_masks_are_boolean_and_as_large_as_the_tag_set(tags: tuple[str, ...]) -> None:
+    start, end, steps = schemes.allowed(tags)
+    assert (start.shape, end.shape, steps.shape) == ((len(tags),), (len(tags),), (len(tags), len(tags)))
+    assert {mask.dtype for mask in (start, end, steps, schemes.continues(tags))} == {np.dtype(bool)}
