@@ -62,7 +62,11 @@ class Tags:
 
     def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
         scored = zip(decision["paths"][i].tolist(), decision["path_scores"][i].tolist(), strict=True)
-        return [{self.kind: self._words(doc, path, None), "score": _probability(np.exp(s))} for path, s in scored if s > -1e8]
+        return [
+            {self.kind: self._words(doc, path, None), "score": _probability(np.exp(s))}
+            for path, s in scored
+            if s > -1e8
+        ]
 
     def empty(self) -> Answer:
         return []
@@ -96,7 +100,9 @@ class Spans(Tags):
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
         tags, inside = decision["tags"], (decision["tags"] != self._outside).any(1)
         return [
-            self._spans(doc, tags[i, : len(doc)].tolist(), decision["opens"][i], decision["closes"][i]) if inside[i] else []
+            self._spans(doc, tags[i, : len(doc)].tolist(), decision["opens"][i], decision["closes"][i])
+            if inside[i]
+            else []
             for i, doc in enumerate(docs)
         ]
 
@@ -106,7 +112,11 @@ class Spans(Tags):
         spans = []
         for label, first, end in schemes.spans([self.labels[tag] for tag in tags]):
             start, stop = doc.offsets[first][0], doc.offsets[end - 1][1]
-            score = {} if opens is None or closes is None else {"score": _probability(np.exp(opens[first] + closes[end - 1]))}
+            score = (
+                {}
+                if opens is None or closes is None
+                else {"score": _probability(np.exp(opens[first] + closes[end - 1]))}
+            )
             spans.append({"entity_group": label, **score, "word": doc.text[start:stop], "start": start, "end": stop})
         return spans
 
@@ -140,7 +150,9 @@ class Text:
         for row, score in zip(decision["tokens"].tolist(), scores, strict=True):
             texts = [self.decode(tokens) for tokens in row]
             hypotheses = [
-                {"generated_text": t, "score": _probability(s)} for t, s in zip(texts, score, strict=True) if s > 0 or len(row) == 1
+                {"generated_text": t, "score": _probability(s)}
+                for t, s in zip(texts, score, strict=True)
+                if s > 0 or len(row) == 1
             ]
             answers.append(hypotheses if len(row) > 1 else hypotheses[0])
         return answers
@@ -180,5 +192,7 @@ def _probability(value: Any) -> float:
 
 def _required(record: Record, field: str) -> Any:
     if field not in record:
-        raise DataError(f"{record.get('where', 'record')}: no field {field!r} to compare with; it has: {', '.join(record)}")
+        raise DataError(
+            f"{record.get('where', 'record')}: no field {field!r} to compare with; it has: {', '.join(record)}"
+        )
     return record[field]

@@ -46,10 +46,14 @@ def unseal(data: bytes, what: str) -> dict[str, Any]:
     """The manifest in these bytes; BundleError before anything is parsed if they were changed."""
     found = _SEAL.search(data[-90:])
     if found is None:
-        raise BundleError(f"{what}: cut short or not a bundle.json: its last entry must be its own sha256; export it again")
+        raise BundleError(
+            f"{what}: cut short or not a bundle.json: its last entry must be its own sha256; export it again"
+        )
     body = data[: len(data) - len(found.group())]
     if sha256(body) != found.group(1).decode():
-        raise BundleError(f"{what}: damaged: its sha256 is not the one it states; copy the bundle again, or export it again")
+        raise BundleError(
+            f"{what}: damaged: its sha256 is not the one it states; copy the bundle again, or export it again"
+        )
     try:
         manifest = json.loads(body + b"}", object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -18,6 +18,7 @@ from seqpipe.signature import (
     ALL_FRAME_KEYS,
     FRAME_KEYS,
     Frame,
+    Means,
     Mistake,
     Model,
     options_model,
@@ -38,7 +39,8 @@ Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-PathText = Annotated[str, Field(min_length=1)]
+PathText = Annotated[str, Field(min_length=1), Means("a path")]
+Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
 
 TOP: Mapping[str, str] = {
     "name": "What the run and the bundle are called; by default the file's name without its ending.",
@@ -94,6 +96,7 @@ class SGD(_Keys):
 
 
 class _Schedule(_Keys):
+    use: str
     warmup_ratio: Share = Field(default=0.0, description="Share of training in which the rate rises from 0.")
 
 
@@ -130,15 +133,23 @@ class Train(_Keys):
 
     epochs: Positive = Field(default=30, description="Passes over the training data.")
     batch_tokens: Positive = Field(default=1024, description="Padded tokens a batch.")
-    batch_size: Positive | None = Field(default=None, description="Most records a batch; null: as many as the tokens allow.")
-    optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use")] = Field(default=AdamW(), description="What takes the steps.")
+    batch_size: Positive | None = Field(
+        default=None, description="Most records a batch; null: as many as the tokens allow."
+    )
+    optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use")] = Field(
+        default=AdamW(), description="What takes the steps."
+    )
     schedule: Annotated[Constant | Linear | Cosine | Plateau, Field(discriminator="use")] = Field(
         default=Constant(), description="How the learning rate changes."
     )
     clip: Rate | None = Field(default=5.0, description="Greatest norm of the gradient; null: no limit.")
     accumulate: Positive = Field(default=1, description="Batches a step.")
-    patience: Positive | None = Field(default=None, description="Epochs without a better dev score before training stops; null: never.")
-    average: Share | None = Field(default=None, description="Decay of the moving average of the weights that is shipped; null: none.")
+    patience: Positive | None = Field(
+        default=None, description="Epochs without a better dev score before training stops; null: never."
+    )
+    average: Share | None = Field(
+        default=None, description="Decay of the moving average of the weights that is shipped; null: none."
+    )
     checkpoint_steps: Positive = Field(default=500, description="Steps between checkpoints.")
     seed: int = Field(default=1, ge=0, description="What all random numbers follow from.")
     threads: Positive | None = Field(default=None, description="Threads of the processor; null: as many as there are.")
@@ -156,8 +167,10 @@ class DataKeys(_Keys):
 
     train: PathText = Field(description="The file to learn from.")
     dev: PathText | None = Field(default=None, description="The file to choose the best epoch by.")
-    test: PathText | dict[Name, PathText] | None = Field(default=None, description="The file to report on, or several by name.")
-    misaligned: Literal["error", "widen", "skip"] = Field(default="error", description="What to do with a span that cuts a word.")
+    test: PathText | Paths | None = Field(default=None, description="The file to report on, or several by name.")
+    misaligned: Literal["error", "widen", "skip"] = Field(
+        default="error", description="What to do with a span that cuts a word."
+    )
 
 
 @dataclass(frozen=True)
@@ -264,7 +277,7 @@ class _Check:
         if not isinstance(top, dict):
             self.complain((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {yaml.shown(top)}")
             return None
-        for key in top.keys() - TOP.keys():
+        for key in [key for key in top if key not in TOP]:
             self.complain((key,), f"no such key{nearest(key, TOP) or _there_is(TOP)}", key=True)
         name = self.name(top.get("name"), path)
         data = self.data(top)
@@ -314,7 +327,9 @@ class _Check:
     def name(self, name: Plain, path: Path) -> str:
         rule = "letters, digits, '.', '_' and '-', the first a letter or digit"
         if name is None and not _NAME.fullmatch(path.stem):
-            self.missing(("name",), f"the file's own name, {path.stem!r}, will not do for a run; write a name of {rule}")
+            self.missing(
+                ("name",), f"the file's own name, {path.stem!r}, will not do for a run; write a name of {rule}"
+            )
         elif name is not None and not isinstance(name, str):
             self.complain(("name",), unlike("text", name))
         elif name is not None and not _NAME.fullmatch(name):
@@ -323,7 +338,10 @@ class _Check:
 
     def data(self, top: Mapping[str, Plain]) -> Data | None:
         if top.get("data") is None:
-            self.missing(("data",), "write data: {reader: {use: NAME}, train: FILE}" + _there_is(self.plugins.names("reader"), "readers"))
+            self.missing(
+                ("data",),
+                "write data: {reader: {use: NAME}, train: FILE}" + _there_is(self.plugins.names("reader"), "readers"),
+            )
             return None
         given = self.mapping(top["data"], ("data",))
         if not isinstance(top["data"], dict):
@@ -344,9 +362,9 @@ class _Check:
         at = Path(os.path.abspath(self.root / text))
         if "\0" in text:
             self.complain(path, "a path cannot hold the character U+0000")
-        elif self.files and at.is_dir():
+        elif self.files and os.path.isdir(at):
             self.complain(path, f"{text!r} is a folder, not a file (looked at {at})")
-        elif self.files and not at.exists():
+        elif self.files and not os.path.exists(at):
             hint = "; no URL is fetched: download the file first" if "://" in text else _neighbour(at)
             self.complain(path, f"no such file {text!r} (looked for {at}){hint}")
         return at
@@ -369,10 +387,17 @@ class _Check:
             self.complain((kind, 1), "one head for now; leave one of them")
         return [self.component(kind, one, (kind, number)) for number, one in enumerate(value)]
 
+    def spelt_out(self, value: Plain, path: Where) -> Plain:
+        """A bare name as the mapping that it is short for."""
+        if not isinstance(value, str):
+            return value
+        self.tree.values[(*path, "use")] = self.tree.spot(path)
+        return {"use": value}
+
     def component(self, kind: str, value: Plain, path: Where, allowed: Sequence[str] = ()) -> Component | None:
         """One component of the YAML: its frame keys, its class, its options."""
         allowed = allowed or FRAME_KEYS[kind]
-        given = {"use": value} if isinstance(value, str) else value
+        given = self.spelt_out(value, path)
         if not isinstance(given, dict):
             self.complain(path, unlike(f"the name of {_a(kind)} or {{use: NAME, …}}", value))
             return None
@@ -391,7 +416,9 @@ class _Check:
             self.unsound.add(key)
         return Component(kind, use, chosen, frame, offer, cls, spot.file, spot.line, spot.column, key)
 
-    def found(self, kind: str, given: Mapping[str, Plain], path: Where) -> tuple[str, Offer, type, type[BaseModel]] | None:
+    def found(
+        self, kind: str, given: Mapping[str, Plain], path: Where
+    ) -> tuple[str, Offer, type, type[BaseModel]] | None:
         """What `use` names: the offer, its class, and the model of its options."""
         use = given.get("use")
         if use is None:
@@ -405,12 +432,17 @@ class _Check:
         try:
             offer = self.plugins.find(kind, use)
             cls = offer.load()
-            model = options_model(cls)
-            if kind in ("reader", "tokenizer") and wired(cls):
-                text = f"nothing is wired into {_a(kind)}, but its constructor asks for {wired(cls)[0]!r}"
-                raise PluginError(f"{kind} {use!r} of {offer.distribution}: {text}")
         except PluginError as error:
             self.complain((*path, "use"), str(error))
+            return None
+        try:
+            model, asked = options_model(cls), wired(cls)
+        except PluginError as error:
+            self.complain((*path, "use"), f"{kind} {use!r} of {offer.distribution}: {error}")
+            return None
+        if asked and kind in ("reader", "tokenizer"):
+            told = f"nothing is wired into {_a(kind)}, but its constructor asks for {asked[0]!r}"
+            self.complain((*path, "use"), f"{kind} {use!r} of {offer.distribution}: {told}")
             return None
         return use, offer, cls, model
 
@@ -419,7 +451,11 @@ class _Check:
         for key in given:
             if key in ALL_FRAME_KEYS and key not in allowed:
                 places = [kind for kind, keys in FRAME_KEYS.items() if key in keys]
-                self.complain((*path, key), f"means nothing here, only beside the `use` of {_a(' or '.join(places))}; delete it", key=True)
+                self.complain(
+                    (*path, key),
+                    f"means nothing here, only beside the `use` of {_a(' or '.join(places))}; delete it",
+                    key=True,
+                )
         usual = [key for key in allowed if key in Frame.model_fields]
         chosen = {key: given[key] for key in usual if key in given}
         made = self.keys(Frame, chosen, path, "") or Frame()
@@ -428,7 +464,10 @@ class _Check:
             chosen_one = given.get("target_tokenizer")
             where = (*path, "target_tokenizer")
             plainly = chosen_one is None or chosen_one == "same"
-            frame["target_tokenizer"] = chosen_one if plainly else self.component("tokenizer", chosen_one, where, ("use",))
+            made_one = chosen_one if plainly else self.component("tokenizer", chosen_one, where, ("use",))
+            frame["target_tokenizer"] = made_one
+            if made_one is None and not plainly:
+                self.unsound.add(yaml.key_text(path))
         return frame
 
     def paths(self, value: Any, path: Where) -> Any:
@@ -449,10 +488,12 @@ class _Check:
 
     def choice(self, key: str, value: Plain, path: Where) -> BaseModel | None:
         """An optimizer or a schedule: `use` says which keys there are; without it, it is the usual one."""
-        given = {"use": value} if isinstance(value, str) else self.mapping(value, path)
+        given = self.mapping(self.spelt_out(value, path), path)
         use = given.get("use", Train.model_fields[key].default.use)
         if not isinstance(use, str) or use not in _CHOICES[key]:
-            self.complain((*path, "use"), unlike(words(Literal[tuple(_CHOICES[key])]), use) + nearest(str(use), _CHOICES[key]))
+            self.complain(
+                (*path, "use"), unlike(words(Literal[tuple(_CHOICES[key])]), use) + nearest(str(use), _CHOICES[key])
+            )
             return None
         return self.keys(_CHOICES[key][use], {**given, "use": use}, path, f"{key} {use!r}")
 
@@ -462,9 +503,13 @@ class _Check:
         if train is None or not isinstance(data, dict) or data.get("dev") is not None:
             return
         if train.patience:
-            self.complain(("train", "patience"), "the dev score is what it waits for; write data.dev, or delete patience")
+            self.complain(
+                ("train", "patience"), "the dev score is what it waits for; write data.dev, or delete patience"
+            )
         if isinstance(train.schedule, Plateau):
-            self.complain(("train", "schedule", "use"), "'plateau' follows the dev score; write data.dev, or use another schedule")
+            self.complain(
+                ("train", "schedule", "use"), "'plateau' follows the dev score; write data.dev, or use another schedule"
+            )
 
     def wiring(self, stages: Mapping[str, Sequence[Component | None]]) -> None:
         """Names are checked once every stage is known, and the head's options, on which its answer kind may depend."""
@@ -499,9 +544,10 @@ def _texts(data: Mapping[str, Plain]) -> Iterator[tuple[Where, str]]:
 
 
 def _neighbour(at: Path) -> str:
-    if not at.parent.is_dir():
+    try:
+        return nearest(at.name, sorted(os.listdir(at.parent))[:1000])
+    except OSError:
         return f"; there is no folder {at.parent}"
-    return nearest(at.name, sorted(os.listdir(at.parent))[:1000])
 
 
 def _there_is(names: Iterable[str], what: str = "there is") -> str:
@@ -551,12 +597,14 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
         at: str | int = step
         if isinstance(holder, list):
             if not step.isdecimal() or int(step) >= len(holder):
-                raise LookupError(f"{yaml.key_text(path)!r} has {len(holder)} entries; write a number from 0 to {len(holder) - 1}")
+                raise LookupError(
+                    f"{yaml.key_text(path)!r} has {len(holder)} entries; write a number from 0 to {len(holder) - 1}"
+                )
             at = int(step)
         path = (*path, at)
         if number == len(steps) - 1:
             break
-        child: Any = holder[at] if isinstance(holder, list) or at in holder else None
+        child: Any = holder[int(at)] if isinstance(holder, list) else holder.get(at)
         if child is None:
             child, tree.keys[path], tree.values[path] = {}, spot, spot
         elif isinstance(child, str) and next(s for s in reversed(path) if isinstance(s, str)) in _COMPONENTS:

@@ -26,7 +26,9 @@ class Finding:
 def examine() -> list[Finding]:
     """Everything worth knowing before a bundle runs here."""
     return [
-        Finding("ok", "seqpipe", f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"),
+        Finding(
+            "ok", "seqpipe", f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+        ),
         *_onnxruntime(),
         _torch(),
         _threads(),
@@ -60,16 +62,26 @@ def _onnxruntime() -> list[Finding]:
 
 def _cuda(providers: list[str]) -> Finding:
     if "CUDAExecutionProvider" not in providers:
-        return Finding("note", "CUDA", "this onnxruntime is built for the CPU alone; for a GPU: pip install 'seqpipe[gpu]' instead")
+        return Finding(
+            "note", "CUDA", "this onnxruntime is built for the CPU alone; for a GPU: pip install 'seqpipe[gpu]' instead"
+        )
     if not os.path.exists("/dev/nvidiactl") and platform.system() == "Linux":
-        return Finding("note", "CUDA", "onnxruntime has it, but this machine shows no NVIDIA device; bundles run on the CPU")
-    return Finding("ok", "CUDA", "onnxruntime has it and the machine shows a device; `seqpipe verify BUNDLE --device cuda` proves it")
+        return Finding(
+            "note", "CUDA", "onnxruntime has it, but this machine shows no NVIDIA device; bundles run on the CPU"
+        )
+    return Finding(
+        "ok",
+        "CUDA",
+        "onnxruntime has it and the machine shows a device; `seqpipe verify BUNDLE --device cuda` proves it",
+    )
 
 
 def _torch() -> Finding:
     version = _installed("torch")
-    return Finding("ok", "torch", f"{version} (for training)") if version else Finding(
-        "note", "torch", "not installed: bundles run, training needs pip install 'seqpipe[train]'"
+    return (
+        Finding("ok", "torch", f"{version} (for training)")
+        if version
+        else Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe[train]'")
     )
 
 

@@ -48,7 +48,9 @@ def evaluate(
             wrong.append(_error(record, gold, predicted))
     if errors:
         with writing(errors) as temporary:
-            temporary.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in wrong), encoding="utf-8")
+            temporary.write_text(
+                "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in wrong), encoding="utf-8"
+            )
     return {group: counter.result() for group, counter in counters.items()}
 
 
@@ -63,7 +65,9 @@ def _unsplit(record: Record) -> Record:
 
 def _group(record: Record, by: str) -> str:
     if by not in record:
-        raise DataError(f"{record.get('where', 'record')}: no field {by!r} to split by; the record has: {', '.join(record)}")
+        raise DataError(
+            f"{record.get('where', 'record')}: no field {by!r} to split by; the record has: {', '.join(record)}"
+        )
     return f"{by}={record[by]}"
 
 

@@ -147,7 +147,9 @@ class Featurizer:
         text = record.get(self.field)
         if not isinstance(text, str):
             where = f"{record['where']}: " if "where" in record else ""
-            raise DataError(f"{where}field {self.field!r} must be a text, not {type(text).__name__}; the record has: {', '.join(record)}")
+            raise DataError(
+                f"{where}field {self.field!r} must be a text, not {type(text).__name__}; the record has: {', '.join(record)}"
+            )
         return text
 
     def _from_words(self, record: Record) -> Doc:
@@ -179,7 +181,9 @@ def locate(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     for word in words:
         start = text.find(word, position)
         if start < 0:
-            raise DataError(f"word {word!r} does not stand in the text {text[position:position + 40]!r}; leave `text` out")
+            raise DataError(
+                f"word {word!r} does not stand in the text {text[position : position + 40]!r}; leave `text` out"
+            )
         position = start + len(word)
         offsets.append((start, position))
     return offsets

@@ -100,7 +100,9 @@ def _full_disk_named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise EnvError(f"{path}: the disk is full; what was there is unchanged. Free some space and try again") from error
+            raise EnvError(
+                f"{path}: the disk is full; what was there is unchanged. Free some space and try again"
+            ) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise EnvError(f"{path}: cannot be written: {error.strerror}") from error
         raise

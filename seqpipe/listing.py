@@ -12,8 +12,12 @@ def listing(plugins: Plugins | None = None) -> str:
     found = plugins or Plugins()
     rows = [(offer.kind, offer.name, f"{offer.distribution} {offer.version}") for offer in found.offers]
     lines = _aligned([("kind", "use", "from"), *rows])
-    doubled = [o.name for i, o in enumerate(found.offers) if (o.kind, o.name) in {(p.kind, p.name) for p in found.offers[:i]}]
-    lines += [f"\n{name!r} is offered more than once: write `use: distribution/{name}`" for name in sorted(set(doubled))]
+    doubled = [
+        o.name for i, o in enumerate(found.offers) if (o.kind, o.name) in {(p.kind, p.name) for p in found.offers[:i]}
+    ]
+    lines += [
+        f"\n{name!r} is offered more than once: write `use: distribution/{name}`" for name in sorted(set(doubled))
+    ]
     lines += [f"\nbroken: {b.distribution} {b.version} ({b.entry_point}): {b.reason}" for b in found.broken]
     return "\n".join([*lines, "\nnext: seqpipe plugins show NAME"])
 

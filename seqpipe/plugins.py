@@ -44,7 +44,9 @@ class Offer:
         return found
 
     def _blame(self, reason: str) -> str:
-        if isinstance(self.target, str) and reason.startswith(("No module named 'torch'", "ModuleNotFoundError: No module named 'torch'")):
+        if isinstance(self.target, str) and reason.startswith(
+            ("No module named 'torch'", "ModuleNotFoundError: No module named 'torch'")
+        ):
             reason += " (this component needs the training extra: pip install 'seqpipe[train]')"
         return f"{self.kind} {self.name!r} of {self.distribution} {self.version} cannot be loaded: {reason}"
 
@@ -118,7 +120,9 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
             table = implementation.function()
             for name, target in dict(table).items():
                 if not isinstance(name, str) or not isinstance(target, (type, str)):
-                    raise TypeError(f"register_{kind}s must map names to classes or 'module:Class', not {name!r}: {target!r}")
+                    raise TypeError(
+                        f"register_{kind}s must map names to classes or 'module:Class', not {name!r}: {target!r}"
+                    )
                 offers.append(Offer(kind, name, distribution, version, target))
     return offers
 

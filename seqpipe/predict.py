@@ -35,15 +35,21 @@ def predict_file(
         form = _ENDINGS.get(source.suffix.lower(), "text") if source else "text"
     if form not in FORMATS:
         raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
-    if form == "conll" and (documents or model.manifest["answer"]["kind"] not in ("tags", "spans") or options.get("n_best", 1) > 1):
-        raise UsageError("--format conll writes one tag a word: for bundles that answer with tags or spans, one answer a sentence")
+    if form == "conll" and (
+        documents or model.manifest["answer"]["kind"] not in ("tags", "spans") or options.get("n_best", 1) > 1
+    ):
+        raise UsageError(
+            "--format conll writes one tag a word: for bundles that answer with tags or spans, one answer a sentence"
+        )
     interactive = source is None and sys.stdin.isatty()
     with ExitStack() as stack:
         lines = _lines(_open(source, stack), str(source or "standard input"))
         records, seen = _kept(_records(model, lines, form, str(source or "standard input")))
         write = _writer(target, stack)
         tick = stack.enter_context(Console().progress("texts", None)) if target else None
-        answers = model((record for record in records), documents=documents, chunk=1 if interactive else CHUNK, **options)
+        answers = model(
+            (record for record in records), documents=documents, chunk=1 if interactive else CHUNK, **options
+        )
         for count, answer in enumerate(answers, 1):
             write(_line(seen.popleft(), answer, form))
             if tick:
@@ -76,7 +82,9 @@ def _lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise DataError(f"{name}:{number}: byte {error.start + 1} is not UTF-8; convert it: iconv -f latin1 -t utf-8") from error
+            raise DataError(
+                f"{name}:{number}: byte {error.start + 1} is not UTF-8; convert it: iconv -f latin1 -t utf-8"
+            ) from error
 
 
 def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterator[Record]:
@@ -125,7 +133,9 @@ def _conll(record: Record, answer: Answer) -> str:
 
 
 def _writer(target: Path | None, stack: ExitStack) -> Callable[[str], None]:
-    stream: BinaryIO = sys.stdout.buffer if target is None else stack.enter_context(stack.enter_context(writing(target)).open("wb"))
+    stream: BinaryIO = (
+        sys.stdout.buffer if target is None else stack.enter_context(stack.enter_context(writing(target)).open("wb"))
+    )
 
     def write(line: str) -> None:
         try:

@@ -104,7 +104,9 @@ def option_arrays(known: Mapping[str, Mapping[str, Any]], given: Mapping[str, An
     """Decode options as graph inputs; UsageError names an unknown option, a wrong type or a value out of range."""
     for name in given:
         if name not in known:
-            raise UsageError(f"no decode option {name!r}{nearest(name, known)} (there is: {', '.join(known) or 'none'})")
+            raise UsageError(
+                f"no decode option {name!r}{nearest(name, known)} (there is: {', '.join(known) or 'none'})"
+            )
     arrays = {}
     for name, option in known.items():
         value = given.get(name, option["default"])

@@ -49,7 +49,9 @@ class Model:
             kind = answers.kind_from(manifest["answer"], target)
             limits = {"tokens": int(manifest["limits"]["tokens"])}
         except (KeyError, TypeError, ValueError) as error:
-            raise BundleError(f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again") from error
+            raise BundleError(
+                f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again"
+            ) from error
         self.session = _session(content.files["model.onnx"], device, content.path)
         self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
         workers = 1 if self.device == "cuda" else threads or cores()
@@ -140,9 +142,13 @@ def _session(model: bytes, device: str, path: Path) -> Any:
         try:
             session = onnxruntime.InferenceSession(model, options, providers=providers)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
-            raise BundleError(f"{path / 'model.onnx'}: onnxruntime {onnxruntime.__version__} refuses it: {error}") from error
+            raise BundleError(
+                f"{path / 'model.onnx'}: onnxruntime {onnxruntime.__version__} refuses it: {error}"
+            ) from error
     if device.startswith("cuda") and CUDA not in session.get_providers():
-        raise EnvError("--device cuda: onnxruntime could not start CUDA and would have used the CPU; see `seqpipe doctor`")
+        raise EnvError(
+            "--device cuda: onnxruntime could not start CUDA and would have used the CPU; see `seqpipe doctor`"
+        )
     return session
 
 
@@ -152,7 +158,9 @@ def _providers(onnxruntime: Any, device: str) -> list[Any]:
         raise UsageError(f"--device {device}: must be auto, cpu, cuda or cuda:N")
     have = CUDA in onnxruntime.get_available_providers()
     if name == "cuda" and not have:
-        raise EnvError("--device cuda: this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe[gpu]'")
+        raise EnvError(
+            "--device cuda: this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe[gpu]'"
+        )
     if name == "cpu" or not have:
         return ["CPUExecutionProvider"]
     onnxruntime.preload_dlls()

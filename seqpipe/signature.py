@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union
 
-import annotated_types
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
@@ -30,18 +29,36 @@ Model = TypeVar("Model", bound=BaseModel)
 WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
 
 
+@dataclass(frozen=True)
+class Means:
+    """Stands in an Annotated type whose meaning a person knows by other words than its own."""
+
+    words: str
+
+
+StageName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$"), Means("a name of letters, digits, '_' and '-'")
+]
+
+
 class Frame(BaseModel):
     """The frame keys that stand beside any `use`, those of one kind by `FRAME_KEYS`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="What this stage is called in messages and outputs.")
+    name: StageName | None = Field(default=None, description="What this stage is called in messages and outputs.")
     field: str = Field(default="text", min_length=1, description="The record field that is the input.")
-    target: str | None = Field(default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer.")
+    target: str | None = Field(
+        default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer."
+    )
     weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
-    init: str | None = Field(default=None, min_length=1, description="Where its first weights come from; null: drawn at random.")
+    init: str | None = Field(
+        default=None, min_length=1, description="Where its first weights come from; null: drawn at random."
+    )
     freeze: bool = Field(default=False, description="Whether its weights stay as they are.")
-    lr: Annotated[float, Field(gt=0)] | None = Field(default=None, description="A learning rate of its own; null: the optimizer's.")
+    lr: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="A learning rate of its own; null: the optimizer's."
+    )
 
 
 _STAGE = ("use", "name", "init", "freeze", "lr")
@@ -110,16 +127,26 @@ def options_model(cls: type) -> type[BaseModel]:
     for option in options:
         name, hint = option.name, hints[option.name]
         if name in ALL_FRAME_KEYS or name.startswith("_"):
-            cure = f"the frame keys are {', '.join(ALL_FRAME_KEYS)}" if name in ALL_FRAME_KEYS else "no leading underscore"
+            cure = (
+                f"the frame keys are {', '.join(ALL_FRAME_KEYS)}" if name in ALL_FRAME_KEYS else "no leading underscore"
+            )
             raise _fault(cls, f"no option can be called {name!r}; choose another name ({cure})")
         _check_default(cls, option, hint)
         default = ... if option.default is inspect.Parameter.empty else option.default
         # A name that BaseModel uses itself (copy, json, …) is kept as an alias.
         field, alias = (f"option_{name}", name) if hasattr(BaseModel, name) else (name, None)
         fields[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
-    config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=(), arbitrary_types_allowed=False)
+    config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, protected_namespaces=(), arbitrary_types_allowed=False
+    )
     try:
-        return create_model(cls.__name__, __config__=config, __module__=cls.__module__, __doc__=inspect.cleandoc(cls.__doc__ or ""), **fields)
+        return create_model(
+            cls.__name__,
+            __config__=config,
+            __module__=cls.__module__,
+            __doc__=inspect.cleandoc(cls.__doc__ or ""),
+            **fields,
+        )
     except (PydanticUserError, TypeError) as error:
         raise _fault(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error
 
@@ -146,10 +173,12 @@ def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | Non
         elif top is None or one["type"] == "value_error":
             mistake = Mistake(where, "value", one["msg"].removeprefix("Value error, "))
         else:
-            within = "" if len(where) == 1 else f"{shown(_at(data, where))} does not fit here; {where[0]!r} "
-            mistake = Mistake(where, "value", within + unlike(words(top.annotation, top.metadata), _at(data, where[:1])))
+            expected, value = words(top.annotation, top.metadata), _at(data, where)
+            inside = f"{shown(value)} does not fit here; {where[0]!r} should be {expected}"
+            mistake = Mistake(where, "value", unlike(expected, value) if len(where) == 1 else inside)
         mistakes.setdefault(mistake.where, mistake)
-    return None, list(mistakes.values())
+    # Of a union, the member that got furthest tells: what is wrong inside a value goes before that the value is wrong.
+    return None, [m for w, m in mistakes.items() if not any(len(o) > len(w) and o[: len(w)] == w for o in mistakes)]
 
 
 def values(options: BaseModel) -> dict[str, Any]:
@@ -165,7 +194,9 @@ def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[s
     for parameter in parameters:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             name = getattr(function, "__qualname__", function)
-            raise PluginError(f"{function.__module__}.{name}: '{parameter}' asks for nothing by name; name each thing it needs")
+            raise PluginError(
+                f"{function.__module__}.{name}: '{parameter.replace(annotation=parameter.empty)}' asks for nothing by name; name each thing it needs"
+            )
     only = inspect.Parameter.KEYWORD_ONLY
     return tuple(p.name for p in parameters if p.kind is not only), tuple(p.name for p in parameters if p.kind is only)
 
@@ -182,7 +213,9 @@ def decode_options(cls: type) -> dict[str, DecodeOption]:
         hint = hints[option.name]
         kind, metadata = _unpacked(hint)
         if kind not in (int, float, bool):
-            raise _fault(cls, f"decode option {option.name!r} must be seqpipe.Size, int, float or bool, not {words(hint)}")
+            raise _fault(
+                cls, f"decode option {option.name!r} must be seqpipe.Size, int, float or bool, not {words(hint)}"
+            )
         if option.default is inspect.Parameter.empty:
             raise _fault(cls, f"decode option {option.name!r} needs a default")
         _check_default(cls, option, hint)
@@ -215,12 +248,16 @@ def plain(value: Any, told: Callable[[Path], str] = Path.as_posix) -> Plain:
 def words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     """A type as a person reads it: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`."""
     kind, inner = _unpacked(annotation)
-    limits = _limits([*inner, *metadata])
+    inner += metadata
+    for one in inner:
+        if isinstance(one, Means):
+            return one.words
+    limits = _limits(inner)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         return _either([shown(one) for one in arguments])
     if origin in (Union, types.UnionType):
-        return _either([words(one) for one in arguments]) + limits
+        return _either([words(one) + (limits if one is not type(None) else "") for one in arguments])
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is ...):
         return f"a list of {len(arguments)} ({', '.join(map(words, arguments))})"
     if origin in (list, tuple, set, frozenset):
@@ -254,7 +291,11 @@ def _cure(expected: str, value: Plain) -> str:
     if isinstance(value, str) and "true or false" in expected and value.lower() in ("yes", "on", "no", "off"):
         return f"; write {'true' if value.lower() in ('yes', 'on') else 'false'}"
     if isinstance(value, str) and wants_number and _is_number(value):
-        return f"; write {value.replace('_', '')} without quotes" if "_" not in value else f"; write {value.replace('_', '')}"
+        return (
+            f"; write {value.replace('_', '')} without quotes"
+            if "_" not in value
+            else f"; write {value.replace('_', '')}"
+        )
     if isinstance(value, float) and "whole number" in expected and value.is_integer():
         return f"; write {int(value)}"
     if isinstance(value, (int, float)) and "text" in expected:
@@ -286,13 +327,12 @@ def _unpacked(annotation: Any) -> tuple[Any, list[Any]]:
 
 def _limits(metadata: Iterable[Any]) -> str:
     """The bounds in words, with a space before them."""
-    said = []
-    for one in metadata:
-        for attribute, phrase in _PHRASES.items():
-            value = getattr(one, attribute, None)
-            if value is not None and not (attribute == "min_length" and value == 0):
-                said.append(phrase.format(value))
-    return f" {' and '.join(said)}" if said else ""
+    found = {name: value for one in metadata for name in _PHRASES if (value := getattr(one, name, None)) is not None}
+    if found.get("min_length") == 1:
+        del found["min_length"]
+        found = {"not_empty": True, **found}
+    said = " and ".join(_PHRASES[name].format(value) for name, value in found.items())
+    return f" {said.replace(' and up to ', ' to ') if 'ge' in found else said}" if said else ""
 
 
 _PHRASES = {
@@ -301,6 +341,7 @@ _PHRASES = {
     "lt": "below {}",
     "le": "up to {}",
     "multiple_of": "that is a multiple of {}",
+    "not_empty": "that is not empty",
     "min_length": "at least {} long",
     "max_length": "at most {} long",
     "pattern": "matching {}",
@@ -312,14 +353,13 @@ def _bounds(kind: type, metadata: Iterable[Any]) -> tuple[int | float | None, in
     low: int | float | None = None
     high: int | float | None = None
     for one in metadata:
-        if isinstance(one, annotated_types.Ge):
-            low = one.ge  # type: ignore[assignment]
-        elif isinstance(one, annotated_types.Le):
-            high = one.le  # type: ignore[assignment]
-        elif isinstance(one, annotated_types.Gt):
-            low = one.gt + 1 if kind is int else math.nextafter(one.gt, math.inf)  # type: ignore
-        elif isinstance(one, annotated_types.Lt):
-            high = one.lt - 1 if kind is int else math.nextafter(one.lt, -math.inf)  # type: ignore
+        above, below = getattr(one, "gt", None), getattr(one, "lt", None)
+        if above is not None:
+            low = above + 1 if kind is int else math.nextafter(above, math.inf)
+        if below is not None:
+            high = below - 1 if kind is int else math.nextafter(below, -math.inf)
+        low = low if getattr(one, "ge", None) is None else one.ge
+        high = high if getattr(one, "le", None) is None else one.le
     return low, high
 
 
@@ -331,7 +371,7 @@ def _constructor(cls: type) -> list[inspect.Parameter]:
     parameters = list(inspect.signature(constructor).parameters.values())[1:]
     for parameter in parameters:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            raise _fault(cls, f"'{parameter}' would swallow a misspelt option; name each parameter of __init__")
+            raise _fault(cls, f"'{parameter.replace(annotation=parameter.empty)}' would swallow a misspelt option; name each parameter of __init__")
     return parameters
 
 
@@ -358,7 +398,9 @@ def _check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
     except ValidationError:
         raise _fault(cls, f"the default of {option.name!r} {unlike(words(hint), plain(option.default))}") from None
     except PydanticUserError as error:
-        raise _fault(cls, f"the type of {option.name!r} cannot be read from a YAML: {str(error).splitlines()[0]}") from error
+        raise _fault(
+            cls, f"the type of {option.name!r} cannot be read from a YAML: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _helps(cls: type) -> dict[str, str]:
@@ -386,11 +428,12 @@ def _existing(data: Plain, loc: tuple[str | int, ...]) -> Where:
     """As much of pydantic's location as leads through the data (it also names the members of unions)."""
     where: list[str | int] = []
     for step in loc:
-        inside = (isinstance(data, dict) and step in data) or (isinstance(data, list) and isinstance(step, int) and step < len(data))
-        if not inside:
-            break
-        where.append(step)
-        data = data[step]
+        inside = (isinstance(data, dict) and step in data) or (
+            isinstance(data, list) and isinstance(step, int) and step < len(data)
+        )
+        if inside:
+            where.append(step)
+            data = data[step]
     return tuple(where)
 
 

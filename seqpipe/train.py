@@ -268,7 +268,7 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
     if not parameters:
         raise TrainingError("every stage is frozen; there is nothing to train")
     kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
-    return kinds[settings.use](parameters, **settings.model_dump(exclude={"use"}))
+    return kinds[settings.use](parameters, fused=True, **settings.model_dump(exclude={"use"}))
 
 
 def rate_factor(settings: Train, share: float) -> float:

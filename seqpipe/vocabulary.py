@@ -59,7 +59,9 @@ def word_level(
             counts.update(token for token, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal))
         else:
             counts.update(map(tokenizer.normalizer.normalize_str, text))
-    frequent = sorted((t for t, n in counts.items() if n >= min_count and t not in SPECIALS), key=lambda t: (-counts[t], t))
+    frequent = sorted(
+        (t for t, n in counts.items() if n >= min_count and t not in SPECIALS), key=lambda t: (-counts[t], t)
+    )
     if not frequent:
         raise DataError(f"no token occurs {min_count} times in the training texts; lower the tokenizer's min_count")
     tokenizer.model = WordLevel({t: i for i, t in enumerate((*SPECIALS, *frequent[:max_size]))}, unk_token=UNK)

@@ -1,4 +1,4 @@
-"""Component classes in, every name that nothing provides out: who gives and who asks for what, read from signatures alone."""
+"""Component classes in, every name that nothing provides out: who gives what to whom, read from signatures alone."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def explain(embedding: Sequence[Component], encoder: Sequence[Component], head: 
         rows.append((name.name, name.shape, name.dtype, name.provider, ", ".join(name.users) or "-"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, "", "B batch, T source time, N target time, D width, C characters, L labels, K beams, V vocabulary"])
+    return "\n".join(
+        [*lines, "", "B batch, T source time, N target time, D width, C characters, L labels, K beams, V vocabulary"]
+    )
 
 
 def answer_kind(head: Component) -> str:
@@ -110,15 +112,21 @@ def answer_kind(head: Component) -> str:
         try:
             answer = answer(dict(head.options))
         except Exception as error:  # a plugin may raise anything at all
-            raise PluginError(f"{_who(head)} cannot tell its answer kind: {type(error).__name__}: {error}") from error
-    if not isinstance(answer, str) or answer not in ANSWERS:
-        said = f"its class has answer = {answer!r}{nearest(str(answer), ANSWERS)}" if answer is not None else "its class has no `answer`"
-        raise PluginError(f"{_who(head)}: {said}; an answer kind is one of {', '.join(ANSWERS)}")
-    return answer
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"{_who(head)}: it cannot tell its answer kind: {reason}") from error
+    if isinstance(answer, str) and answer in ANSWERS:
+        return answer
+    said = "its class has no `answer`" if answer is None else f"`answer` is {answer!r}{nearest(str(answer), ANSWERS)}"
+    raise PluginError(f"{_who(head)}: {said}; an answer kind is one of {', '.join(ANSWERS)}")
 
 
 def _who(component: Component) -> str:
     return f"{component.kind} {component.use!r} of {component.offer.distribution}"
+
+
+_TARGETS = {name for answer in ANSWERS.values() for name in answer.targets}
+_DECIDED = {name for answer in ANSWERS.values() for name in answer.decided}
+_ANY = Answer(tuple(_TARGETS), tuple(_DECIDED), True)  # of a head that does not tell: that is mistake enough
 
 
 class _Trace:
@@ -127,165 +135,146 @@ class _Trace:
     def __init__(self, embedding: Sequence[Component], encoder: Sequence[Component], head: Sequence[Component]):
         self.problems: list[Problem] = []
         self.names: list[_Name] = []  # in the order in which they come to be; x may be there several times
-        self.given: dict[str, _Name] = {}  # what a stage sees now
-        self.wired: dict[str, _Name] = {}
-        for name in ("ids", "mask"):
-            self.give(name, "data")
-        self.declare([*embedding, *encoder, *head])
+        self.given: dict[str, _Name] = {}  # what the methods of a stage see now
+        self.wired: dict[str, _Name] = {}  # what its constructor sees
+        self.give("ids", "data")
+        self.give("mask", "data")
         self.wire("vocabulary", "tokenizer")
         self.wire("sizes", "features")
-        self.prepare(head)
+        self.declare([*embedding, *encoder, *head])
+        answers = [self.answer(stage) for stage in head]
         for stage in embedding:
             self.construct(stage)
-            self.method(stage, "forward", self.given)
+            self.method(stage, "forward")
         if embedding:
             self.give("x", " + ".join(stage.key for stage in embedding))
-            self.wire("dim", self.given["x"].provider)
         for stage in encoder:
             self.construct(stage)
-            self.method(stage, "forward", self.given)
+            self.method(stage, "forward")
             for name in self.returned(stage):
                 self.give(name, stage.key)
-            if "x" in self.returned(stage):
-                self.wire("dim", stage.key)
-        for stage in head:
+        for stage, answer in zip(head, answers, strict=True):
             self.construct(stage)
-            self.decide(stage)
+            self.decide(stage, answer)
 
     def give(self, name: str, provider: str, kind: str = "") -> None:
         shape, dtype = _SHAPES.get(kind or name, ("as returned", "as returned"))
         self.given[name] = _Name(name, provider, shape, dtype)
         self.names.append(self.given[name])
+        if name == "x":
+            self.wire("dim", provider)
 
     def wire(self, name: str, provider: str) -> None:
         self.wired[name] = _Name(name, provider, *_SHAPES[name])
         self.names.append(self.wired[name])
 
     def complain(self, stage: Component, message: str) -> None:
-        self.problems.append(stage.problem(message))
+        self.problems.append(stage.problem(f"{_who(stage)}: {message}"))
 
     def declare(self, stages: Iterable[Component]) -> None:
         """The features that the stages declare; one name means one feature."""
         declared: dict[str, tuple[Component, object]] = {}
-        taken = {"ids", "mask", "x", *(name for answer in ANSWERS.values() for name in (*answer.targets, *answer.decided))}
         for stage in stages:
             features = getattr(stage.cls, "features", {})
             if not isinstance(features, Mapping):
-                self.complain(stage, f"{_who(stage)}: its `features` must be a dict from names to features, not {type(features).__name__}")
+                told = type(features).__name__
+                self.complain(stage, f"its `features` must be a dict from names to features, not {told}")
                 continue
             for name, feature in features.items():
-                if name in taken:
-                    self.complain(stage, f"{_who(stage)} declares a feature {name!r}, a name of the frame's own; it needs another name")
-                elif name not in declared:
-                    declared[name] = (stage, feature)
+                first, same = declared.setdefault(name, (stage, feature))
+                if name in {"ids", "mask", "x"} | _TARGETS | _DECIDED:
+                    self.complain(stage, f"feature {name!r} has a name of the frame's own; it needs another")
+                elif same != feature:
+                    told = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
+                    self.complain(stage, f"{told}; in one pipeline it can be one thing only: leave one of the two out")
+                elif first is stage:
                     self.give(name, f"data (feature of {stage.key})", str(getattr(feature, "kind", name)))
-                elif declared[name][1] != feature:
-                    other, first = declared[name]
-                    message = f"declares feature {name!r} as {feature!r}, but {other.key} ({other.use}) declares it as {first!r}"
-                    self.complain(stage, f"{_who(stage)} {message}; a name means one feature in a pipeline: leave one of the two out")
 
-    def prepare(self, heads: Sequence[Component]) -> None:
-        """What the heads' answer kinds and target tokenizers provide to constructors."""
-        self.answers: dict[str, Answer] = {}
-        for head in heads:
-            try:
-                self.answers[head.key] = ANSWERS[answer_kind(head)]
-                asked = wired(head.cls)
-            except PluginError as error:
-                self.complain(head, str(error))
-                continue
-            if self.answers[head.key].has_labels:
-                self.wire("labels", f"data (target of {head.key})")
-            if head.frame.get("target_tokenizer") is not None:
-                self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
-                if "target_vocabulary" not in asked:
-                    self.complain(head, f"{_who(head)} writes no text, so `target_tokenizer` has no use here; delete it")
+    def answer(self, head: Component) -> Answer:
+        """The answer kind of a head, and what that and its target tokenizer provide to constructors."""
+        try:
+            answer = ANSWERS[answer_kind(head)]
+        except PluginError as error:
+            self.problems.append(head.problem(str(error)))
+            answer = _ANY
+        if answer.has_labels:
+            self.wire("labels", f"data (target of {head.key})")
+        if head.frame.get("target_tokenizer") is not None:
+            self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
+        return answer
 
     def construct(self, stage: Component) -> None:
         try:
             asked = wired(stage.cls)
         except PluginError as error:
-            if str(error) not in [problem.message for problem in self.problems]:
-                self.complain(stage, str(error))
+            self.complain(stage, str(error))
             return
         for name in asked:
             if name in self.wired:
                 self.wired[name].users.append(f"{stage.key}()")
             else:
-                self.complain(stage, f"{_who(stage)} is built from {name!r}; {_CURES[name]}")
+                self.complain(stage, f"it is built from {name!r}, and {_CURES[name]}")
+        if stage.frame.get("target_tokenizer") is not None and "target_vocabulary" not in asked:
+            self.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
 
-    def method(self, stage: Component, method: str, given: Mapping[str, _Name], *, options: bool = False, must: bool = True) -> None:
-        """Checks what one method of a stage asks for."""
+    def method(self, stage: Component, method: str) -> None:
+        """Checks that a stage has the method, and that all it asks for is given."""
         function = getattr(stage.cls, method, None)
         if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
-            if must:
-                self.complain(stage, f"{_who(stage)}: its class has no `{method}`, which every {stage.kind} needs")
+            if method != "score":
+                self.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
             return
         try:
-            asked, keywords = method_names(function)
+            asked, options = method_names(function)
         except (PluginError, ValueError, TypeError) as error:
-            self.complain(stage, f"{_who(stage)}: {error}")
+            self.complain(stage, str(error))
             return
-        if keywords and not options:
-            text = f"`{method}` has the keyword-only parameter {keywords[0]!r}; only `decide` has options"
-            self.complain(stage, f"{_who(stage)}: {text}, what a stage asks for comes by position")
+        if options and method != "decide":
+            self.complain(stage, f"`{method}` has an option {options[0]!r} after the '*'; only `decide` has options")
         for name in asked:
-            if name in given:
-                given[name].users.append(f"{stage.key}.{method}")
+            if name in self.given:
+                self.given[name].users.append(f"{stage.key}.{method}")
             else:
-                self.complain(stage, f"{_who(stage)}: `{method}` asks for {name!r}, which nothing provides{self.cure(name, given)}")
+                self.complain(stage, f"`{method}` asks for {name!r}, which nothing provides{self.cure(name)}")
 
-    def cure(self, name: str, given: Mapping[str, _Name]) -> str:
+    def cure(self, name: str) -> str:
+        there_is = f" (there is: {', '.join(self.given)})"
         if name == "x":
-            return f"; add an embedding (there is: {', '.join(given)})"
-        if any(name in answer.targets for answer in ANSWERS.values()):
-            return f" here; a target is there in `loss` alone, if the head's answer kind has it (there is: {', '.join(given)})"
-        return f"{nearest(name, given)} (there is: {', '.join(given)})"
+            return f"; add an embedding{there_is}"
+        if name in _TARGETS:
+            return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
+        return nearest(name, self.given) + there_is
 
-    def returned(self, stage: Component) -> tuple[str, ...]:
+    def returned(self, stage: Component) -> Sequence[str]:
         returns = getattr(stage.cls, "returns", ("x",))
         if isinstance(returns, (tuple, list)) and all(isinstance(name, str) for name in returns):
-            return tuple(returns)
-        message = f"{_who(stage)}: its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}"
-        if message not in [problem.message for problem in self.problems]:
-            self.complain(stage, message)
+            return returns
+        self.complain(stage, f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}")
         return ("x",)
 
-    def decide(self, head: Component) -> None:
-        """A head's three methods: targets are there in `loss`, what `decide` returns is there in `score`."""
-        answer = self.answers.get(head.key, Answer((), (), False))
-        self.method(head, "decide", self.given, options=True)
+    def decide(self, head: Component, answer: Answer) -> None:
+        """A head's three methods: targets are given to `loss` alone, what `decide` returns to `score`."""
+        self.method(head, "decide")
         try:
-            for name in decode_options(head.cls):
-                if name in self.given:
-                    self.complain(head, f"{_who(head)}: decode option {name!r} has the name of something the frame gives; it needs another")
+            for name in [name for name in decode_options(head.cls) if name in self.given]:
+                self.complain(head, f"decode option {name!r} has the name of what the frame gives; it needs another")
         except (PluginError, ValueError, TypeError) as error:
             self.complain(head, str(error))
         before = dict(self.given)
-        for name in answer.targets:
-            self.give(name, f"data (target of {head.key})")
-        if head.key in self.answers or not answer.targets:
-            self.method(head, "loss", self.given)
-        self.given = before
-        asked = _asked(head.cls, "score")
-        for name in answer.decided:
-            if name in asked:
-                self.give(name, f"{head.key}.decide")
-        self.method(head, "score", self.given | {n: _Name(n, "", "", "") for n in answer.decided if n not in self.given}, must=False)
-
-
-def _asked(cls: type, method: str) -> tuple[str, ...]:
-    try:
-        return method_names(getattr(cls, method))[0]
-    except (AttributeError, PluginError, ValueError, TypeError):
-        return ()
+        for method, names, provider in (
+            ("loss", answer.targets, f"data (target of {head.key})"),
+            ("score", answer.decided, f"{head.key}.decide"),
+        ):
+            for name in names:
+                self.give(name, provider)
+            self.method(head, method)
+            self.given = dict(before)
+        self.names = [name for name in self.names if name.users or name.provider != f"{head.key}.decide"]
 
 
 _CURES: Mapping[str, str] = {
-    "dim": "there is no x yet whose width that could be: add an embedding, or an encoder that asks for ids",
-    "vocabulary": "there is none",
-    "sizes": "there are none",
-    "labels": "the head's answer kind has none; use a head that gives labels",
-    "target_vocabulary": "add `target_tokenizer: {use: …}` to the head, or `target_tokenizer: same`",
-    "sources": "a pipeline has one input as yet, so there are none",
+    "dim": "there is no x yet whose width that could be: add an embedding",
+    "labels": "the answer of the head has none; use a head that gives labels",
+    "target_vocabulary": "there is none: add `target_tokenizer: {use: NAME}` to the head, or `target_tokenizer: same`",
+    "sources": "a pipeline has one input as yet: there are none",
 }

@@ -1,11 +1,12 @@
-"""YAML text in, plain data out, with the place of every key and value; what makes YAML dangerous or surprising is refused.
+"""YAML text in, plain data out, with the place of every key and value; what is dangerous or surprising is refused.
 
-Read from parser events, never composed: no tags, anchors, aliases or merge keys, no key twice, one document, YAML 1.2's core
-scalars (`no` and `off` are text, `1e-3` is a number), at most 1 MB, 40 deep and 50,000 values.
+Read from parser events, never composed: no tags, anchors, aliases or merge keys, no key twice, one document, YAML
+1.2's core scalars (`no` and `off` are text, `1e-3` is a number), at most 1 MB, 40 deep and 50,000 values.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -57,7 +58,7 @@ class Tree:
     values: dict[Path, Spot] = field(default_factory=dict)
 
     def spot(self, path: Path, *, key: bool = False) -> Spot:
-        """The spot of the value at `path` (of its key, if `key` and it has one), or of the nearest thing that holds it."""
+        """The spot of the value at `path` (of its key, if `key`), or of the nearest thing that holds it."""
         for length in range(len(path), -1, -1):
             at = path[:length]
             found = (self.keys.get(at) if key or length < len(path) else None) or self.values.get(at)
@@ -92,13 +93,13 @@ def read(data: bytes, file: str) -> tuple[Tree, list[Problem]]:
         raise ConfigError([*builder.problems, _syntax(error, file)]) from None
     except yaml.reader.ReaderError as error:
         line, column = _line_and_column(text[: error.position])
-        message = f"the character U+{error.character:04X} is not allowed here; delete it, or write it as an escape in double quotes"
+        message = f"a file cannot hold the character U+{error.character:04X}; write an escape in double quotes"
         raise ConfigError([*builder.problems, Problem(file, line, column, "", message)]) from None
     return builder.tree, builder.problems
 
 
 def scalar(text: str, file: str = "") -> Plain:
-    """The value of an override: a word, a number, quoted text, or a flow collection such as `[1, 2]` or `{use: crf}`."""
+    """The value of an override: a word, a number, quoted text, or a collection such as `[1, 2]` or `{use: crf}`."""
     if not text:
         return None
     told = file or text
@@ -107,7 +108,9 @@ def scalar(text: str, file: str = "") -> Plain:
     except ConfigError as error:
         tree, problems = Tree(told), error.problems
     if not problems and text.lstrip()[0] not in "[{" and isinstance(tree.data, (list, dict)):
-        problems = [Problem(told, 0, 0, "", f"{text!r} is not one value; put it in quotes, or write [a, b] or {{key: value}}")]
+        problems = [
+            Problem(told, 0, 0, "", f"{text!r} is not one value; put it in quotes, or write [a, b] or {{key: value}}")
+        ]
     if problems:
         raise ConfigError([Problem(told, 0, 0, "", problem.message) for problem in problems])
     return tree.data
@@ -118,7 +121,9 @@ def resolve(text: str) -> Plain:
     if text in _WORDS:
         return _WORDS[text]
     if _LEADING_ZERO.fullmatch(text):
-        raise ValueError(f"{text} could mean several numbers; quote it ('{text}') if it is text, or drop the leading zero")
+        raise ValueError(
+            f"{text} could mean several numbers; quote it ('{text}') if it is text, or drop the leading zero"
+        )
     if _INT.fullmatch(text):
         number = int(text, 0) if len(text) < 100 else 1 << 64
         if not -(1 << 63) <= number < 1 << 63:
@@ -126,7 +131,9 @@ def resolve(text: str) -> Plain:
         return number
     if _FLOAT.fullmatch(text):
         if math.isinf(float(text)):
-            raise ValueError("this number is too large for a float; write .inf if infinity is meant, or quote it if it is text")
+            raise ValueError(
+                "this number is too large for a float; write .inf if infinity is meant, or quote it if it is text"
+            )
         return float(text)
     return text
 
@@ -147,7 +154,8 @@ class _Dumper(yaml.SafeDumper):
             plain = resolve(data) == data
         except ValueError:
             plain = False
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if plain else "'")
+        style = '"' if not data.isprintable() else None if plain else "'"  # in single quotes U+0085 would be folded
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
 _Dumper.add_representer(str, _Dumper.text)
@@ -207,10 +215,16 @@ class _Builder:
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=event.start_mark)
         self.tree.values[path] = self.spot(event)
         if isinstance(event, yaml.AliasEvent):
-            self.complain(event, path, f"aliases are not read; write out what *{event.anchor} stands for (a value starting with * needs quotes)")
+            self.complain(
+                event,
+                path,
+                f"aliases are not read; write out what *{event.anchor} means (a text starting with * needs quotes)",
+            )
             return None
         if event.anchor is not None:
-            self.complain(event, path, f"anchors are not read; delete &{event.anchor} (a value starting with & needs quotes)")
+            self.complain(
+                event, path, f"anchors are not read; delete &{event.anchor} (a value starting with & needs quotes)"
+            )
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             self.complain(event, path, f"tags are not read; delete {tag} (a value starting with ! needs quotes)")
@@ -234,10 +248,14 @@ class _Builder:
                 self.complain(start, (*path, key), "merge keys are not read; write the keys out")
             elif isinstance(key, str):
                 first = self.tree.keys[(*path, key)].line
-                self.complain(start, (*path, key), f"this key stands here twice (first in line {first}); delete one of the two")
+                self.complain(
+                    start, (*path, key), f"this key stands here twice (first in line {first}); delete one of the two"
+                )
             elif len(self.problems) == known:
                 self.complain(start, path, f"a key must be text, not {shown(key)}; put it in quotes")
-            self.node(next(self.events), (*path, "?"), depth + 1)  # read for its problems, at a path that no one asks for
+            self.node(
+                next(self.events), (*path, "?"), depth + 1
+            )  # read for its problems, at a path that no one asks for
         return found
 
     def sequence(self, path: Path, depth: int) -> list[Plain]:
@@ -261,7 +279,9 @@ class _Builder:
 
 def _decoded(data: bytes, file: str) -> str:
     if len(data) > MAX_BYTES:
-        raise ConfigError([Problem(file, 1, 1, "", f"{len(data):,} bytes; a pipeline's YAML has at most {MAX_BYTES:,}")])
+        raise ConfigError(
+            [Problem(file, 1, 1, "", f"{len(data):,} bytes; a pipeline's YAML has at most {MAX_BYTES:,}")]
+        )
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ConfigError([Problem(file, 1, 1, "", "this file is UTF-16; save it as UTF-8")])
     data = data.removeprefix(b"\xef\xbb\xbf")
@@ -280,15 +300,18 @@ def _line_and_column(before: str) -> tuple[int, int]:
 
 def shown(value: Plain) -> str:
     """A value as the YAML would say it, short."""
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    text = repr(value) if isinstance(value, str) else dump(value).removesuffix("\n...\n").strip()
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    if isinstance(value, str):
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:57]}…'"
+    if isinstance(value, (list, dict)) and len(json.dumps(value)) > 60:
+        return "a list" if isinstance(value, list) else "a mapping"
+    text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=1000)
+    return text.removesuffix("...\n").strip()
 
 
-_CURES: Sequence[tuple[str, str, bool]] = (  # a part of PyYAML's message; what to say; whether its first mark is the place
+_CURES: Sequence[
+    tuple[str, str, bool]
+] = (  # a part of PyYAML's message; what to say; whether its first mark is the place
     ("while scanning an alias", "a value cannot start with '*'; put it in quotes", True),
     ("while scanning an anchor", "a value cannot start with '&'; put it in quotes", True),
     ("scanning a quoted scalar found unexpected", "this quote is never closed; add the closing quote", True),
@@ -302,12 +325,21 @@ _CURES: Sequence[tuple[str, str, bool]] = (  # a part of PyYAML's message; what 
     ("expected ',' or '}'", "a ',' or '}' is missing before this", False),
     ("but found ']'", "nothing opened this ']'; delete it", False),
     ("but found '}'", "nothing opened this '}'; delete it", False),
-    ("mapping values are not allowed", "a second ':' in one value, or a line indented too far; put text with ': ' in quotes", False),
+    (
+        "mapping values are not allowed",
+        "a second ':' in one value, or a line indented too far; put text with ': ' in quotes",
+        False,
+    ),
     ("expected <block end>", "this line does not fit those above it; check its indentation", False),
     ("could not find expected ':'", "a key without a value; write 'key: value'", True),
     ("unknown escape character", "no such escape in double quotes; use single quotes, or double the backslash", False),
-    ("expected escape sequence", "this escape in double quotes is not complete; use single quotes, or double the backslash", False),
+    (
+        "expected escape sequence",
+        "this escape in double quotes is not complete; use single quotes, or double the backslash",
+        False,
+    ),
     ("expected '<document start>'", "text after the end of the document; delete the '...' line", False),
+    ("expected the node content, but found '<stream end>'", "the text ends here, with a bracket still open", False),
     ("expected the node content", "a value is missing before this", False),
 )
 

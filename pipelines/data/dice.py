@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Draws made of `Random.random()` alone: Python promises that sequence across versions, but not `choice` or `shuffle`."""
+    """Draws made of `Random.random()` alone: Python promises its sequence across versions, but not that of `choice`."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed).random

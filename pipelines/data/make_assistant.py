@@ -1,4 +1,4 @@
-"""Templates and word lists to the assistant corpora: `assistant-en` (CoNLL) and `assistant-zh` (JSONL), the same bytes each time."""
+"""Templates and word lists to `assistant-en` (CoNLL) and `assistant-zh` (JSONL), the same bytes each time."""
 
 import argparse
 import json
@@ -30,7 +30,7 @@ class Language:
 
     rules: Rules
     dealt: Rules
-    sizes: dict[str, tuple[int, ...]]  # open class -> names in train, dev, test
+    sizes: dict[str, tuple[int, int, int]]  # open class -> names in train, dev, test
     held: dict[str, str]  # name -> open class, in test only
     templates: dict[str, Rules]  # train or new -> intent -> templates
     finish: Callable[[str, Dice], str]  # case and final punctuation
@@ -124,7 +124,8 @@ def corpus(language: Language) -> dict[str, list[Utterance]]:
     """All files of one language; no sentence is in two, no sentence frame of train in test-new-templates."""
     dice = Dice(SEED)
     pools = name_pools(language, dice)
-    used, files = set(RESERVED), {}
+    used = set(RESERVED)
+    files: dict[str, list[Utterance]] = {}
     for file, size in SIZES.items():
         new = file == "test-new-templates"
         rows = [(intent, t) for intent, ts in language.templates["new" if new else "train"].items() for t in ts]

@@ -1,4 +1,4 @@
-"""A seed to the reversal task: strings of one to twelve characters, each with itself read backwards, the same bytes each time."""
+"""A seed to the reversal task: strings and the same read backwards, the same bytes each time."""
 
 import argparse
 import json

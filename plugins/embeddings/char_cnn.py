@@ -14,6 +14,8 @@ from seqpipe import Chars
 
 Positive = Annotated[int, Field(gt=0)]
 
+GROUPS = 4  # of words of like lengths
+
 
 class CharCNN(nn.Module):
     """Convolves over the characters of each word and keeps each filter's largest answer.
@@ -57,16 +59,30 @@ class CharCNN(nn.Module):
 
     def forward(self, chars: Tensor) -> Tensor:  # (B, T, C) -> (B, T, D)
         tables, bias = self._tables()
-        C = chars.shape[2]
-        padded = F.pad(chars, (self.left, self.right))  # (B, T, left + C + right)
+        words = self._convolved(chars, tables, bias) if torch.compiler.is_exporting() else self._each_once(chars, tables, bias)
+        x: Tensor = self.dropout(words)
+        return x
+
+    def _each_once(self, chars: Tensor, tables: list[Tensor], bias: Tensor) -> Tensor:
+        """The same, a word that stands several times convolved once, words of like lengths together: several times faster."""
+        words, copies = torch.unique(chars.flatten(0, 1), dim=0, return_inverse=True)  # (W, C), (B * T,)
+        lengths = (words != 0).sum(1)
+        order = lengths.argsort(stable=True)
+        parts = []
+        for rows in order.tensor_split(GROUPS):
+            C = max(1, int(lengths[rows].max())) if len(rows) else 1
+            parts.append(self._convolved(words[rows, :C], tables, bias))
+        return torch.cat(parts)[order.argsort()[copies]].view(*chars.shape[:2], self.dim)
+
+    def _convolved(self, chars: Tensor, tables: list[Tensor], bias: Tensor) -> Tensor:  # (…, C) -> (…, D)
+        C = chars.shape[-1]
+        padded = F.pad(chars, (self.left, self.right))  # (…, left + C + right)
         answers = bias
         for place, table in enumerate(tables):
-            answers = answers + F.embedding(padded[:, :, place : place + C], table)  # (B, T, C, D)
-        real = chars != 0  # (B, T, C)
-        x = answers.masked_fill(~real[..., None], -1e4).amax(2)  # (B, T, D)
-        x = torch.where(real.any(2)[..., None], x, 0.0)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+            answers = answers + F.embedding(padded[..., place : place + C], table)  # (…, C, D)
+        real = (chars != 0)[..., None]
+        largest = answers.masked_fill(~real, -1e4).max(-2).values
+        return torch.where(real.any(-2), largest, 0.0)
 
     def _tables(self) -> tuple[list[Tensor], Tensor]:
         """For each place in the widest window, (A, D): what a character there adds to each filter; and the biases (D,)."""

@@ -63,14 +63,15 @@ class CRF(nn.Module):
     def decide(self, x: Tensor, mask: Tensor, *, n_best: Size = 1) -> dict[str, Tensor]:
         """The best sequence of tags (Viterbi), their probabilities, and the n best sequences."""
         found = crf.decode(self._emissions(x, mask), self._chain(), self.goes_on, n_best)
-        path, tag_p, opens, closes, paths, path_scores = found
         real = mask.transpose(0, 1)  # (T, B)
-        by_token = {"tags": path, "scores": tag_p, "opens": opens, "closes": closes, "paths": paths}
-        silent = {
-            name: torch.where(real if rows.dim() == 2 else real[..., None], rows, 0) for name, rows in by_token.items()
+        return {
+            "tags": torch.where(real, found.path, 0).transpose(0, 1),
+            "scores": torch.where(real, found.tag_p, 0.0).transpose(0, 1),
+            "opens": torch.where(real, found.opens, 0.0).transpose(0, 1),
+            "closes": torch.where(real, found.closes, 0.0).transpose(0, 1),
+            "paths": torch.where(real[..., None], found.paths, 0).permute(1, 2, 0),  # (B, n, T)
+            "path_scores": found.log_p,
         }
-        rows_first = {name: rows.movedim(0, -1) for name, rows in silent.items()}  # (B, T); paths (B, n, T)
-        return {**rows_first, "path_scores": path_scores}
 
     def score(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> (B,)
         """Log-probability of the tags."""
@@ -79,7 +80,7 @@ class CRF(nn.Module):
         log_p: Tensor = crf.PathLogProbability.apply(self._emissions(x, mask), self._chain(), path)
         return log_p
 
-    def _emissions(self, x: Tensor, mask: Tensor) -> Tensor:  # -> (T, B, P)
+    def _emissions(self, x: Tensor, mask: Tensor) -> Tensor:  # -> (T, P, B)
         return crf.bounded(self.emissions(x), mask)
 
     def _chain(self) -> Tensor:  # (P, P)

@@ -1,0 +1,142 @@
+"""Named entities, side by side: quality from scratch on three data sets, speed against Flair and spaCy on the same cores.
+
+    python benchmarks/ner.py quality ncbi --seeds 3     # trains and tests; bundle and PyTorch must agree
+    python benchmarks/ner.py speed                      # Flair's sizes; installs the peers into .peers if they are not there
+
+Run it on an otherwise idle machine. Each command prints a table and appends to nothing: figures go into RESULTS.md by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+DATA = ROOT.parent / "shared" / "data" / "ncbi_disease"
+PEERS = ROOT / ".peers"
+REPEATS = 5
+
+
+def quality(name: str, seeds: int, device: str) -> None:
+    """Runs benchmarks/ner/NAME.yaml under seeds 1 to n, then scores each bundle with onnxruntime beside its run."""
+    yaml = HERE / "ner" / f"{name}.yaml"
+    for seed in range(1, seeds + 1):
+        clock = time.perf_counter()
+        run = f"bench-{name}-{seed}"
+        _seqpipe("run", yaml, f"name={run}", f"train.seed={seed}", "--device", device)
+        minutes = (time.perf_counter() - clock) / 60
+        scores = [_scores(ROOT / "runs" / run / part) for part in (".", "bundle")]
+        f1, other = (100 * next(iter(s.values()))["f1"] for s in scores)
+        raw = _scores(ROOT / "runs" / run / "bundle", "--raw")
+        raw_f1 = 100 * next(value for key, value in raw.items() if key.endswith("(raw)"))["f1"]
+        print(f"{name} seed {seed}: PyTorch {f1:.2f}, bundle {other:.2f}, raw text {raw_f1:.2f}, {minutes:.1f} min", flush=True)
+
+
+def speed(epochs: int, peers: bool) -> None:
+    """Training and tagging speed at Flair's sizes: ours, the peers', ours again."""
+    yaml = HERE / "ner" / "flair-size.yaml"
+    _seqpipe("run", yaml)
+    run = ROOT / "runs" / "bench-flair-size"
+    rows = [("seqpipe", _ours(run))]
+    if peers:
+        for peer in ("flair", "spacy"):
+            rows.append((peer, _peer(peer, epochs)))
+        rows.append(("seqpipe again", _ours(run)))
+    for name, row in rows:
+        print(f"{name:14}" + "".join(f"  {key} {value:,.2f}" for key, value in row.items()))
+
+
+def _ours(run: Path) -> dict[str, float]:
+    sys.path.insert(0, str(ROOT))
+    import seqpipe
+    from seqpipe.predictor import batches, cores
+    from seqpipe_plugins.readers.conll import Conll
+
+    model = seqpipe.load(run / "bundle", "cpu")
+    records = [{"words": r["words"], "text": r["text"]} for r in Conll().read(DATA / "test.tsv")]
+    texts = [{"text": record["text"]} for record in records]
+    tokens = sum(len(record["words"]) for record in records)
+    docs = model.predictor.featurizer.docs(records)
+    feeds = [model.predictor.featurizer.collate([docs[i] for i in rows]) for rows in batches([len(doc) for doc in docs])]
+    with ThreadPoolExecutor(cores()) as pool:
+        bare = _median(lambda: list(pool.map(model.run, feeds)))
+    words, raw = _median(lambda: model(records)), _median(lambda: model(texts))
+    single = _median(lambda: [model(record) for record in records[:300]])
+    history = [json.loads(line) for line in (run / "checkpoints" / "metrics.jsonl").read_text().splitlines()]
+    f1 = json.loads((run / "metrics.json").read_text())["test"]["f1"]
+    return {
+        "tokens/s in batches": tokens / words,
+        "from raw text": tokens / raw,
+        "sentences/s one by one": 300 / single,
+        "x bare onnxruntime": words / bare,
+        "x bare, raw": raw / bare,
+        "epoch s": statistics.median(row["seconds"] for row in history),
+        "test F1": 100 * f1,
+    }
+
+
+def _peer(name: str, epochs: int) -> dict[str, float]:
+    python = PEERS / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", PEERS], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", "torch==2.13.0"], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", "-r", HERE / "peers" / "requirements.txt"], check=True)
+    out = ROOT / "runs" / f"bench-{name}.json"
+    program = HERE / "peers" / f"{name}_ner.py"
+    command = [python, program, "--data", DATA, "--train-epochs", str(epochs), "--one-by-one", "300", "--out", out]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    found: dict[str, Any] = json.loads(out.read_text())
+    tag = found["tag"]
+    return {
+        "tokens/s in batches": tag["batched_tokens_per_s"],
+        "sentences/s one by one": tag["one_by_one_sentences_per_s"],
+        "epoch s": statistics.median(found["train"]["epoch_seconds"]),
+        "test F1": 100 * found["test_f1"],
+    }
+
+
+def _median(work: Callable[[], object]) -> float:
+    work()
+    seconds = []
+    for _ in range(REPEATS):
+        clock = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - clock)
+    return statistics.median(seconds)
+
+
+def _seqpipe(*arguments: Any) -> None:
+    subprocess.run([sys.executable, "-m", "seqpipe", *map(str, arguments)], check=True, cwd=ROOT, env={**os.environ})
+
+
+def _scores(target: Path, *more: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "seqpipe", "evaluate", target, "--json", "-q", *more]
+    scores: dict[str, Any] = json.loads(subprocess.run(command, check=True, cwd=ROOT, capture_output=True).stdout)
+    return scores
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("quality")
+    one.add_argument("name", choices=("ncbi", "bc5cdr", "weibo"))
+    one.add_argument("--seeds", type=int, default=1)
+    one.add_argument("--device", default="auto")
+    two = commands.add_parser("speed")
+    two.add_argument("--peer-epochs", type=int, default=2)
+    two.add_argument("--no-peers", action="store_true")
+    given = parser.parse_args()
+    if given.command == "quality":
+        quality(given.name, given.seeds, given.device)
+    else:
+        speed(given.peer_epochs, not given.no_peers)

@@ -1,0 +1,568 @@
+"""Toy components without torch, and a table of wrong YAMLs: each with every place and key that must be told, and words of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from seqpipe import hookimpl
+from seqpipe.plugins import Plugins
+from seqpipe.signature import Size
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Lines:
+    """Reads lines.
+
+    Args:
+        separator: What stands between columns.
+    """
+
+    def __init__(self, *, separator: str = " ", header: bool = False):
+        self.separator, self.header = separator, header
+
+
+class Words:
+    """Splits at spaces."""
+
+    def __init__(self, *, min_count: Positive = 1, pattern: str | None = None):
+        self.min_count, self.pattern = min_count, pattern
+
+
+class Lookup:
+    """A vector for each id."""
+
+    def __init__(self, vocabulary, *, dim: Positive = 8, vectors: Path | None = None, scale: float = 1.0):
+        self.dim = dim
+
+    def forward(self, ids): ...
+
+
+class Chars:
+    """A vector from letters."""
+
+    features = {"chars": 20}
+
+    def __init__(self, sizes, *, dim: Positive = 8, widths: tuple[Positive, ...] = (3,)):
+        self.dim = dim
+
+    def forward(self, chars): ...
+
+
+class LongChars(Chars):
+    """The same, with longer words."""
+
+    features = {"chars": 99}
+
+
+class Mean:
+    """Looks both ways."""
+
+    returns = ("x", "state")
+
+    def __init__(self, dim, *, hidden: Positive = 8, dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0):
+        self.dim = hidden
+
+    def forward(self, x, mask): ...
+
+
+class Flat(Mean):
+    """Returns x alone."""
+
+    returns = ("x",)
+
+
+class FromIds:
+    """Needs no embedding."""
+
+    def __init__(self, vocabulary, *, size: Literal["small", "large"] = "small"):
+        self.dim = 8
+
+    def forward(self, ids, mask): ...
+
+
+class Tagger:
+    """A tag a word."""
+
+    @staticmethod
+    def answer(options: Mapping[str, Any]) -> str:
+        return "tags" if options["scheme"] == "none" else "spans"
+
+    def __init__(self, dim, labels, *, scheme: Literal["BIOES", "IOB2", "none"] = "IOB2"): ...
+
+    def loss(self, x, mask, tags): ...
+
+    def decide(self, x, mask, *, n_best: Size = 1): ...
+
+    def score(self, x, mask, tags): ...
+
+
+class Writer:
+    """Writes text."""
+
+    answer = "text"
+
+    def __init__(self, dim, target_vocabulary, *, cells: Positive): ...
+
+    def loss(self, x, state, target_ids, target_mask): ...
+
+    def decide(self, x, state, *, beams: Size = 4): ...
+
+
+class Mute:
+    """A head that is not finished."""
+
+    answer = "tag"
+
+    def __init__(self, dim): ...
+
+    def loss(self, x): ...
+
+
+class Lost:
+    """An encoder that asks for what there is not."""
+
+    def __init__(self, dim): ...
+
+    def forward(self, x, masks, tags): ...
+
+
+class Greedy:
+    """An encoder that swallows every option."""
+
+    def __init__(self, dim, **options: int): ...
+
+    def forward(self, x): ...
+
+
+class Toys:
+    """The plugin that offers all of these."""
+
+    @hookimpl
+    def register_readers(self):
+        return {"lines": Lines}
+
+    @hookimpl
+    def register_tokenizers(self):
+        return {"words": Words}
+
+    @hookimpl
+    def register_embeddings(self):
+        return {"lookup": Lookup, "chars": Chars, "long-chars": LongChars}
+
+    @hookimpl
+    def register_encoders(self):
+        missing = "no_such_package.encoders:Gone"
+        return {"mean": Mean, "flat": Flat, "from-ids": FromIds, "lost": Lost, "greedy": Greedy, "gone": missing}
+
+    @hookimpl
+    def register_heads(self):
+        return {"tagger": Tagger, "writer": Writer, "mute": Mute}
+
+
+class Distribution(NamedTuple):
+    name: str
+    version: str
+
+
+class EntryPoint(NamedTuple):
+    """What importlib.metadata gives for an installed plugin, in memory."""
+
+    name: str
+    value: str
+    dist: Distribution
+    plugin: object
+
+    def load(self) -> object:
+        return self.plugin
+
+
+def toys() -> Plugins:
+    return Plugins([EntryPoint("toys", "toys:plugin", Distribution("toys", "1.0"), Toys())])  # type: ignore[list-item]
+
+
+GOOD = """\
+data:
+  reader: lines
+  train: train.txt
+  dev: dev.txt
+tokenizer: {use: words}
+embedding: {use: lookup}
+encoder: {use: mean}
+head: {use: tagger}
+"""
+
+
+def stage(**lines: str) -> str:
+    """The good YAML with some lines of its stages in other words (lines 5 to 8), and further lines after them."""
+    text = GOOD.splitlines()
+    for key, value in lines.items():
+        at = next((number for number, line in enumerate(text) if line.startswith(f"{key}:")), len(text))
+        text[at : at + 1] = [f"{key}: {value}"]
+    return "\n".join(text) + "\n"
+
+
+def data(*lines: str) -> str:
+    """The good YAML with these lines below `data:` (from line 2)."""
+    text = GOOD.splitlines()
+    return "\n".join([text[0], *(f"  {line}" for line in lines), *text[4:]]) + "\n"
+
+
+class Bad(NamedTuple):
+    """A wrong YAML: each `line:column: key` that must be told and nothing else, and words that must be there."""
+
+    yaml: str | bytes
+    places: list[str]
+    words: str
+
+
+def top(line: str) -> str:
+    """The good YAML with one more line, line 9."""
+    return GOOD + line + "\n"
+
+
+READER = ["reader: lines", "train: train.txt"]
+
+BAD = [
+    # Not YAML
+    Bad("", ["1:1: "], "there is nothing in it"),
+    Bad("# only a comment\n", ["2:1: "], "there is nothing in it"),
+    Bad("---\n", ["1:1: "], "there is nothing in it"),
+    Bad("lstm\n", ["1:1: "], "a pipeline is a mapping of keys"),
+    Bad("- a\n- b\n", ["1:1: "], "not [a, b]"),
+    Bad("~\n", ["1:1: "], "not null"),
+    Bad("name: 'x\n", ["1:7: "], "this quote is never closed"),
+    Bad('name: "x\n', ["1:7: "], "this quote is never closed"),
+    Bad("name: x\n\tdata: y\n", ["2:1: "], "indent with spaces"),
+    Bad("data:\n\treader: lines\n", ["2:1: "], "indent with spaces"),
+    Bad("embedding: [a, b\n", ["1:12: "], "add the ']'"),
+    Bad("embedding: {use: a\n", ["1:12: "], "add the '}'"),
+    Bad("embedding: [{use: a]\n", ["1:20: "], "missing before this"),
+    Bad("embedding: [a, b]]\n", ["1:18: "], "nothing opened this ']'"),
+    Bad("embedding: {use: a}}\n", ["1:20: "], "nothing opened this '}'"),
+    Bad("name: a: b\n", ["1:8: "], "put text with ': ' in quotes"),
+    Bad("name: @x\n", ["1:7: "], "cannot start with '@'"),
+    Bad("name: `x`\n", ["1:7: "], "cannot start with '`'"),
+    Bad("name: %x\n", ["1:7: "], "cannot start with '%'"),
+    Bad("name: *\n", ["1:7: "], "cannot start with '*'"),
+    Bad("name: &\n", ["1:7: "], "cannot start with '&'"),
+    Bad("name: x\ntrain\n", ["2:1: "], "write 'key: value'"),
+    Bad("name: x\n  train: y\n", ["2:8: "], "indented too far"),
+    Bad("data:\n    train: x\n  dev: y\n", ["3:3: "], "check its indentation"),
+    Bad('name: "\\q"\n', ["1:9: "], "no such escape"),
+    Bad('name: "\\xZZ"\n', ["1:10: "], "not complete"),
+    Bad("name: a\x00b\n", ["1:8: "], "U+0000"),
+    Bad("name: x\ntrain: \x07\n", ["2:8: "], "U+0007"),
+    Bad(b"name: x\n# caf\xe9\n", ["2:6: "], "save the file as UTF-8"),
+    Bad("name: x\n".encode("utf-16"), ["1:1: "], "UTF-16"),
+    Bad("name: x\n...\ntrain: {}\n", ["3:1: "], "delete the '...' line"),
+    Bad("[" * 30_000, ["1:41: "], "nested more than 40 deep"),
+    Bad("{" * 30_000, ["1:41: "], "nested more than 40 deep"),
+    Bad("- " * 30_000, ["1:81: "], "nested more than 40 deep"),
+    Bad("a: [", ["1:5: "], "with a bracket still open"),
+    Bad("#" * 1_000_001, ["1:1: "], "at most 1,000,000"),
+    # YAML that is refused; what else is wrong is told with it
+    Bad(GOOD + "---\nname: b\n", ["9:1: "], "a second document"),
+    Bad(top("name: 012"), ["9:7: name"], "quote it ('012')"),
+    Bad(top("name: !!str 12"), ["9:7: name"], "tags are not read; delete !!str"),
+    Bad(top("name: !!python/object:os.system x"), ["9:7: name"], "tags are not read"),
+    Bad(top("name: ! x"), ["9:7: name"], "tags are not read"),
+    Bad(top("name: &a x"), ["9:7: name"], "anchors are not read; delete &a"),
+    Bad(top("name: *a"), ["9:7: name"], "aliases are not read"),
+    Bad(top("train: {<<: {epochs: 3}}"), ["9:9: train.<<"], "write the keys out"),
+    Bad(top("train: {epochs: 1, epochs: 2}"), ["9:20: train.epochs"], "twice (first in line 9)"),
+    Bad(top("head: tagger"), ["9:1: head"], "twice (first in line 8)"),
+    Bad(top("1: x"), ["9:1: "], "a key must be text, not 1"),
+    Bad(top("true: x"), ["9:1: "], "a key must be text, not true"),
+    Bad(top("~: x"), ["9:1: "], "a key must be text, not null"),
+    Bad(top("? [a]\n: x"), ["9:3: "], "a key must be text, not [a]"),
+    Bad(top("train: {seed: 99999999999999999999}"), ["9:15: train.seed"], "too large"),
+    Bad(top("train: {clip: 1e999}"), ["9:15: train.clip"], "too large"),
+    Bad(top('name: "\\ud800"'), ["9:7: name"], "half of a character"),
+    Bad(
+        top("train: {epochs: 012, epochs: 0, seeds: 1}"),
+        ["9:17: train.epochs", "9:22: train.epochs", "9:33: train.seeds"],
+        "twice",
+    ),
+    # Keys at the top
+    Bad(top("trian: {}"), ["9:1: trian"], "did you mean 'train'?"),
+    Bad(top("inputs: {}"), ["9:1: inputs"], "there is: name, data,"),
+    Bad(top("no: 1"), ["9:1: no"], "no such key"),
+    Bad(top("name: 3"), ["9:7: name"], "should be text, not 3; put it in quotes ('3')"),
+    Bad(top("name: ../x"), ["9:7: name"], "will not do for a run"),
+    Bad(top("name: a b"), ["9:7: name"], "will not do for a run"),
+    Bad(top("name: ''"), ["9:7: name"], "will not do for a run"),
+    Bad(top("name: [a]"), ["9:7: name"], "should be text, not [a]"),
+    Bad(
+        "name: x\n",
+        ["1:1: data", "1:1: tokenizer", "1:1: head"],
+        "missing; write head: {use: NAME} (there is: mute, tagger, writer)",
+    ),
+    Bad(GOOD.replace("tokenizer: {use: words}\n", ""), ["1:1: tokenizer"], "there is: words"),
+    Bad(stage(head=""), ["1:1: head"], "missing"),
+    Bad(stage(head="[]"), ["1:1: head"], "missing"),
+    Bad(stage(head="[tagger, tagger]"), ["8:16: head.1"], "one head for now"),
+    # data
+    Bad(
+        stage(data="x").replace("  reader: lines\n  train: train.txt\n  dev: dev.txt\n", ""),
+        ["1:7: data"],
+        "a mapping of keys, not 'x'",
+    ),
+    Bad(data("train: train.txt"), ["1:1: data.reader"], "there is: lines"),
+    Bad(data("reader: lines"), ["1:1: data.train"], "The file to learn from"),
+    Bad(data("reader: lines", "train:"), ["3:9: data.train"], "should be a path, not null"),
+    Bad(data("reader: lines", "train: ''"), ["3:10: data.train"], "should be a path, not ''"),
+    Bad(data("reader: lines", "train: [train.txt]"), ["3:10: data.train"], "should be a path, not [train.txt]"),
+    Bad(data("reader: lines", "train: trian.txt"), ["3:10: data.train"], "did you mean 'train.txt'?"),
+    Bad(data("reader: lines", "train: nowhere/x.txt"), ["3:10: data.train"], "there is no folder"),
+    Bad(data("reader: lines", "train: https://example.org/x"), ["3:10: data.train"], "download the file first"),
+    Bad(data("reader: lines", "train: ."), ["3:10: data.train"], "is a folder, not a file"),
+    Bad(data("reader: lines", 'train: "a\\0b"'), ["3:10: data.train"], "U+0000"),
+    Bad(data("reader: lines", f"train: {'a' * 5000}"), ["3:10: data.train"], "no such file"),
+    Bad(data(*READER, "dev: no.txt", "test: no.txt"), ["4:8: data.dev", "5:9: data.test"], "no such file 'no.txt'"),
+    Bad(data(*READER, "test: {a: train.txt, b: no.txt}"), ["4:27: data.test.b"], "no such file"),
+    Bad(
+        data(*READER, "test: [train.txt]"),
+        ["4:9: data.test"],
+        "a path, a mapping from names to paths or null, not [train.txt]",
+    ),
+    Bad(data(*READER, "test: {a: 3}"), ["4:13: data.test.a"], "3 does not fit here"),
+    Bad(data(*READER, "test: {a b: train.txt}"), ["4:15: data.test.a b"], "does not fit here"),
+    Bad(data(*READER, "misaligned: ignore"), ["4:15: data.misaligned"], "'error', 'widen' or 'skip', not 'ignore'"),
+    Bad(data(*READER, "valid: dev.txt"), ["4:3: data.valid"], "there is: reader, train, dev, test, misaligned"),
+    Bad(data(*READER, "tests: dev.txt"), ["4:3: data.tests"], "did you mean 'test'?"),
+    Bad(
+        data("reader: {use: lines, seperator: x}", "train: train.txt"),
+        ["2:24: data.reader.seperator"],
+        "'lines' has no such option; did you mean 'separator'?",
+    ),
+    Bad(
+        data("reader: {use: lines, header: no}", "train: train.txt"),
+        ["2:32: data.reader.header"],
+        "true or false, not 'no'; write false",
+    ),
+    Bad(
+        data("reader: {use: lines, header: 1}", "train: train.txt"),
+        ["2:32: data.reader.header"],
+        "true or false, not 1",
+    ),
+    Bad(
+        data("reader: {use: lines, separator: 1}", "train: train.txt"),
+        ["2:35: data.reader.separator"],
+        "should be text, not 1",
+    ),
+    Bad(
+        data("reader: {use: lines, field: a}", "train: train.txt"),
+        ["2:24: data.reader.field"],
+        "only beside the `use` of a tokenizer",
+    ),
+    # Components: which
+    Bad(stage(tokenizer="word"), ["5:12: tokenizer.use"], "no tokenizer named 'word'; did you mean 'words'?"),
+    Bad(stage(tokenizer="{use: mean}"), ["5:18: tokenizer.use"], "encoder of that name"),
+    Bad(stage(tokenizer="3"), ["5:12: tokenizer"], "the name of a tokenizer or {use: NAME, …}, not 3"),
+    Bad(stage(tokenizer="[words]"), ["5:12: tokenizer"], "not [words]"),
+    Bad(stage(tokenizer="{min_count: 2}"), ["5:1: tokenizer.use"], "say which tokenizer (there is: words)"),
+    Bad(stage(tokenizer="{}"), ["5:1: tokenizer.use"], "say which tokenizer"),
+    Bad(stage(encoder="{type: mean}"), ["7:1: encoder.use"], "is 'type' meant to be 'use'?"),
+    Bad(stage(encoder="{use: 3}"), ["7:16: encoder.use"], "the name of an encoder, not 3"),
+    Bad(stage(encoder="{use: [mean]}"), ["7:16: encoder.use"], "not [mean]"),
+    Bad(stage(encoder="{use: }"), ["7:1: encoder.use"], "say which encoder"),
+    Bad(stage(encoder="[mean, maen]"), ["7:17: encoder.1.use"], "did you mean 'mean'?"),
+    Bad(stage(encoder="[mean, 3]"), ["7:17: encoder.1"], "not 3"),
+    Bad(stage(encoder="{use: others/mean}"), ["7:16: encoder.use"], "no encoder named 'others/mean'"),
+    Bad(stage(encoder="gone"), ["7:10: encoder.use"], "encoder 'gone' of toys 1.0 cannot be loaded"),
+    Bad(
+        stage(encoder="greedy"),
+        ["7:10: encoder.use"],
+        "encoder 'greedy' of toys: bad_yamls.Greedy: '**options' would swallow a misspelt option",
+    ),
+    Bad(stage(encoder="lstm", head="crf"), ["7:10: encoder.use", "8:7: head.use"], "no head named 'crf'"),
+    # Components: options
+    Bad(
+        stage(encoder="{use: mean, hiden: 3}"),
+        ["7:22: encoder.hiden"],
+        "'mean' has no such option; did you mean 'hidden'?",
+    ),
+    Bad(
+        stage(encoder="{use: mean, heads: 3}"),
+        ["7:22: encoder.heads"],
+        "there is: hidden, dropout, use, name, init, freeze, lr",
+    ),
+    Bad(
+        stage(encoder="{use: mean, hidden: '3'}"),
+        ["7:30: encoder.hidden"],
+        "should be a whole number above 0, not '3'; write 3 without quotes",
+    ),
+    Bad(stage(encoder="{use: mean, hidden: 0}"), ["7:30: encoder.hidden"], "a whole number above 0, not 0"),
+    Bad(stage(encoder="{use: mean, hidden: -1}"), ["7:30: encoder.hidden"], "not -1"),
+    Bad(stage(encoder="{use: mean, hidden: 3.0}"), ["7:30: encoder.hidden"], "not 3.0; write 3"),
+    Bad(stage(encoder="{use: mean, hidden: true}"), ["7:30: encoder.hidden"], "not true"),
+    Bad(stage(encoder="{use: mean, hidden: 1_000}"), ["7:30: encoder.hidden"], "not '1_000'; write 1000"),
+    Bad(stage(encoder="{use: mean, hidden: null}"), ["7:30: encoder.hidden"], "not null"),
+    Bad(stage(encoder="{use: mean, hidden: [3]}"), ["7:30: encoder.hidden"], "not [3]"),
+    Bad(stage(encoder="{use: mean, dropout: 1}"), ["7:31: encoder.dropout"], "a number from 0 and below 1, not 1"),
+    Bad(stage(encoder="{use: mean, dropout: .nan}"), ["7:31: encoder.dropout"], "not .nan"),
+    Bad(
+        stage(encoder="{use: mean, hidden: x, dropout: 2}"),
+        ["7:30: encoder.hidden", "7:42: encoder.dropout"],
+        "not 'x'",
+    ),
+    Bad(
+        stage(encoder="{use: from-ids, size: tiny}"), ["7:32: encoder.size"], "should be 'small' or 'large', not 'tiny'"
+    ),
+    Bad(
+        stage(embedding="{use: chars, widths: 3}"),
+        ["6:33: embedding.widths"],
+        "a list, each a whole number above 0, not 3",
+    ),
+    Bad(stage(embedding="{use: chars, widths: [3, x]}"), ["6:37: embedding.widths.1"], "'x' does not fit here"),
+    Bad(
+        stage(embedding="[{use: lookup, dim: 0}, {use: chars, dim: x}]"),
+        ["6:32: embedding.0.dim", "6:54: embedding.1.dim"],
+        "above 0",
+    ),
+    Bad(stage(embedding="{use: lookup, vectors: no.bin}"), ["6:35: embedding.vectors"], "no such file 'no.bin'"),
+    Bad(stage(embedding="{use: lookup, vectors: 3}"), ["6:35: embedding.vectors"], "a path or null, not 3"),
+    Bad(
+        stage(head="{use: writer, target_tokenizer: same}"),
+        ["8:1: head.cells"],
+        "'writer' needs it, for it has no default",
+    ),
+    Bad(stage(head="{use: tagger, scheme: bioes}"), ["8:29: head.scheme"], "'BIOES', 'IOB2' or 'none', not 'bioes'"),
+    # Components: frame keys
+    Bad(stage(encoder="{use: mean, weight: 2}"), ["7:22: encoder.weight"], "only beside the `use` of a head"),
+    Bad(stage(encoder="{use: mean, target: x}"), ["7:22: encoder.target"], "means nothing here"),
+    Bad(
+        stage(tokenizer="{use: words, lr: 0.1}"),
+        ["5:25: tokenizer.lr"],
+        "only beside the `use` of an embedding or encoder or head",
+    ),
+    Bad(
+        stage(tokenizer="{use: words, field: 3}"), ["5:32: tokenizer.field"], "should be text that is not empty, not 3"
+    ),
+    Bad(stage(tokenizer="{use: words, feild: x}"), ["5:25: tokenizer.feild"], "did you mean 'field'?"),
+    Bad(stage(encoder="{use: mean, lr: 0}"), ["7:26: encoder.lr"], "a number above 0 or null, not 0"),
+    Bad(stage(encoder="{use: mean, lr: .inf}"), ["7:26: encoder.lr"], "not .inf"),
+    Bad(stage(encoder="{use: mean, freeze: yes}"), ["7:30: encoder.freeze"], "write true"),
+    Bad(
+        stage(encoder="{use: mean, name: a.b}"),
+        ["7:28: encoder.name"],
+        "a name of letters, digits, '_' and '-' or null, not 'a.b'",
+    ),
+    Bad(
+        stage(encoder="[{use: mean, name: a}, {use: mean, name: a}]"),
+        ["7:51: encoder.1.name"],
+        "is the name of encoder.0 already",
+    ),
+    Bad(
+        stage(encoder="{use: maen, weight: 2, lr: x}"),
+        ["7:16: encoder.use", "7:22: encoder.weight", "7:37: encoder.lr"],
+        "did you mean 'mean'?",
+    ),
+    Bad(stage(head="{use: tagger, weight: -1}"), ["8:29: head.weight"], "a number above 0, not -1"),
+    Bad(stage(head="{use: tagger, target: 3}"), ["8:29: head.target"], "text that is not empty or null, not 3"),
+    Bad(
+        stage(head="{use: writer, cells: 3, target_tokenizer: wrods}"),
+        ["8:49: head.target_tokenizer.use"],
+        "did you mean 'words'?",
+    ),
+    Bad(
+        stage(head="{use: writer, cells: 3, target_tokenizer: {use: words, field: x}}"),
+        ["8:62: head.target_tokenizer.field"],
+        "means nothing here",
+    ),
+    Bad(
+        stage(head="{use: writer, cells: 3, target_tokenizer: {use: words, min_count: 0}}"),
+        ["8:73: head.target_tokenizer.min_count"],
+        "above 0",
+    ),
+    # train and export
+    Bad(top("train: 3"), ["9:8: train"], "a mapping of keys, not 3"),
+    Bad(top("train: {epoch: 3}"), ["9:9: train.epoch"], "did you mean 'epochs'?"),
+    Bad(top("train: {dropout: 0.5}"), ["9:9: train.dropout"], "'train' has no such key (there is: epochs,"),
+    Bad(top("train: {epochs: 0}"), ["9:17: train.epochs"], "a whole number above 0, not 0"),
+    Bad(top("train: {epochs: null}"), ["9:17: train.epochs"], "not null"),
+    Bad(top("train: {epochs: 1e1}"), ["9:17: train.epochs"], "not 10.0; write 10"),
+    Bad(top("train: {batch_size: 0}"), ["9:21: train.batch_size"], "a whole number above 0 or null"),
+    Bad(top("train: {clip: -1}"), ["9:15: train.clip"], "a number above 0 or null"),
+    Bad(top("train: {average: 1}"), ["9:18: train.average"], "a number from 0 and below 1 or null, not 1"),
+    Bad(top("train: {seed: -1}"), ["9:15: train.seed"], "a whole number from 0, not -1"),
+    Bad(top("train: {seed: x, epochs: y}"), ["9:15: train.seed", "9:26: train.epochs"], "not 'x'"),
+    Bad(top("train: {optimizer: adamm}"), ["9:20: train.optimizer.use"], "did you mean 'adam'?"),
+    Bad(top("train: {optimizer: 3}"), ["9:20: train.optimizer"], "a mapping of keys, not 3"),
+    Bad(top("train: {optimizer: {use: 3}}"), ["9:26: train.optimizer.use"], "'adamw', 'adam' or 'sgd', not 3"),
+    Bad(
+        top("train: {optimizer: {use: sgd, betas: [0.9, 0.9]}}"),
+        ["9:31: train.optimizer.betas"],
+        "optimizer 'sgd' has no such key",
+    ),
+    Bad(top("train: {optimizer: {lr: 0}}"), ["9:25: train.optimizer.lr"], "a number above 0, not 0"),
+    Bad(top("train: {optimizer: {lr: 2e-3x}}"), ["9:25: train.optimizer.lr"], "not '2e-3x'"),
+    Bad(
+        top("train: {optimizer: {betas: [0.9]}}"),
+        ["9:28: train.optimizer.betas"],
+        "a list of 2 (a number from 0 and below 1, a number from 0 and below 1), not [0.9]",
+    ),
+    Bad(top("train: {optimizer: {betas: [0.9, 1]}}"), ["9:34: train.optimizer.betas.1"], "1 does not fit here"),
+    Bad(
+        top("train: {optimizer: {use: sgd, nesterov: true}}"),
+        ["9:20: train.optimizer"],
+        "nesterov needs a momentum above 0",
+    ),
+    Bad(
+        top("train: {schedule: {use: step}}"),
+        ["9:25: train.schedule.use"],
+        "'constant', 'linear', 'cosine' or 'plateau', not 'step'",
+    ),
+    Bad(
+        top("train: {schedule: {use: linear, factor: 0.5}}"),
+        ["9:33: train.schedule.factor"],
+        "schedule 'linear' has no such key",
+    ),
+    Bad(top("train: {schedule: {warmup_ratio: 1}}"), ["9:34: train.schedule.warmup_ratio"], "below 1, not 1"),
+    Bad(
+        top("train: {schedule: {use: cosine, final_ratio: 2}}"),
+        ["9:46: train.schedule.final_ratio"],
+        "a number from 0 to 1, not 2",
+    ),
+    Bad(data(*READER) + "train: {patience: 3}\n", ["8:19: train.patience"], "write data.dev, or delete patience"),
+    Bad(data(*READER) + "train: {schedule: plateau}\n", ["8:19: train.schedule.use"], "follows the dev score"),
+    Bad(top("export: {precision: int4}"), ["9:21: export.precision"], "should be 'fp32', not 'int4'"),
+    Bad(top("export: {opset: 17}"), ["9:17: export.opset"], "from 18 to 23, not 17"),
+    Bad(top("export: {format: onnx}"), ["9:10: export.format"], "there is: precision, opset"),
+    # Wiring
+    Bad(
+        GOOD.replace("embedding: {use: lookup}\n", ""),
+        ["6:16: encoder", "6:16: encoder"],
+        "`forward` asks for 'x', which nothing provides; add an embedding",
+    ),
+    Bad(stage(embedding="[]"), ["7:16: encoder", "7:16: encoder"], "built from 'dim', and there is no x yet"),
+    Bad(
+        stage(encoder="flat", head="{use: writer, cells: 3, target_tokenizer: same}"),
+        ["8:13: head"] * 2,
+        "asks for 'state', which nothing provides (there is: ids, mask, x)",
+    ),
+    Bad(stage(encoder="lost"), ["7:10: encoder"] * 2, "asks for 'masks', which nothing provides; did you mean 'mask'?"),
+    Bad(
+        stage(embedding="[chars, {use: long-chars}]"),
+        ["6:26: embedding.1"],
+        "feature 'chars' is 99 here and 20 in embedding.0 ('chars')",
+    ),
+    Bad(stage(head="{use: writer, cells: 3}"), ["8:13: head"], "add `target_tokenizer: {use: NAME}` to the head"),
+    Bad(stage(head="{use: tagger, target_tokenizer: words}"), ["8:13: head"], "delete `target_tokenizer`"),
+    Bad(
+        stage(head="mute"),
+        ["8:7: head"] * 2,
+        "`answer` is 'tag'; did you mean 'tags'?; an answer kind is one of tags, spans,",
+    ),
+    # Many at once
+    Bad(
+        stage(tokenizer="{use: wrods}", encoder="{use: mean, hidden: 0}", head="{use: tagger, scheme: X}", trian="{}"),
+        ["5:18: tokenizer.use", "7:30: encoder.hidden", "8:29: head.scheme", "9:1: trian"],
+        "did you mean 'words'?",
+    ),
+]

@@ -1,0 +1,389 @@
+"""The signature is the schema: options, wiring and decode options are read from it, and a class that breaks the rules is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError
+
+from seqpipe.errors import PluginError
+from seqpipe.signature import (
+    SIZE,
+    Means,
+    Row,
+    Size,
+    decode_options,
+    describe,
+    method_names,
+    options_model,
+    plain,
+    validate,
+    values,
+    wired,
+    words,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class LSTM:
+    """Reads both ways.
+
+    Longer words on it.
+
+    Args:
+        hidden: Units in each
+            direction.
+        copy: Whether to copy: yes or no.
+        scheme (str): How tags mark spans.
+
+    Returns:
+        nothing: not an option.
+    """
+
+    def __init__(
+        self,
+        dim,
+        vocabulary: list[str],
+        *,
+        hidden: Annotated[int, Field(gt=0)],
+        copy: bool = False,
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0,
+        scheme: Literal["a", "b"] = "a",
+        limit: Annotated[int, Field(ge=1)] | None = None,
+        widths: tuple[int, ...] = (3, 5),
+        file: Path | None = None,
+        column: int | str = 0,
+    ): ...
+
+    def decide(
+        self, x: Tensor, mask: Tensor, *, beams: Size = 4, penalty: Annotated[float, Field(ge=0)] = 0, raw: bool = False
+    ): ...
+
+
+def mistakes(cls: type, **data: Any) -> dict[tuple[str | int, ...], str]:
+    made, found = validate(options_model(cls), data)
+    assert made is None
+    return {one.where: one.message for one in found}
+
+
+def test_options_are_the_keyword_only_parameters_with_their_defaults() -> None:
+    made, none = validate(options_model(LSTM), {"hidden": 3, "copy": True, "dropout": 0, "widths": [1], "file": "a/b"})
+    assert none == []
+    assert made is not None
+    assert values(made) == {
+        "hidden": 3,
+        "copy": True,
+        "dropout": 0.0,
+        "scheme": "a",
+        "limit": None,
+        "widths": (1,),
+        "file": Path("a/b"),
+        "column": 0,
+    }
+    LSTM(3, [], **values(made))
+
+
+def test_the_model_is_made_once_and_gives_a_json_schema() -> None:
+    schema = options_model(LSTM).model_json_schema()
+    assert options_model(LSTM) is options_model(LSTM)
+    assert schema["required"] == ["hidden"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["copy"]["description"] == "Whether to copy: yes or no."
+    assert schema["properties"]["hidden"]["exclusiveMinimum"] == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("hidden", "3", "should be a whole number above 0, not '3'; write 3 without quotes"),
+        ("hidden", 3.0, "should be a whole number above 0, not 3.0; write 3"),
+        ("hidden", True, "should be a whole number above 0, not true"),
+        ("hidden", 0, "should be a whole number above 0, not 0"),
+        ("hidden", math.inf, "should be a whole number above 0, not .inf"),
+        ("copy", "no", "should be true or false, not 'no'; write false"),
+        ("copy", 1, "should be true or false, not 1"),
+        ("copy", None, "should be true or false, not null"),
+        ("dropout", True, "should be a number from 0 and below 1, not true"),
+        ("dropout", 1, "should be a number from 0 and below 1, not 1"),
+        ("dropout", "0.5", "should be a number from 0 and below 1, not '0.5'; write 0.5 without quotes"),
+        ("scheme", "c", "should be 'a' or 'b', not 'c'"),
+        ("limit", 0, "should be a whole number from 1 or null, not 0"),
+        ("limit", "x", "should be a whole number from 1 or null, not 'x'"),
+        ("widths", 3, "should be a list, each a whole number, not 3"),
+        ("widths", ["x"], "'x' does not fit here; 'widths' should be a list, each a whole number"),
+        ("file", 3, "should be a path or null, not 3"),
+        ("column", [1], "should be a whole number or text, not [1]"),
+        ("column", True, "should be a whole number or text, not true"),
+        ("copi", 1, "unknown"),
+        ("option_copy", True, "unknown"),
+    ],
+)
+def test_a_wrong_option_is_told_in_plain_words(option: str, value: object, message: str) -> None:
+    found = mistakes(LSTM, **{"hidden": 1, option: value})
+    assert list(found.values()) == [message]
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    found = mistakes(LSTM, copy=3, widths=["a", 1, "b"], more=1)
+    assert set(found) == {("hidden",), ("copy",), ("widths", 0), ("widths", 2), ("more",)}
+    assert found["hidden",] == "it: Units in each direction."
+
+
+def test_the_model_alone_is_strict_too() -> None:
+    for wrong in ({"hidden": "3"}, {"hidden": True}, {"hidden": 1, "x": 1}):
+        with pytest.raises(ValidationError):
+            options_model(LSTM).model_validate(wrong)
+
+
+def test_what_comes_by_position_is_from_the_closed_list() -> None:
+    assert wired(LSTM) == ("dim", "vocabulary")
+
+
+def test_a_class_without_a_constructor_has_no_options() -> None:
+    class Plain:
+        """Nothing to say."""
+
+    class Module:  # as torch.nn.Module has it
+        def __init__(self, *args: Any, **kwargs: Any): ...
+
+    class Layer(Module): ...
+
+    Module.__init__.__qualname__ = "Module.__init__"
+    for cls in (Plain, Layer):
+        assert wired(cls) == ()
+        assert describe(cls) == []
+
+
+def test_a_dataclass_is_a_component_too() -> None:
+    @dataclasses.dataclass(kw_only=True)
+    class Reader:
+        """Reads.
+
+        Args:
+            column: Which one.
+        """
+
+        column: int = 3
+
+    assert describe(Reader) == [Row("column", "a whole number", "3", "Which one.")]
+
+
+def test_names_that_pydantic_uses_itself_can_be_options() -> None:
+    class Copying:
+        """Copies."""
+
+        def __init__(
+            self, *, copy: bool = True, json: int = 1, schema: str = "x", model_fields: int = 2, validate: int = 3
+        ): ...
+
+    made, _ = validate(options_model(Copying), {"json": 5})
+    assert made is not None
+    assert values(made) == {"copy": True, "json": 5, "schema": "x", "model_fields": 2, "validate": 3}
+    assert [row.option for row in describe(Copying)] == ["copy", "json", "schema", "model_fields", "validate"]
+
+
+def faulty() -> list[tuple[type, str]]:
+    class Position:
+        def __init__(self, hidden): ...
+
+    class Preset:
+        def __init__(self, dim=3): ...
+
+    class Swallows:
+        def __init__(self, dim, **kwargs): ...
+
+    class Args:
+        def __init__(self, *args): ...
+
+    class Untyped:
+        def __init__(self, *, hidden=3): ...
+
+    class Framed:
+        def __init__(self, *, lr: float = 1.0): ...
+
+    class Private:
+        def __init__(self, *, _x: int = 1): ...
+
+    class WrongDefault:
+        def __init__(self, *, hidden: Annotated[int, Field(gt=0)] = 0): ...
+
+    class NullDefault:
+        def __init__(self, *, hidden: int = None): ...  # type: ignore[assignment]
+
+    class Unreadable:
+        def __init__(self, *, hidden: Tensor): ...
+
+    class Opaque:
+        def __init__(self, *, hidden: object = math, more: BadType = 1): ...  # type: ignore[name-defined]  # noqa: F821
+
+    class NoSchema:
+        def __init__(self, *, hidden: Position): ...  # type: ignore[valid-type]
+
+    return [
+        (Position, "'hidden' is not wired in; an option stands after a '*'"),
+        (Preset, "'dim' is wired in, so its default is never used"),
+        (Swallows, "'**kwargs' would swallow a misspelt option"),
+        (Args, "'*args' would swallow a misspelt option"),
+        (Untyped, "'hidden' has no type; annotate it (hidden: int = 1)"),
+        (Framed, "no option can be called 'lr'"),
+        (Private, "no option can be called '_x'"),
+        (WrongDefault, "the default of 'hidden' should be a whole number above 0, not 0"),
+        (NullDefault, "the default of 'hidden' should be a whole number, not null"),
+        (Unreadable, "import it at the head of the module"),
+        (Opaque, "a type cannot be read: name 'BadType' is not defined"),
+        (NoSchema, "a type cannot be read"),
+    ]
+
+
+@pytest.mark.parametrize(("cls", "message"), faulty(), ids=lambda value: getattr(value, "__name__", ""))
+def test_a_class_that_breaks_the_rules_is_told_with_its_name_and_the_cure(cls: type, message: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        options_model(cls)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{cls.__module__}.{cls.__qualname__}: ")
+
+
+class Opaque:
+    """Not a type that a YAML can give."""
+
+
+def test_a_type_that_no_yaml_can_give_is_told() -> None:
+    class Odd:
+        def __init__(self, *, thing: Opaque): ...
+
+    class OddDefault:
+        def __init__(self, *, thing: Opaque = Opaque()): ...  # noqa: B008
+
+    for cls in (Odd, OddDefault):
+        with pytest.raises(PluginError, match="cannot be read"):
+            options_model(cls)
+
+
+def test_types_are_said_in_plain_words() -> None:
+    class Nested(BaseModel):
+        a: int = 1
+
+    said = {
+        int: "a whole number",
+        Annotated[int, Field(ge=1, le=5)]: "a whole number from 1 to 5",
+        Annotated[float, Field(gt=0, le=1)]: "a number above 0 and up to 1",
+        Annotated[str, Field(pattern="^a")]: "text matching ^a",
+        Annotated[str, Field(min_length=1)]: "text that is not empty",
+        Annotated[str, Field(min_length=2, max_length=3)]: "text at least 2 long and at most 3 long",
+        Annotated[int, Field(multiple_of=8)]: "a whole number that is a multiple of 8",
+        Size: "a whole number from 1 to 100000",
+        list[int] | None: "a list, each a whole number or null",
+        tuple[int, float]: "a list of 2 (a whole number, a number)",
+        dict[str, bool]: "a mapping, each value true or false",
+        Literal["x"]: "'x'",
+        Literal[1, None, "a"]: "1, null or 'a'",
+        Annotated[str, Means("a colour")] | None: "a colour or null",
+        Any: "anything",
+        Nested: "Nested",
+    }
+    assert {annotation: words(annotation) for annotation in said} == said
+
+
+def test_described_options_have_type_default_and_help() -> None:
+    rows = {row.option: row for row in describe(LSTM)}
+    assert rows["hidden"] == Row("hidden", "a whole number above 0", "required", "Units in each direction.")
+    assert rows["copy"] == Row("copy", "true or false", "false", "Whether to copy: yes or no.")
+    assert rows["scheme"] == Row("scheme", "'a' or 'b'", "'a'", "How tags mark spans.")
+    assert rows["widths"].default == "[3, 5]"
+    assert rows["limit"].default == "null"
+    assert list(rows) == ["hidden", "copy", "dropout", "scheme", "limit", "widths", "file", "column"]
+
+
+def test_values_become_plain() -> None:
+    assert plain({"a": (1, Path("b/c")), "d": None}) == {"a": [1, "b/c"], "d": None}
+    assert plain([Path("x")], lambda path: f"<{path}>") == ["<x>"]
+
+
+# Methods
+
+
+def test_a_method_asks_by_name() -> None:
+    assert method_names(LSTM.decide) == (("x", "mask"), ("beams", "penalty", "raw"))
+    assert method_names(LSTM(1, [], hidden=1).decide) == (("x", "mask"), ("beams", "penalty", "raw"))
+    assert method_names(lambda ids, mask: None) == (("ids", "mask"), ())
+
+
+def test_a_method_that_asks_for_nothing_by_name_is_told() -> None:
+    class Vague:
+        def forward(self, *inputs): ...
+
+        def loss(self, x, **rest): ...
+
+    with pytest.raises(PluginError, match=r"Vague\.forward: '\*inputs' asks for nothing by name"):
+        method_names(Vague.forward)
+    with pytest.raises(PluginError, match=r"Vague\.loss: '\*\*rest' asks for nothing by name"):
+        method_names(Vague.loss)
+
+
+def test_decode_options_are_the_keyword_only_parameters_of_decide() -> None:
+    found = decode_options(LSTM)  # its Tensor is imported for type checkers alone
+    beams, penalty, raw = found["beams"], found["penalty"], found["raw"]
+    assert (beams.type, beams.default, beams.is_size, beams.minimum, beams.maximum) == (SIZE, 4, True, 1, 100_000)
+    assert (penalty.type, penalty.default, penalty.is_size, penalty.minimum, penalty.maximum) == (
+        "float",
+        0.0,
+        False,
+        0,
+        None,
+    )
+    assert isinstance(penalty.default, float)
+    assert (raw.type, raw.default, raw.minimum) == ("bool", False, None)
+
+
+def test_bounds_of_decode_options_are_inclusive() -> None:
+    class Sampler:
+        def decide(
+            self,
+            *,
+            k: Annotated[int, Field(gt=0, lt=10)] = 1,
+            p: Annotated[float, Field(gt=0, le=1)] = 1.0,
+            t: Annotated[float, Field(ge=-1, lt=0)] = -0.5,
+        ): ...
+
+    found = decode_options(Sampler)
+    assert (found["k"].minimum, found["k"].maximum) == (1, 9)
+    assert found["p"].minimum is not None
+    assert 0 < found["p"].minimum < 1e-300
+    assert (found["p"].maximum, found["t"].minimum) == (1, -1)
+    assert found["t"].maximum is not None
+    assert -1e-300 < found["t"].maximum < 0
+
+
+def test_a_wrong_decode_option_is_told() -> None:
+    class Required:
+        def decide(self, x, *, beams: Size): ...
+
+    class Worded:
+        def decide(self, x, *, mode: str = "a"): ...
+
+    class Untyped:
+        def decide(self, x, *, beams=4): ...
+
+    class TooMany:
+        def decide(self, x, *, beams: Size = 0): ...
+
+    for cls, message in (
+        (Required, "decode option 'beams' needs a default"),
+        (Worded, "decode option 'mode' must be seqpipe.Size, int, float or bool, not text"),
+        (Untyped, "'beams' has no type"),
+        (TooMany, "the default of 'beams' should be a whole number from 1 to 100000, not 0"),
+    ):
+        with pytest.raises(PluginError, match=message):
+            decode_options(cls)
+
+
+def test_what_has_no_decide_has_no_decode_options() -> None:
+    class Encoder: ...
+
+    assert decode_options(Encoder) == {}

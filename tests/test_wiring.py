@@ -1,0 +1,263 @@
+"""A name that nothing provides is a problem of the YAML, and the table of names says who gives what to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
+
+from seqpipe.errors import PluginError
+from seqpipe.plugins import Offer
+from seqpipe.signature import Size
+from seqpipe.wiring import ANSWERS, Component, answer_kind, explain, problems
+
+
+def component(
+    kind: str, cls: type, options: Mapping[str, Any] | None = None, number: int | None = None, **frame: Any
+) -> Component:
+    use = cls.__name__.lower()
+    key = kind if number is None else f"{kind}.{number}"
+    return Component(kind, use, options or {}, frame, Offer(kind, use, "toys", "1.0", cls), cls, "f.yaml", 7, 3, key)
+
+
+def told(
+    embedding: list[type], encoder: list[type], head: type, options: Mapping[str, Any] | None = None, **frame: Any
+) -> list[str]:
+    found = problems(
+        [component("embedding", cls, number=i) for i, cls in enumerate(embedding)],
+        [component("encoder", cls, number=i) for i, cls in enumerate(encoder)],
+        [component("head", head, options or {"scheme": "IOB2"}, **frame)],
+    )
+    assert all((p.file, p.line, p.column) == ("f.yaml", 7, 3) for p in found)
+    return [f"{p.key}: {p.message}" for p in found]
+
+
+def test_stages_that_fit_have_no_problem() -> None:
+    assert told([Lookup, Chars], [Mean, Mean], Tagger) == []
+    assert told([], [FromIds, Mean], Tagger) == []
+    assert told([Lookup], [], Tagger) == []
+    assert told([Lookup], [Mean], Writer, target_tokenizer="same") == []
+
+
+def test_what_a_stage_lacks_is_told_with_what_there_is() -> None:
+    (first, second) = told([Lookup], [Lost], Tagger)
+    assert (
+        first
+        == "encoder.0: encoder 'lost' of toys: `forward` asks for 'masks', which nothing provides; did you mean 'mask'? (there is: ids, mask, x)"
+    )
+    assert "'tags', which nothing provides here; a target is given to `loss`" in second
+
+
+def test_what_a_later_stage_returns_is_not_there_for_an_earlier_one() -> None:
+    class Wants:
+        def __init__(self, dim): ...
+
+        def forward(self, x, state): ...
+
+    assert told([Lookup], [Mean, Wants], Tagger) == []
+    assert len(told([Lookup], [Wants, Mean], Tagger)) == 1
+
+
+def test_an_embedding_sees_features_and_not_x() -> None:
+    class Wants:
+        def __init__(self): ...
+
+        def forward(self, ids, x): ...
+
+    assert "asks for 'x'" in told([Lookup, Wants], [], Tagger)[0]
+
+
+def test_a_feature_is_there_for_every_stage_once_one_declares_it() -> None:
+    class Wants:
+        def __init__(self, dim): ...
+
+        def forward(self, chars): ...
+
+    assert told([Lookup, Chars], [Wants], Tagger) == []
+    assert "asks for 'chars'" in told([Lookup], [Wants], Tagger)[0]
+
+
+def test_targets_are_for_loss_and_decisions_for_score() -> None:
+    class Peeks(Tagger):
+        def decide(self, x, mask, tags): ...
+
+    class Wrong(Tagger):
+        def score(self, x, tokens): ...
+
+    class Right(Tagger):
+        def score(self, x, tags, scores, paths): ...
+
+    class Writes(Tagger):
+        def loss(self, x, target_ids): ...
+
+    assert "`decide` asks for 'tags'" in told([Lookup], [], Peeks)[0]
+    assert "`score` asks for 'tokens'" in told([Lookup], [], Wrong)[0]
+    assert told([Lookup], [], Right) == []
+    assert "`loss` asks for 'target_ids'" in told([Lookup], [], Writes)[0]
+
+
+def test_a_stage_without_its_methods_is_told() -> None:
+    class Nothing:
+        def __init__(self, dim): ...
+
+    def _forward_unimplemented(self, *inputs): ...  # what torch.nn.Module has in the place of forward
+
+    class Module:
+        forward = _forward_unimplemented
+
+    for cls in (Nothing, Module):
+        assert "its class has no `forward`, which every encoder needs" in told([Lookup], [cls], Tagger)[0]
+    assert told([Lookup], [], Nothing)[1:] == [
+        f"head: head 'nothing' of toys: its class has no `{method}`, which every head needs"
+        for method in ("decide", "loss")
+    ]
+
+
+def test_a_score_is_not_asked_for() -> None:
+    class Silent:
+        answer = "tags"
+
+        def __init__(self, dim, labels): ...
+
+        def loss(self, x, tags): ...
+
+        def decide(self, x): ...
+
+    assert told([Lookup], [], Silent) == []
+
+
+def test_methods_that_take_anything_or_options_in_the_wrong_place_are_told() -> None:
+    class Vague:
+        def __init__(self, dim): ...
+
+        def forward(self, *inputs): ...
+
+    class Optional:
+        def __init__(self, dim): ...
+
+        def forward(self, x, *, scale: float = 1.0): ...
+
+    assert "'*inputs' asks for nothing by name" in told([Lookup], [Vague], Tagger)[0]
+    assert "only `decide` has options" in told([Lookup], [Optional], Tagger)[0]
+
+
+def test_a_decode_option_is_checked_and_cannot_shadow_a_name() -> None:
+    class Shadow(Tagger):
+        def decide(self, x, *, mask: bool = True): ...
+
+    class Untyped(Tagger):
+        def decide(self, x, *, beams=3): ...
+
+    class Fine(Tagger):
+        def decide(self, x, *, beams: Size = 3): ...
+
+    assert "decode option 'mask' has the name of what the frame gives" in told([Lookup], [], Shadow)[0]
+    assert "'beams' has no type" in told([Lookup], [], Untyped)[0]
+    assert told([Lookup], [], Fine) == []
+
+
+def test_constructors_get_what_there_is() -> None:
+    class Sources:
+        def __init__(self, sources): ...
+
+        def forward(self, ids): ...
+
+    class Labels(Writer):
+        def __init__(self, dim, labels, target_vocabulary): ...
+
+    assert "a pipeline has one input as yet" in told([Lookup], [Sources], Tagger)[0]
+    assert (
+        "built from 'labels', and the answer of the head has none"
+        in told([Lookup], [Mean], Labels, target_tokenizer="same")[0]
+    )
+    assert "built from 'target_vocabulary', and there is none" in told([Lookup], [Mean], Writer)[0]
+    assert (
+        "built without a target vocabulary; delete `target_tokenizer`"
+        in told([Lookup], [], Tagger, target_tokenizer="same")[0]
+    )
+
+
+def test_one_feature_name_means_one_feature() -> None:
+    class Long(Chars):
+        features = {"chars": 99}
+
+    class Same(Chars): ...
+
+    class Own(Chars):
+        features = {"mask": 1, "chars": 20}
+
+    class List(Chars):
+        features = ["chars"]
+
+    assert told([Chars, Same], [], Tagger) == []
+    assert "feature 'chars' is 99 here and 20 in embedding.0 ('chars')" in told([Chars, Long], [], Tagger)[0]
+    assert "feature 'mask' has a name of the frame's own" in told([Own], [], Tagger)[0]
+    assert "must be a dict from names to features, not list" in told([List], [], Tagger)[0]
+
+
+def test_returns_is_a_tuple_of_names() -> None:
+    class Word(Mean):
+        returns = "x"
+
+    assert "its `returns` must be a tuple of names such as ('x', 'state'), not 'x'" in told([Lookup], [Word], Tagger)[0]
+
+
+def test_an_encoder_that_returns_no_x_leaves_the_one_before() -> None:
+    class StateOnly(Mean):
+        returns = ("state",)
+
+    class Alone(FromIds):
+        returns = ("state",)
+
+    assert told([Lookup], [StateOnly], Tagger) == []
+    assert "asks for 'x'" in told([], [Alone], Tagger)[1]
+
+
+def test_the_answer_kind_may_depend_on_the_options() -> None:
+    assert answer_kind(component("head", Tagger, {"scheme": "none"})) == "tags"
+    assert answer_kind(component("head", Tagger, {"scheme": "BIOES"})) == "spans"
+    assert answer_kind(component("head", Writer)) == "text"
+    assert set(ANSWERS) == {"tags", "spans", "label", "labels", "score", "text", "pointers", "vector"}
+
+
+def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it() -> None:
+    class Raises(Tagger):
+        @staticmethod
+        def answer(options: Mapping[str, Any]) -> str:
+            raise KeyError("scheme")
+
+    class Silent(Tagger):
+        answer = None  # type: ignore[assignment]
+
+    class Number(Tagger):
+        answer = 3  # type: ignore[assignment]
+
+    for cls, words in (
+        (Raises, "KeyError: 'scheme'"),
+        (Silent, "its class has no `answer`"),
+        (Number, "`answer` is 3"),
+    ):
+        (only,) = told([Lookup], [], cls)
+        assert words in only
+    with pytest.raises(PluginError, match="did you mean 'tags'"):
+        answer_kind(component("head", Mute))
+
+
+def test_the_table_says_who_gives_what_to_whom() -> None:
+    table = explain(
+        [component("embedding", Lookup, number=0), component("embedding", Chars, number=1)],
+        [component("encoder", Mean)],
+        [component("head", Tagger, {"scheme": "IOB2"})],
+    )
+    rows = [line.split() for line in table.splitlines() if line]
+    assert rows[0] == ["name", "shape", "dtype", "from", "used", "by"]
+    assert ["ids", "(B,", "T)", "int64", "data", "embedding.0.forward"] in rows
+    assert ["x", "(B,", "T,", "D)", "float32", "embedding.0", "+", "embedding.1", "encoder.forward"] in rows
+    assert ["x", "(B,", "T,", "D)", "float32", "encoder", "head.decide,", "head.loss,", "head.score"] in rows
+    assert ["tags", "(B,", "T)", "int64", "data", "(target", "of", "head)", "head.loss"] in rows
+    assert ["tags", "(B,", "T)", "int64", "head.decide", "head.score"] in rows
+    assert ["labels", "L", "text", "data", "(target", "of", "head)", "head()"] in rows
+    assert [row[0] for row in rows].count("dim") == 2
+    assert max(map(len, table.splitlines())) <= 120

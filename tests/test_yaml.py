@@ -1,0 +1,276 @@
+"""YAML is read as written, with its places, and nothing dangerous or surprising gets through."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+import yaml as pyyaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from seqpipe import yaml
+from seqpipe.errors import ConfigError
+from seqpipe.yaml import Spot, dump, parse, scalar, shown
+
+
+def read(text: str | bytes) -> object:
+    return parse(text if isinstance(text, bytes) else text.encode(), "f.yaml").data
+
+
+def told(text: str | bytes) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("no", "no"),
+        ("off", "off"),
+        ("Yes", "Yes"),
+        ("on", "on"),
+        ("y", "y"),
+        ("3", 3),
+        ("-3", -3),
+        ("+3", 3),
+        ("0", 0),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("1e-3", 0.001),
+        ("1.e-3", 0.001),
+        ("1E3", 1000.0),
+        (".5", 0.5),
+        ("-.5", -0.5),
+        ("3.", 3.0),
+        ("0.10", 0.1),
+        (".inf", math.inf),
+        ("-.Inf", -math.inf),
+        ("1_000", "1_000"),
+        ("12:30:45", "12:30:45"),
+        ("0b101", "0b101"),
+        ("2020-01-01", "2020-01-01"),
+        ("'3'", "3"),
+        ('"true"', "true"),
+        ("1.2.3", "1.2.3"),
+        ("=", "="),
+        ("e3", "e3"),
+        (".", "."),
+        ("9223372036854775807", 2**63 - 1),
+    ],
+)
+def test_words_and_numbers_mean_what_yaml_1_2_says(text: str, value: object) -> None:
+    found = read(f"[{text}, x]")
+    assert found == [value, "x"]
+    assert type(found[0]) is type(value)
+
+
+def test_yaml_1_1_would_have_read_otherwise() -> None:
+    surprising = "[no, 1e-3, 012, 12:30:45]"
+    assert pyyaml.safe_load(surprising) == [False, "1e-3", 10, 45045]
+    assert read("[no, 1e-3, 12:30:45]") == ["no", 0.001, "12:30:45"]
+    assert "quote it ('012')" in told("[012]")
+
+
+def test_not_a_number_is_one() -> None:
+    assert math.isnan(scalar(".nan"))
+
+
+def test_every_key_and_value_has_its_place() -> None:
+    tree = parse(b"train:\n  lr: 3\nembedding:\n- {use: a, dim: 5}\n- b\n", "f.yaml")
+    assert tree.keys[("train", "lr")] == Spot("f.yaml", 2, 3)
+    assert tree.values[("train", "lr")] == Spot("f.yaml", 2, 7)
+    assert tree.keys[("embedding", 0, "dim")] == Spot("f.yaml", 4, 12)
+    assert tree.values[("embedding", 0, "dim")] == Spot("f.yaml", 4, 17)
+    assert tree.values[("embedding", 1)] == Spot("f.yaml", 5, 3)
+    assert tree.values[()] == Spot("f.yaml", 1, 1)
+    assert tree.spot(("train", "nothing")) == Spot("f.yaml", 1, 1)
+
+
+def test_places_count_code_points_and_every_kind_of_line_end() -> None:
+    tree = parse("a: 'é😀'\r\nb: {é: 1, x: 2}\r\n".encode(), "f")
+    assert tree.keys[("b", "x")] == Spot("f", 2, 11)
+
+
+def test_a_byte_order_mark_is_no_text() -> None:
+    assert read(b"\xef\xbb\xbfname: x\n") == {"name": "x"}
+    assert parse(b"\xef\xbb\xbfname: x\n", "f").keys[("name",)] == Spot("f", 1, 1)
+
+
+def test_block_text_and_explicit_keys_are_read() -> None:
+    assert read("a: |\n  x\n  y\nb: >\n  x\n  y\n? c\n: z\n") == {"a": "x\ny\n", "b": "x y\n", "c": "z"}
+    assert read("%YAML 1.2\n---\na: 1\n...\n") == {"a": 1}
+
+
+def test_latin_1_is_told_with_its_place() -> None:
+    assert told("a: 1\nb: café\n".encode("latin-1")) == "f.yaml:2:7: the byte 0xe9 is not UTF-8; save the file as UTF-8"
+
+
+def test_all_that_is_refused_is_told_at_once() -> None:
+    text = "a: 012\nb: !x 3\nc: &q 4\nd: *q\ne: 1\ne: 2\n1: 3\n? [a]\n: !y 3\n<<: 4\n"
+    assert [line.split(": ")[0] for line in told(text).splitlines()] == [
+        f"f.yaml:{place}" for place in ("1:4", "2:4", "3:4", "4:4", "6:1", "7:1", "8:3", "9:3", "10:1")
+    ]
+
+
+def test_what_was_found_before_a_syntax_error_is_told_with_it() -> None:
+    problems = told("a: 012\na: 1\nb: [\n").splitlines()
+    assert len(problems) == 3
+    assert "a bracket still open" in problems[-1]
+
+
+def test_the_first_of_two_equal_keys_counts() -> None:
+    tree, problems = yaml.read(b"a: {x: 1}\na: {x: 2, y: 3}\n", "f")
+    assert tree.data == {"a": {"x": 1}}
+    assert tree.values[("a", "x")] == Spot("f", 1, 8)
+    assert [p.line for p in problems] == [2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 30_000, "{" * 30_000, "- " * 30_000, "? " * 30_000, "[a," * 10_000, "{a: " * 10_000, "a: [" * 10_000]
+    + ["".join(f"{' ' * depth}a:\n" for depth in range(1000)), "&a [*a, *a]\n", "!!set {a}\n"],
+    ids=lambda text: text[:6],
+)
+def test_a_hostile_file_ends_in_a_problem_at_once(text: str) -> None:
+    start = time.perf_counter()
+    told(text)
+    assert time.perf_counter() - start < 2  # PyYAML's own composer takes a minute, or the process down
+
+
+def test_forty_deep_is_read_and_forty_one_is_not() -> None:
+    for opening, closing in (("[", "]"), ("{a: ", "}")):
+        read(opening * 40 + "1" + closing * 40)
+        assert "40 deep" in told(opening * 41 + "1" + closing * 41)
+    read("- " * 40 + "1")
+    assert "40 deep" in told("- " * 41 + "1")
+
+
+def test_a_million_bytes_are_read_and_one_more_is_not() -> None:
+    read("a: 1\n#" + "x" * 999_994)
+    assert "at most 1,000,000" in told("a: 1\n#" + "x" * 999_995)
+
+
+def test_too_many_values_end_in_a_problem() -> None:
+    assert "more than 50,000 values" in told("[" + "1," * 60_000 + "]")
+
+
+def test_an_alias_bomb_is_no_bomb() -> None:
+    bomb = "a: &a [x, x]\n" + "".join(
+        f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi")
+    )
+    assert "aliases are not read" in told(bomb)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("", None),
+        ("null", None),
+        ("~", None),
+        ("x", "x"),
+        ("no", "no"),
+        ("1e-3", 0.001),
+        ("[1, 2]", [1, 2]),
+        ("{use: crf, n: [1]}", {"use": "crf", "n": [1]}),
+        ("'[1]'", "[1]"),
+        ("' '", " "),
+        ('"\\t"', "\t"),
+        ("a/b.txt", "a/b.txt"),
+        ("C:\\x", "C:\\x"),
+        ("é", "é"),
+        ("''", ""),
+    ],
+)
+def test_the_value_of_an_override_is_yaml(text: str, value: object) -> None:
+    assert scalar(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["a: b", "- a", "-", "#", "\t", "*a", "&a b", "!x y", "[", "'", "012", "a\n---\nb", "\x00", "\udcff", "@a"]
+)
+def test_a_value_that_is_none_is_told_without_a_place(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        scalar(text, "--set a=b")
+    assert {(p.file, p.line, p.column) for p in caught.value.problems} == {("--set a=b", 0, 0)}
+
+
+def test_a_blank_is_no_value() -> None:
+    with pytest.raises(ConfigError, match="there is nothing in it"):
+        scalar(" ")
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    [
+        "1e-3",
+        "0o17",
+        "no",
+        "~",
+        "",
+        " ",
+        "012",
+        "=",
+        "<<",
+        "'",
+        '"',
+        ": ",
+        "# x",
+        "-",
+        "? x",
+        "\x85",
+        "\u2028",
+        "\ufeff",
+        "%a",
+        "1_0",
+        ".inf",
+        "0x1",
+    ]
+)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(plain.filter(lambda value: isinstance(value, (list, dict))))
+@example(["1e-3", "0o17", 1e-05, 1e20, -0.0, "\ufeff", "a" * 300, "x y " * 60])
+@example({"<<": 1, "~": 2, "1": 3, "true": 4})
+def test_what_is_dumped_is_read_as_the_same(value: object) -> None:
+    assert repr(read(dump(value))) == repr(value)
+
+
+def test_pyyaml_itself_would_dump_text_that_yaml_1_2_takes_for_a_number() -> None:
+    assert read(pyyaml.safe_dump({"a": "1e-3"})) == {"a": 0.001}
+    assert read(dump({"a": "1e-3"})) == {"a": "1e-3"}
+
+
+def test_the_same_list_twice_is_dumped_twice() -> None:
+    one = [1]
+    assert read(dump({"a": one, "b": one})) == {"a": [1], "b": [1]}
+
+
+def test_values_are_shown_short() -> None:
+    assert [shown(v) for v in (None, True, 3, "x", [1, "a"], {"a": 1}, 0.001, math.inf)] == [
+        *("null", "true", "3", "'x'", "[1, a]", "{a: 1}", "0.001", ".inf")
+    ]
+    assert shown("x" * 100) == f"'{'x' * 56}…'"
+    assert (shown(["x" * 100]), shown({"a": list(range(100))})) == ("a list", "a mapping")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60) | st.text("[]{}:,-?&*!|>'\"%@` \t\n#ab01.~<=\\", max_size=60).map(str.encode))
+def test_any_bytes_are_a_tree_or_problems(data: bytes) -> None:
+    try:
+        parse(data, "f")
+    except ConfigError as error:
+        assert error.problems
+        assert all(p.line >= 1 and p.column >= 1 and p.message for p in error.problems)
