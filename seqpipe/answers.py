@@ -1,7 +1,7 @@
-"""Decisions in, answers out: what a user gets back, made by one piece of code from PyTorch's tensors and onnxruntime's arrays.
+"""Decisions in, answers out: what a user gets back, made by one piece of code for PyTorch and for onnxruntime.
 
-An answer kind is built from the bundle's `answer` entry alone. It also knows what the reference of a record looks like, so
-that every metric compares like with like: spans by label and code-point offsets.
+An answer kind is built from the bundle's `answer` entry alone. It also knows what the reference of a record looks like,
+so that every metric compares like with like: spans by label and code-point offsets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from seqpipe import schemes
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features import Arrays, Doc, Record, locate
-from seqpipe.vocabulary import EOS
+from seqpipe.vocabulary import EOS, special_id
 
 Answer = Any  # list of spans, list of tagged words, or a text; lists of alternatives when more than one is asked for
 
@@ -34,7 +34,7 @@ class Kind(Protocol):
 
 
 class Tags:
-    """One label a word: `[{"entity", "score", "word", "start", "end"}, …]`, the score the probability of that tag there."""
+    """One label a word: `[{"entity", "score", "word", "start", "end"}, …]`; score: the tag's probability there."""
 
     kind = "tags"
     outputs: tuple[str, ...] = ("tags", "scores", "opens", "closes")
@@ -73,8 +73,8 @@ class Tags:
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """(tag, start, end) of every word of the reference."""
-        tags, words = record[self.target or "tags"], record["words"]
-        return [(tag, *place) for tag, place in zip(tags, locate(words, record["text"]), strict=True)]
+        tags, places = _required(record, self.target or "tags"), locate(_required(record, "words"), record["text"])
+        return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
 
     def predicted(self, answer: Answer) -> list[tuple[str, int, int]]:
         return [(word["entity"], word["start"], word["end"]) for word in answer]
@@ -98,13 +98,12 @@ class Spans(Tags):
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         if decision["paths"].shape[1] > 1 if "paths" in decision else False:
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
-        tags, inside = decision["tags"], (decision["tags"] != self._outside).any(1)
-        return [
-            self._spans(doc, tags[i, : len(doc)].tolist(), decision["opens"][i], decision["closes"][i])
-            if inside[i]
-            else []
-            for i, doc in enumerate(docs)
-        ]
+        inside = (decision["tags"] != self._outside).any(1)  # most texts of most data hold nothing
+        return [self._scored(doc, decision, i) if inside[i] else [] for i, doc in enumerate(docs)]
+
+    def _scored(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
+        tags = decision["tags"][i, : len(doc)].tolist()
+        return self._spans(doc, tags, decision["opens"][i], decision["closes"][i])
 
     def _spans(
         self, doc: Doc, tags: Sequence[int], opens: np.ndarray | None, closes: np.ndarray | None
@@ -112,11 +111,9 @@ class Spans(Tags):
         spans = []
         for label, first, end in schemes.spans([self.labels[tag] for tag in tags]):
             start, stop = doc.offsets[first][0], doc.offsets[end - 1][1]
-            score = (
-                {}
-                if opens is None or closes is None
-                else {"score": _probability(np.exp(opens[first] + closes[end - 1]))}
-            )
+            score = {}
+            if opens is not None and closes is not None:
+                score["score"] = _probability(np.exp(opens[first] + closes[end - 1]))
             spans.append({"entity_group": label, **score, "word": doc.text[start:stop], "start": start, "end": stop})
         return spans
 
@@ -136,14 +133,14 @@ class Spans(Tags):
 
 
 class Text:
-    """Text: `{"generated_text", "score"}`, or a list of them, best first; the score is the probability of the sequence."""
+    """Text: `{"generated_text", "score"}`, or a list of them, best first; score: the probability of the sequence."""
 
     kind = "text"
     outputs: tuple[str, ...] = ("tokens", "scores")
 
     def __init__(self, tokenizer: Tokenizer, target: str | None = None):
         self.tokenizer, self.target = tokenizer, target
-        self._end = tokenizer.token_to_id(EOS)
+        self._end = special_id(tokenizer, EOS)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         scores, answers = np.exp(decision["scores"]), []

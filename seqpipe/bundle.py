@@ -1,7 +1,7 @@
 """A folder with a model, its tokenizer and bundle.json in, a checked Bundle out; and the other way at export.
 
-Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of the text before it)
-and holds the hashes of all other files. That shows damage, not forgery; forged bundles meet the limits here.
+Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of what stands
+before it) and holds the hashes of all other files. That shows damage, not forgery; forged bundles meet the limits here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import BundleError
-from seqpipe.files import sha256, writing_folder
+from seqpipe.files import json_bytes, sha256, writing_folder
 
 FORMAT, VERSION = "seqpipe-bundle", 1
 MANIFEST = "bundle.json"
@@ -23,7 +23,7 @@ MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
 _NEEDED: dict[str, type] = {
     "name": str, "files": dict, "inputs": dict, "outputs": list, "options": dict, "answer": dict, "limits": dict,
-    "field": str, "golden": list, "metrics": dict, "parity": dict, "made_with": dict,
+    "field": str, "reader": dict, "golden": list, "metrics": dict, "parity": dict, "made_with": dict,
 }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ class Bundle:
 
 def seal(manifest: Mapping[str, Any]) -> bytes:
     """The manifest as bytes of bundle.json, its own sha256 as the last entry."""
-    body = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False).removesuffix("\n}").encode()
+    body = json_bytes(manifest, indent=1).removesuffix(b"\n}")
     return body + f',\n "sha256": "{sha256(body)}"\n}}\n'.encode()
 
 

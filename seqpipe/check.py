@@ -11,6 +11,7 @@ from seqpipe import bundle
 from seqpipe.config import Config
 from seqpipe.console import Console
 from seqpipe.data import Batches, examples, read
+from seqpipe.errors import TrainingError
 from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.graph import to_onnx
 from seqpipe.learned import learn
@@ -25,7 +26,7 @@ RECORDS = 200  # of the training file, enough to build from
 def check_export(config: Config, console: Console) -> dict[str, Any]:
     """Takes one step of training on the first records, exports, and compares with PyTorch on ragged batches.
 
-    Raises DataError, ExportError or ParityError, whichever the real run would meet.
+    Raises DataError, PluginError, TrainingError, ExportError or ParityError, whichever the real run would meet.
     """
     clock = time.monotonic()
     records = read(config.data.reader, config.data.train, RECORDS)
@@ -35,8 +36,11 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
     pipeline = Pipeline(config, learned)
     batches = Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
     loss = pipeline.loss(batches(batches.order(0)[0]))
+    if not torch.isfinite(loss):
+        raise TrainingError(f"the loss of the first batch is {loss.item()}; look at what the components return")
     loss.backward()
-    console.say(f"builds: {sum(p.numel() for p in pipeline.parameters()):,} weights on the first {len(records)} records, loss {loss.item():.3f}")
+    weights = sum(p.numel() for p in pipeline.parameters())
+    console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss.item():.3f}")
     pipeline.eval()
     options = option_table(config.head[0])
     graph = to_onnx(pipeline, options, config.export.opset)
@@ -48,5 +52,7 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
         compare(tally, pipeline, ours.run, model.run, feeds, option_arrays(options, {}))
     tally.check()
     seconds = time.monotonic() - clock
-    console.say(f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)")
+    console.say(
+        f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"
+    )
     return {"decisions": tally.decisions, "ties": tally.ties, "worst_score": tally.worst, "seconds": round(seconds, 2)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,18 @@ def load(path: Path) -> dict[str, Any]:
     head = len(_MAGIC) + 65
     if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : head - 1].decode("ascii", "replace") != sha256(data[head:]):
         raise DataError(f"{path}: damaged checkpoint; remove it to train from the start, or run with --fresh")
-    state = torch.load(io.BytesIO(data[head:]), map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(io.BytesIO(data[head:]), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise DataError(f"{path}: holds more than tensors and plain values; run with --fresh to train again") from error
     return dict(state)
 
 
 def save_weights(path: Path, weights: dict[str, torch.Tensor]) -> str:
     """Writes weights as safetensors and returns the file's sha256."""
-    data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
+    data = save_tensors(
+        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in weights.items()}
+    )
     write(path, data)
     return sha256(data)
 

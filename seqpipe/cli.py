@@ -1,4 +1,7 @@
-"""A command line in, an exit code out: `seqpipe run pipeline.yaml` and its kin. Heavy modules load only where a command needs them."""
+"""A command line in, an exit code out: `seqpipe run pipeline.yaml` and its kin.
+
+Heavy modules load only where a command needs them.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-plugins_app = typer.Typer(help="What is installed: components, their options, and what is broken.", rich_markup_mode=None)
+plugins_app = typer.Typer(
+    help="What is installed: components, their options, and what is broken.", rich_markup_mode=None
+)
 app.add_typer(plugins_app, name="plugins", invoke_without_command=True)
 
 YamlFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as train.epochs=3.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as train.epochs=3.")
+]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An override; may be repeated.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N; one that is not there is an error.")]
@@ -57,7 +64,9 @@ def run(
     overrides: Overrides = None,
     sets: Sets = None,
     seed: Seed = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Train under seeds 1 to N; mean and deviation.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Train under seeds 1 to N; mean and deviation.")
+    ] = None,
     device: Device = "auto",
     fresh: Fresh = False,
     as_json: Json = False,
@@ -71,7 +80,12 @@ def run(
 
     if seeds:
         result = run_seeds(
-            lambda more: _load(file, overrides, [*(sets or []), *more], seed), config.name, seeds, console, device, fresh
+            lambda more: _load(file, overrides, [*(sets or []), *more], seed),
+            config.name,
+            seeds,
+            console,
+            device,
+            fresh,
         )
     else:
         result = run_all(config, console, device, fresh)
@@ -95,7 +109,7 @@ def check(
     if explain:
         from seqpipe.wiring import explain as explained
 
-        typer.echo(explained((*config.embedding, *config.encoder, *config.head)))
+        typer.echo(explained(config.embedding, config.encoder, config.head))
     if static:
         console.say(f"{file}: ok")
         return
@@ -112,7 +126,9 @@ def train(
     overrides: Overrides = None,
     sets: Sets = None,
     seed: Seed = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run; an error if there is none.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run; an error if there is none.")
+    ] = False,
     device: Device = "auto",
     fresh: Fresh = False,
     quiet: Quiet = False,
@@ -134,9 +150,15 @@ def train(
 def evaluate(
     target: Target,
     data: Annotated[Path | None, typer.Option("--data", help="Another file than the run's test sets.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Also score from the text alone, which is what deployment sees.")] = False,
-    by: Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Split the scores by a field of the records.")] = None,
-    errors: Annotated[Path | None, typer.Option("--errors", metavar="FILE", help="List what went wrong, as JSONL.")] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Also score from the text alone, which is what deployment sees.")
+    ] = False,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="FIELD", help="Split the scores by a field of the records.")
+    ] = None,
+    errors: Annotated[
+        Path | None, typer.Option("--errors", metavar="FILE", help="List what went wrong, as JSONL.")
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -154,7 +176,9 @@ def evaluate(
 @app.command()
 def export(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the bundle goes; RUN/bundle by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where the bundle goes; RUN/bundle by default.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
@@ -188,13 +212,21 @@ def predict(
     bundle: BundlePath,
     input: Annotated[Path | None, typer.Option("--input", "-i", help="A file; standard input by default.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output by default.")] = None,
-    form: Annotated[str, typer.Option("--format", help="text, jsonl or conll; by the file's ending if left out.")] = "auto",
-    documents: Annotated[bool, typer.Option("--documents", help="Take each text as a document and split it into sentences.")] = False,
-    options: Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="text, jsonl or conll; by the file's ending if left out.")
+    ] = "auto",
+    documents: Annotated[
+        bool, typer.Option("--documents", help="Take each text as a document and split it into sentences.")
+    ] = False,
+    options: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
+    ] = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
     n_best: Annotated[int | None, typer.Option("--n-best", help="Short for --option n_best=N.")] = None,
     device: Device = "auto",
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Runs at once; one a core by default.")] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Runs at once; one a core by default.")
+    ] = None,
 ) -> None:
     """Answer texts, one a line, in order, one line of JSON each. Needs no PyTorch."""
     from seqpipe import load
@@ -207,7 +239,9 @@ def predict(
 @app.command()
 def init(
     data: Annotated[Path, typer.Option("--data", help="Your CoNLL or JSONL file with training examples.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The YAML to write; DATA's name .yaml by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The YAML to write; DATA's name .yaml by default.")
+    ] = None,
 ) -> None:
     """Look at a data file and write the YAML for it, commented."""
     from seqpipe.init import init_yaml
@@ -231,7 +265,9 @@ def plugins_list() -> None:
 
 
 @plugins_app.command("show")
-def plugins_show(name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm to be exact.")]) -> None:
+def plugins_show(
+    name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm to be exact.")],
+) -> None:
     """Show a component's options with their types, defaults and meaning."""
     from seqpipe.listing import shown
 

@@ -451,9 +451,10 @@ class _Check:
         for key in given:
             if key in ALL_FRAME_KEYS and key not in allowed:
                 places = [kind for kind, keys in FRAME_KEYS.items() if key in keys]
+                where = f"only beside the `use` of {_a(' or '.join(places))}" if places else "it is kept for a later version"
                 self.complain(
                     (*path, key),
-                    f"means nothing here, only beside the `use` of {_a(' or '.join(places))}; delete it",
+                    f"means nothing here, {where}; delete it",
                     key=True,
                 )
         usual = [key for key in allowed if key in Frame.model_fields]
@@ -514,20 +515,9 @@ class _Check:
     def wiring(self, stages: Mapping[str, Sequence[Component | None]]) -> None:
         """Names are checked once every stage is known, and the head's options, on which its answer kind may depend."""
         known = [[one for one in stages[kind] if one] for kind in STAGES]
-        self.one_name_each([one for kind in known for one in kind])
         complete = all(one for kind in STAGES for one in stages[kind])
         if complete and not any(head.key in self.unsound for head in known[2]):
             self.problems += wiring.problems(*known)
-
-    def one_name_each(self, stages: Sequence[Component]) -> None:
-        seen: dict[str, str] = {}
-        for stage in stages:
-            name = stage.frame.get("name")
-            if name in seen:
-                path = (*(int(step) if step.isdigit() else step for step in stage.key.split(".")), "name")
-                self.complain(path, f"{name!r} is the name of {seen[name]} already; choose another")
-            elif name:
-                seen[name] = stage.key
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

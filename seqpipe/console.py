@@ -1,4 +1,4 @@
-"""Words for the person at the terminal: lines to stderr, a progress bar where there is a terminal, a line now and then elsewhere."""
+"""Words for the person at the terminal in, lines on stderr out; a bar where it is a terminal, else a line at times."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ class Example:
 def read(reader: Component, path: Path, most: int | None = None) -> list[Record]:
     """The records of a file, or its first `most`; DataError if there are none."""
     found = reader.cls(**reader.options).read(path)
-    records = [record for record, _ in zip(found, range(most), strict=False)] if most else list(found)
+    records = list(itertools.islice(found, most))
     if not records:
         raise DataError(f"{path}: holds no record")
     return records
@@ -43,9 +44,8 @@ def examples(config: Config, learned: Learned, records: Sequence[Record]) -> lis
     make = targets(learned, config.head[0], config.data.misaligned)
     made = []
     for record, doc in zip(records, learned.featurizer.docs(records), strict=True):
-        target = make(record, doc) if len(doc) else None
-        if target is not None:
-            made.append(Example(doc, target))
+        if len(doc):
+            made.append(Example(doc, make(record, doc)))
     if not made:
         raise DataError(f"{config.data.train}: every text is empty")
     return made
@@ -81,7 +81,7 @@ class Batches:
 def collate(learned: Learned, some: Sequence[Example]) -> Batch:
     """Examples as padded tensors: features, then targets (padding 0; `…_mask` boolean)."""
     arrays = learned.featurizer.collate([example.doc for example in some])
-    batch = {name: torch.from_numpy(np.require(array, requirements="CW")) for name, array in arrays.items()}
+    batch = {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
     for name in some[0].targets:
         rows = [example.targets[name] for example in some]
         width = max(map(len, rows))
@@ -92,7 +92,11 @@ def collate(learned: Learned, some: Sequence[Example]) -> Batch:
 
 def unseen_labels(learned: Learned, records: Iterable[Record]) -> Iterator[str]:
     """Labels of these records that training never saw, each once."""
-    known = {tag.partition("-")[2] or tag for tag in learned.labels} if learned.answer["kind"] == "spans" else set(learned.labels)
+    known = (
+        {tag.partition("-")[2] or tag for tag in learned.labels}
+        if learned.answer["kind"] == "spans"
+        else set(learned.labels)
+    )
     seen: set[str] = set()
     for record in records:
         for label, *_ in learned.kind.gold(record) if learned.labels else ():

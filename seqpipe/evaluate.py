@@ -1,9 +1,8 @@
-"""A predictor and records in, the task's scores out: the same code for PyTorch and for a bundle, so both print one number."""
+"""A predictor and records in, the task's scores out: one code for PyTorch and bundles, so both print one number."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,12 @@ from typing import Any
 from seqpipe import metrics
 from seqpipe.errors import DataError
 from seqpipe.features import Record
-from seqpipe.files import writing
+from seqpipe.files import json_bytes, write
 from seqpipe.predictor import Predictor
 
 Scores = dict[str, Any]
+Tag = tuple[str, int, int]  # tag, start and end of its word
+SPLIT = "(split otherwise)"
 
 
 def evaluate(
@@ -42,15 +43,13 @@ def evaluate(
     for record, answer in zip(for_gold, answers, strict=True):
         gold, predicted = kind.gold(record), kind.predicted(answer)
         groups = ["", _group(record, by)] if by else [""]
+        counted = _word_by_word(gold, predicted) if kind.kind == "tags" else (gold, predicted)
         for group in groups:
-            counters.setdefault(group, metrics.counter(kind.kind)).add(gold, predicted)
+            counters.setdefault(group, metrics.counter(kind.kind)).add(*counted)
         if errors and gold != predicted:
             wrong.append(_error(record, gold, predicted))
     if errors:
-        with writing(errors) as temporary:
-            temporary.write_text(
-                "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in wrong), encoding="utf-8"
-            )
+        write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong))
     return {group: counter.result() for group, counter in counters.items()}
 
 
@@ -59,15 +58,20 @@ def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
     return next((name, float(value)) for name, value in scores.items())
 
 
+def _word_by_word(gold: Sequence[Tag], predicted: Sequence[Tag]) -> tuple[list[str], list[str]]:
+    """The tags of the reference's words, and those predicted for the same words where the model split alike."""
+    found = {(start, end): tag for tag, start, end in predicted}
+    return [tag for tag, _, _ in gold], [found.get((start, end), SPLIT) for _, start, end in gold]
+
+
 def _unsplit(record: Record) -> Record:
     return {key: value for key, value in record.items() if key != "words"}
 
 
 def _group(record: Record, by: str) -> str:
     if by not in record:
-        raise DataError(
-            f"{record.get('where', 'record')}: no field {by!r} to split by; the record has: {', '.join(record)}"
-        )
+        has = ", ".join(record)
+        raise DataError(f"{record.get('where', 'record')}: no field {by!r} to split by; the record has: {has}")
     return f"{by}={record[by]}"
 
 

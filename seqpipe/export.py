@@ -54,8 +54,8 @@ def export(
     console.say("comparing onnxruntime with PyTorch")
     parity = verify_parity(pipeline, config, model, records)
     console.say(
-        f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; scores within {parity['worst_score']:.1g}; "
-        f"{parity['metric']} {100 * parity['pytorch']:.2f} in both"
+        f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
+        f"scores within {parity['worst_score']:.1g}; {parity['metric']} {100 * parity['pytorch']:.2f} in both"
     )
     manifest = {**model.manifest, "parity": parity, "golden": _golden(model, records)}
     bundle.write(path, {**files, "README.md": _card(manifest).encode()}, manifest)
@@ -63,7 +63,7 @@ def export(
 
 
 def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Sequence[Record]) -> dict[str, Any]:
-    """Compares decisions on random ragged batches and on these records, and the metric on them; ParityError on a difference."""
+    """Compares decisions on random ragged batches and on these records, and the metric; ParityError on a difference."""
     ours = predictor(pipeline, config)
     options = option_table(config.head[0])
     tally = Tally()
@@ -79,7 +79,9 @@ def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Seq
     name, expected = headline(evaluate(ours, records)[""])
     _, got = headline(evaluate(model.predictor, records)[""])
     if abs(got - expected) * len(records) > tally.ties + 1e-6:
-        raise ParityError(f"{name} is {got:.6f} with onnxruntime and {expected:.6f} with PyTorch on {len(records)} records")
+        raise ParityError(
+            f"{name} is {got:.6f} with onnxruntime and {expected:.6f} with PyTorch on {len(records)} records"
+        )
     return {
         "decisions": tally.decisions,
         "ties": tally.ties,
@@ -109,7 +111,9 @@ def bundle_manifest(
     pipeline: Pipeline, config: Config, options: Mapping[str, Mapping[str, Any]], scores: Mapping[str, Any]
 ) -> dict[str, Any]:
     learned = pipeline.learned
-    inputs: dict[str, Any] = {name: {"axes": list(AXES), "dtype": t} for name, t in (("ids", "int64"), ("mask", "bool"))}
+    inputs: dict[str, Any] = {
+        name: {"axes": list(AXES), "dtype": t} for name, t in (("ids", "int64"), ("mask", "bool"))
+    }
     for name, feature in learned.featurizer.features.items():
         inputs[name] = {**feature.manifest(), "axes": list(feature.axes), "dtype": "int64"}
     stages = (config.data.reader, config.tokenizer, *config.embedding, *config.encoder, *config.head)
@@ -134,7 +138,7 @@ def bundle_manifest(
 
 
 def _golden(model: Model, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Short records, spread over the data, with the answers of this machine; the first also with more than one answer."""
+    """Short records, spread over the data, and this machine's answers; of the first also several."""
     docs = model.predictor.featurizer.docs(records)
     short = [i for i, doc in enumerate(docs) if 0 < len(doc) <= GOLDEN_TOKENS]
     examples: list[dict[str, Any]] = []
@@ -142,7 +146,7 @@ def _golden(model: Model, records: Sequence[Record]) -> list[dict[str, Any]]:
         keys = ("words", "text") if len(examples) % 2 and "words" in records[i] else (model.manifest["field"],)
         record = {key: records[i][key] for key in keys}
         examples.append({"record": record, "answer": model(record)})
-    more = {name: 3 for name in ("beams", "n_best") if name in model.manifest["options"]}
+    more: dict[str, Any] = {name: 3 for name in ("beams", "n_best") if name in model.manifest["options"]}
     if examples and more:
         record = examples[0]["record"]
         examples.append({"record": record, "options": more, "answer": model(record, **more)})
@@ -155,7 +159,15 @@ def _card(manifest: Mapping[str, Any]) -> str:
     lines = [f"# {manifest['name']}", "", f"A seqpipe bundle that answers with {manifest['answer']['kind']}.", ""]
     if labels:
         lines += ["Labels: " + ", ".join(f"`{label}`" for label in labels), ""]
-    lines += ["## Use", "", "```", 'pip install "seqpipe[cpu]"', 'echo "some text" | seqpipe predict PATH_OF_THIS_FOLDER', "```", ""]
+    lines += [
+        "## Use",
+        "",
+        "```",
+        'pip install "seqpipe[cpu]"',
+        'echo "some text" | seqpipe predict PATH_OF_THIS_FOLDER',
+        "```",
+        "",
+    ]
     lines += ["`seqpipe verify PATH_OF_THIS_FOLDER` repeats the golden examples on this machine.", ""]
     if manifest["metrics"]:
         lines += ["## Scores", "", "| test set | metric | value |", "|---|---|---|"]

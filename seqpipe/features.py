@@ -10,20 +10,22 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.errors import BundleError, DataError
-from seqpipe.vocabulary import SPECIALS, UNK
+from seqpipe.vocabulary import SPECIALS, UNK, clean, special_id
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _CACHED = 100_000  # words whose rows are kept
-_CLOSERS = "[\"'\u201d\u2019)\\]\u300d\u300f\u300b\uff09]*"
-_SENTENCE_END = re.compile(rf"(?:[.!?\u2026]+{_CLOSERS}(?=\s)|[\u3002\uff01\uff1f]+{_CLOSERS}|\n\s*\n|\n(?=\S))")
+_CLOSERS = "[\"'\u201d\u2019)\\]\u300d\u300f\u300b\uff09]*+"
+_SENTENCE_END = re.compile(
+    rf"(?:(?<![.!?\u2026])[.!?\u2026]++{_CLOSERS}(?=\s)|[\u3002\uff01\uff1f]+{_CLOSERS}|\n\s*\n|\n(?=\S))"
+)
 
 Record = Mapping[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -32,14 +34,15 @@ Arrays = dict[str, np.ndarray]
 class Feature(Protocol):
     """What a stage may declare in `features`: a closed set, because a runtime in any language has to make each."""
 
-    kind: str
-    axes: tuple[str, ...]
-
+    @property
+    def kind(self) -> str: ...
+    @property
+    def axes(self) -> tuple[str, ...]: ...
+    @property
+    def size(self) -> int: ...
     def learn(self, words: Iterable[str]) -> Feature: ...
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray: ...
     def manifest(self) -> dict[str, Any]: ...
-    @property
-    def size(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ class Chars:
         kept = word if len(word) <= self.longest else word[: self.longest - half] + word[len(word) - half :]
         row = np.zeros(self.longest, np.int64)
         row[: len(kept)] = [self._ids.get(c, 1) for c in kept]
-        self._rows[word] = row.tobytes()
-        return self._rows[word]
+        made = self._rows[word] = row.tobytes()  # another thread may clear the rows at any time
+        return made
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "longest": self.longest, "alphabet": self.alphabet}
@@ -115,19 +118,18 @@ class Featurizer:
 
     def __init__(self, tokenizer: Tokenizer, features: Mapping[str, Feature], field: str = "text"):
         self.tokenizer, self.features, self.field = tokenizer, dict(features), field
-        self._unknown = tokenizer.token_to_id(UNK)
+        self._unknown = special_id(tokenizer, UNK)
         self._known: dict[str, int] = {}
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Splits texts; words that are split already bypass splitting, never normalising or the vocabulary."""
         docs: list[Doc | None] = [self._from_words(r) if self.presplit(r) else None for r in records]
         whole = [i for i, doc in enumerate(docs) if doc is None]
-        texts = [clean(self._text(records[i])) for i in whole]
-        for i, text, encoding in zip(
-            whole, texts, self.tokenizer.encode_batch(texts, add_special_tokens=False), strict=True
-        ):
+        texts = [clean(self.text(records[i])) for i in whole]
+        encodings = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        for i, text, encoding in zip(whole, texts, encodings, strict=True):
             offsets = encoding.offsets
-            docs[i] = Doc(self._text(records[i]), [text[a:b] for a, b in offsets], offsets, encoding.ids)
+            docs[i] = Doc(self.text(records[i]), [text[a:b] for a, b in offsets], offsets, encoding.ids)
         return [doc for doc in docs if doc is not None]
 
     def presplit(self, record: Record) -> bool:
@@ -143,12 +145,13 @@ class Featurizer:
         arrays = {"ids": ids, "mask": mask}
         return arrays | {name: feature.array(docs, longest) for name, feature in self.features.items()}
 
-    def _text(self, record: Record) -> str:
+    def text(self, record: Record) -> str:
+        """The record's text in the field that is the input; DataError if there is none."""
         text = record.get(self.field)
         if not isinstance(text, str):
-            where = f"{record['where']}: " if "where" in record else ""
+            has = ", ".join(map(str, record)) or "nothing"
             raise DataError(
-                f"{where}field {self.field!r} must be a text, not {type(text).__name__}; the record has: {', '.join(record)}"
+                f"{_at(record)}field {self.field!r} must be a text, not {type(text).__name__}; the record has: {has}"
             )
         return text
 
@@ -157,8 +160,9 @@ class Featurizer:
         words = [clean(word) for word in given]
         text = record.get("text")
         text = text if isinstance(text, str) else " ".join(given)
-        ids = [self._known[word] if word in self._known else self._id(word) for word in words]
-        return Doc(text, words, locate(given, text), ids)
+        known = self._known
+        ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
+        return Doc(text, words, locate(given, text, _at(record)), ids)
 
     def _id(self, word: str) -> int:
         normalizer = self.tokenizer.normalizer
@@ -166,33 +170,31 @@ class Featurizer:
         found = None if token in SPECIALS else self.tokenizer.token_to_id(token)
         if len(self._known) >= _CACHED:
             self._known.clear()
-        self._known[word] = self._unknown if found is None else found
-        return self._known[word]
+        made = self._known[word] = self._unknown if found is None else found
+        return made
 
 
-def clean(text: str) -> str:
-    """Lone surrogates, which no tokenizer takes, become U+FFFD; offsets stay."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+def _at(record: Record) -> str:
+    return f"{record['where']}: " if "where" in record else ""
 
 
-def locate(words: Sequence[str], text: str) -> list[tuple[int, int]]:
-    """Where each word stands in the text, in order; DataError if one does not."""
+def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int]]:
+    """Where each word stands in the text, in order; DataError, begun with `at`, if one does not."""
     offsets, position = [], 0
     for word in words:
         start = text.find(word, position)
         if start < 0:
-            raise DataError(
-                f"word {word!r} does not stand in the text {text[position : position + 40]!r}; leave `text` out"
-            )
+            rest = text[position : position + 40]
+            raise DataError(f"{at}word {word!r} does not stand in the text {rest!r}; leave `text` out")
         position = start + len(word)
         offsets.append((start, position))
     return offsets
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Start and end of each sentence: after . ! ? … and white space, after 。！？, at line ends; closing quotes go along."""
+    """Start and end of each sentence: after . ! ? … and a blank, after 。！？, at line ends; closing quotes belong."""
     cuts = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
-    return [(a, b) for a, b in zip(cuts, cuts[1:], strict=False) if text[a:b].strip()]
+    return [(a, b) for a, b in pairwise(cuts) if text[a:b].strip()]
 
 
 def token_counts(docs: Iterable[Doc], size: int) -> list[int]:

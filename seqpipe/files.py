@@ -5,17 +5,28 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from seqpipe.errors import DataError, EnvError
+from seqpipe.errors import DataError, EnvError, UsageError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def json_bytes(value: Any, indent: int | None = None) -> bytes:
+    """JSON as UTF-8; lone surrogates, which UTF-8 cannot say, are escaped."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 
 def sha256_file(path: Path) -> str:
@@ -36,6 +47,10 @@ def write(path: Path, data: bytes | str) -> None:
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well, and vanishes otherwise."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is no ordinary file and is left as it is; name a file")
     with _full_disk_named(path):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         os.close(handle)
@@ -75,6 +90,15 @@ def writing_folder(path: Path) -> Iterator[Path]:
             _sync(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_torn(folder: Path) -> None:
+    """Removes what a process that was killed while writing left in a folder."""
+    for torn in folder.glob(".*.part"):
+        if torn.is_dir():
+            shutil.rmtree(torn, ignore_errors=True)
+        else:
+            torn.unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path:

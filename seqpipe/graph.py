@@ -35,15 +35,17 @@ class _Graph(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip([*self.features, *self.options], inputs, strict=True))
-        options = {name: given[name].shape[0] if o["type"] == "size" else given[name] for name, o in self.options.items()}
+        options = {
+            name: given[name].shape[0] if o["type"] == "size" else given[name] for name, o in self.options.items()
+        }
         decision = self.pipeline.decide({name: given[name] for name in self.features}, options)
         return tuple(decision.values())
 
 
 def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset: int) -> bytes:
-    """The graph as bytes of model.onnx, every decode option an input with its default; ExportError says what hinders it.
+    """The bytes of model.onnx, every decode option an input with its default; ExportError says what hinders it.
 
-    Inputs: each feature, axes `batch_size` and `sequence_length` free, then each option: a size n as a vector of length n.
+    Inputs: each feature, axes `batch_size` and `sequence_length` free; each option, a size n as a vector of length n.
     """
     features, given = _example(pipeline, options)
     axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
@@ -66,10 +68,14 @@ def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset:
             )
     except Exception as error:  # the exporter wraps whatever a component raised
         cause = error.__cause__ or error
-        raise ExportError(f"the pipeline does not export: {type(cause).__name__}: {' '.join(str(cause).split())[:600]}") from error
+        raise ExportError(
+            f"the pipeline does not export: {type(cause).__name__}: {' '.join(str(cause).split())[:600]}"
+        ) from error
     finally:
         for name, parameter in pipeline.named_parameters():
             parameter.requires_grad_(kept[name])
+    if program is None:
+        raise ExportError("the pipeline does not export: the exporter returned no graph")
     return _finished(program.model_proto, option_arrays(options, {}))
 
 
@@ -90,9 +96,13 @@ def _axes(pipeline: Pipeline, name: str) -> dict[int, str]:
     return dict(enumerate(feature.axes if feature else AXES))
 
 
-def _outputs(pipeline: Pipeline, features: Arrays, given: Arrays, options: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _outputs(
+    pipeline: Pipeline, features: Arrays, given: Arrays, options: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in features.items()}
-    chosen = {n: len(given[n]) if o["type"] == "size" else torch.from_numpy(np.array(given[n])) for n, o in options.items()}
+    chosen = {
+        n: len(given[n]) if o["type"] == "size" else torch.from_numpy(np.array(given[n])) for n, o in options.items()
+    }
     with torch.no_grad():
         yield from pipeline.decide(tensors, chosen)
 
@@ -101,20 +111,32 @@ def _finished(model: onnx.ModelProto, defaults: Arrays) -> bytes:
     """Checks that the graph is standard, gives the options their defaults, and strips what belongs to the exporter."""
     domains = {entry.domain for entry in model.opset_import} - {"", "ai.onnx"}
     if domains or model.functions:
-        raise ExportError(f"the graph uses operators outside ai.onnx: {', '.join(sorted(domains)) or 'local functions'}")
+        raise ExportError(
+            f"the graph uses operators outside ai.onnx: {', '.join(sorted(domains)) or 'local functions'}"
+        )
     for name, array in defaults.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
-    for node in model.graph.node:
-        del node.metadata_props[:]
-        node.doc_string = ""
-    del model.graph.metadata_props[:]
-    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer):
-        del value.metadata_props[:]
+    _strip(model.graph)
     data = bytes(model.SerializeToString())
     if len(data) > MOST_FILE:
-        raise ExportError(f"the graph has {len(data):,} bytes; a bundle's model may have {MOST_FILE:,}. Make the model smaller")
+        raise ExportError(
+            f"the graph has {len(data):,} bytes; a bundle's model may have {MOST_FILE:,}. Make the model smaller"
+        )
     onnx.checker.check_model(data)
     return data
+
+
+def _strip(graph: onnx.GraphProto) -> None:
+    """Removes the exporter's notes, which hold paths of this machine, from a graph and the bodies of its loops."""
+    del graph.metadata_props[:]
+    for value in (*graph.value_info, *graph.input, *graph.output, *graph.initializer):
+        del value.metadata_props[:]
+    for node in graph.node:
+        del node.metadata_props[:]
+        node.doc_string = ""
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                _strip(body)
 
 
 @contextlib.contextmanager

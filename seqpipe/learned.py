@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from tokenizers import Tokenizer
 from seqpipe import schemes
 from seqpipe.answers import Kind, kind_from
 from seqpipe.config import Component, Config
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features import Doc, Feature, Featurizer, Record, feature_from, token_counts
 from seqpipe.files import write
-from seqpipe.vocabulary import UNK, Vocabulary, vocabulary_of
+from seqpipe.vocabulary import EOS, SPECIALS, UNK, Vocabulary, vocabulary_of
+from seqpipe.wiring import answer_kind
 
 FILE = "learned.json"
 
@@ -77,14 +78,15 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     field = config.tokenizer.frame.get("field") or "text"
     head = config.head[0]
     texts = [_split_or_whole(record, field) for record in records]
-    tokenizer: Tokenizer = config.tokenizer.cls(**config.tokenizer.options).train(texts)
+    tokenizer = _trained(config.tokenizer, texts)
     docs = Featurizer(tokenizer, {}, field).docs(records)
     declared: dict[str, Feature] = {}
     for stage in (*config.embedding, *config.encoder, *config.head):
         declared |= getattr(stage.cls, "features", {})
     features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in declared.items()}
     answer, target = answer_kind(head), head.frame.get("target")
-    target_tokenizer, labels = None, ()
+    target_tokenizer: Tokenizer | None = None
+    labels: tuple[str, ...] = ()
     if answer == "text":
         target_tokenizer = _target_tokenizer(head, tokenizer, records, target or "target")
     else:
@@ -94,30 +96,29 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     return Learned(Featurizer(tokenizer, features, field), counts, manifest, labels, target_tokenizer)
 
 
-def answer_kind(head: Component) -> str:
-    """The head's answer kind, which may depend on its options."""
-    answer: str | Callable[[Mapping[str, Any]], str] = head.cls.answer
-    return answer if isinstance(answer, str) else answer(head.options)
-
-
-def targets(learned: Learned, head: Component, misaligned: str) -> Callable[[Record, Doc], dict[str, list[int]] | None]:
-    """The function that makes what the head learns from a record; None where the record is to be left out."""
+def targets(learned: Learned, head: Component, misaligned: str) -> Callable[[Record, Doc], dict[str, list[int]]]:
+    """The function that makes what the head learns from a record."""
     target = head.frame.get("target")
     if learned.target_tokenizer:
         return _text_target(learned.target_tokenizer, target or "target")
     scheme, ids = head.options.get("scheme", "none"), {label: i for i, label in enumerate(learned.labels)}
 
-    def tags(record: Record, doc: Doc) -> dict[str, list[int]] | None:
+    def tags(record: Record, doc: Doc) -> dict[str, list[int]]:
         if scheme == "none":
-            return {"tags": [ids[tag] for tag in record[target or "tags"]]}
+            return {"tags": [ids[tag] for tag in _present(record, target or "tags")]}
         spans = _word_spans(record, doc, target, misaligned)
-        return None if spans is None else {"tags": [ids[tag] for tag in schemes.to_tags(spans, len(doc), scheme)]}
+        try:
+            return {"tags": [ids[tag] for tag in schemes.to_tags(spans, len(doc), scheme)]}
+        except ValueError as error:
+            raise DataError(
+                f"{record.get('where', 'record')}: {error} (in words); correct or remove one of the spans"
+            ) from error
 
     return tags
 
 
 def _text_target(tokenizer: Tokenizer, field: str) -> Callable[[Record, Doc], dict[str, list[int]]]:
-    end = tokenizer.token_to_id("[EOS]")
+    end = SPECIALS.index(EOS)
 
     def text(record: Record, doc: Doc) -> dict[str, list[int]]:
         ids = tokenizer.encode(_text_of(record, field), add_special_tokens=False).ids
@@ -126,7 +127,7 @@ def _text_target(tokenizer: Tokenizer, field: str) -> Callable[[Record, Doc], di
     return text
 
 
-def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -> list[schemes.Span] | None:
+def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -> list[schemes.Span]:
     """The record's spans over words; a character span that cuts a word is an error, widened, or skipped as told."""
     tags = record.get(target or "tags")
     if tags is not None:
@@ -136,8 +137,9 @@ def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -
         inside = [i for i, (a, b) in enumerate(doc.offsets) if a < span["end"] and b > span["start"]]
         exact = inside and doc.offsets[inside[0]][0] == span["start"] and doc.offsets[inside[-1]][1] == span["end"]
         if not exact and misaligned == "error":
+            cut = doc.text[span["start"] : span["end"]]
             raise DataError(
-                f"{record.get('where', 'record')}: span {doc.text[span['start']:span['end']]!r} ({span['label']}) cuts a word of "
+                f"{record.get('where', 'record')}: span {cut!r} ({span['label']}) cuts a word of "
                 f"{[doc.words[i] for i in inside]}; set data.misaligned to widen or skip, or use another tokenizer"
             )
         if exact or (inside and misaligned == "widen"):
@@ -145,26 +147,41 @@ def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -
     return found
 
 
-def _labels(records: Sequence[Record], answer: str, scheme: str, target: str | None) -> tuple[str, ...]:
+def _labels(records: Sequence[Record], answer: str, scheme: schemes.Scheme, target: str | None) -> tuple[str, ...]:
     if answer == "tags":
         return tuple(sorted({tag for record in records for tag in _present(record, target or "tags")}))
     names: set[str] = set()
     for record in records:
         tags = record.get(target or "tags")
-        names |= {label for label, *_ in schemes.spans(tags)} if tags is not None else {
-            span["label"] for span in _present(record, target or "spans")
-        }
+        names |= (
+            {label for label, *_ in schemes.spans(tags)}
+            if tags is not None
+            else {span["label"] for span in _present(record, target or "spans")}
+        )
     if not names:
-        raise DataError("the training data holds no span at all; is the tag column right? See the reader's option `tags`")
+        raise DataError(
+            "the training data holds no span at all; is the tag column right? See the reader's option `tags`"
+        )
     return schemes.tag_set(sorted(names), scheme)
 
 
 def _target_tokenizer(head: Component, source: Tokenizer, records: Sequence[Record], field: str) -> Tokenizer:
     chosen = head.frame.get("target_tokenizer")
-    if chosen == "same":
-        return source
-    texts = (_text_of(record, field) for record in records)
-    tokenizer: Tokenizer = chosen.cls(**chosen.options).train(texts)
+    if chosen is None:
+        raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
+    return source if chosen == "same" else _trained(chosen, (_text_of(record, field) for record in records))
+
+
+def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
+    """A component's tokenizer; PluginError if the special tokens are not where every vocabulary has them."""
+    tokenizer = chosen.cls(**chosen.options).train(texts)
+    who = f"{chosen.key}: {chosen.kind} {chosen.use!r} of {chosen.offer.distribution}"
+    if not isinstance(tokenizer, Tokenizer):
+        raise PluginError(f"{who}: `train` must return a tokenizers.Tokenizer, not {type(tokenizer).__name__}")
+    if [tokenizer.token_to_id(token) for token in SPECIALS] != list(range(len(SPECIALS))):
+        raise PluginError(
+            f"{who}: the first ids must be those of {' '.join(SPECIALS)}; train it with them as special tokens"
+        )
     return tokenizer
 
 
@@ -189,6 +206,6 @@ def _present(record: Record, field: str) -> Any:
 
 def unknown_share(learned: Learned, docs: Sequence[Doc]) -> float:
     """The share of tokens that the vocabulary does not hold."""
-    unknown = learned.featurizer.tokenizer.token_to_id(UNK)
+    unknown = SPECIALS.index(UNK)
     total = sum(len(doc) for doc in docs)
     return sum(doc.ids.count(unknown) for doc in docs) / max(1, total)

@@ -34,42 +34,73 @@ class Tally:
         """Raises ParityError if the graph answers differently."""
         if self.different:
             raise ParityError(
-                f"{self.different} of {self.decisions} decisions differ between PyTorch and onnxruntime ({self.where}); "
-                "the graph was not written. If the component is yours, look for Python values baked in at export"
+                f"{self.different} of {self.decisions} decisions differ between PyTorch and onnxruntime "
+                f"({self.where}); no graph was written. "
+                "If the component is yours, look for Python values baked in at export"
             )
         if self.ties > max(1, MOST_TIES * self.decisions):
-            raise ParityError(f"{self.ties} of {self.decisions} decisions hang on margins under {TIE}: too many to call them equal")
+            raise ParityError(
+                f"{self.ties} of {self.decisions} decisions hang on margins under {TIE}: too many to call them equal"
+            )
 
 
 def compare(tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, feeds: Arrays, options: Arrays) -> None:
-    """Runs both on one batch and adds what was found. Features must be padded with zeros; garbage there is tried too."""
-    expected, got = torch_run(feeds | options), onnx_run(feeds | options)
-    polluted = onnx_run(_pollute(feeds) | options)
-    rows = feeds["mask"].shape[0]
-    tally.decisions += rows
-    for name, array in expected.items():
-        if got[name].shape != array.shape:
-            tally.different, tally.where = tally.different + rows, f"{name}: shape {got[name].shape}, not {array.shape}"
-            return
+    """Runs both on one batch and adds what was found. Features are padded with zeros; garbage there is tried too."""
+    shape = feeds["mask"].shape
+    expected = torch_run(feeds | options)
+    got, polluted = (_answered(onnx_run, given | options, shape) for given in (feeds, _pollute(feeds)))
+    different = np.zeros(shape[0], bool)
+    for rows, where in _faults(tally, pipeline, feeds, expected, got, polluted):
+        different |= rows
+        if rows.any():
+            tally.where = tally.where or f"{where}, at shape {shape}"
+    tally.decisions += shape[0]
+    tally.different += int(different.sum())
+
+
+def _answered(onnx_run: Run, feeds: Arrays, shape: tuple[int, ...]) -> Arrays:
+    try:
+        return onnx_run(feeds)
+    except Exception as error:  # onnxruntime's exceptions share no base but Exception
+        raise ParityError(f"onnxruntime fails at shape {shape}, where PyTorch answers: {error}") from error
+
+
+def _faults(
+    tally: Tally, pipeline: Pipeline, feeds: Arrays, expected: Arrays, got: Arrays, polluted: Arrays
+) -> Iterator[tuple[np.ndarray, str]]:
+    """Which rows of the batch differ, (B,), and in what; ties and the worst difference go to the tally."""
+    B = len(feeds["mask"])
+    misshaped = [name for name, array in expected.items() if not got[name].shape == polluted[name].shape == array.shape]
+    for name in misshaped:
+        yield np.ones(B, bool), f"{name}: shape {got[name].shape}, not {expected[name].shape}"
+    if misshaped:
+        return
     decided = [name for name, array in expected.items() if array.dtype.kind == "i"]
-    same = np.ones(rows, bool)
+    same = np.ones(B, bool)
     for name in decided:
-        same &= (got[name] == expected[name]).reshape(rows, -1).all(1)
+        same &= _rowwise(got[name] == expected[name])
     if not same.all():
-        tied = _margin(pipeline, feeds, expected, got) < TIE
+        tied = np.asarray(_margin(pipeline, feeds, expected, got) < TIE)
         tally.ties += int((~same & tied).sum())
-        _fault(tally, ~same & ~tied, f"{', '.join(decided)} at shape {feeds['mask'].shape}")
-    for name in expected:
+        yield ~same & ~tied, ", ".join(decided)
+    for name, array in expected.items():
         if name not in decided:
-            a, b = expected[name][same], got[name][same]
-            gap = np.abs(a - b) - RELATIVE * np.abs(a)
+            gap = np.abs(array - got[name])[same] - RELATIVE * np.abs(array[same])
+            wrong = np.zeros(B, bool)
+            wrong[same] = ~_rowwise(gap <= CLOSE)
             tally.worst = max(tally.worst, float(gap.max(initial=0.0)))
-            _fault(tally, ~(gap <= CLOSE).reshape(len(a), -1).all(1), f"{name} off by {gap.max(initial=0.0):.2g} at shape {feeds['mask'].shape}")
-        leaked = ~np.isclose(polluted[name], got[name], rtol=0, atol=CLOSE).reshape(rows, -1).all(1)
-        _fault(tally, leaked, f"{name} changes with what stands in the padding, shape {feeds['mask'].shape}")
+            yield wrong, f"{name} off by {gap.max(initial=0.0):.2g}"
+        leaked = ~_rowwise(np.isclose(polluted[name], got[name], rtol=0, atol=CLOSE))
+        yield leaked, f"{name} changes with what stands in the padding"
 
 
-def grid(learned: Learned, seed: int, sizes: Sequence[int] = SIZES, lengths: Sequence[int] = LENGTHS) -> Iterator[Arrays]:
+def _rowwise(equal: np.ndarray) -> np.ndarray:  # (B, …) -> (B,)
+    return np.asarray(equal.all(tuple(range(1, equal.ndim))))
+
+
+def grid(
+    learned: Learned, seed: int, sizes: Sequence[int] = SIZES, lengths: Sequence[int] = LENGTHS
+) -> Iterator[Arrays]:
     """Ragged batches of random words, of every size and length, the full length at least once in each."""
     random = np.random.default_rng(seed)
     for rows in sizes:
@@ -93,7 +124,9 @@ def _margin(pipeline: Pipeline, feeds: Arrays, one: Arrays, other: Arrays) -> np
         return np.full(feeds["mask"].shape[0], np.inf)
     with torch.no_grad():
         scores = [
-            pipeline.score(*({n: torch.from_numpy(np.array(a)) for n, a in arrays.items()} for arrays in (feeds, decision)))
+            pipeline.score(
+                *({n: torch.from_numpy(np.array(a)) for n, a in arrays.items()} for arrays in (feeds, decision))
+            )
             for decision in (one, other)
         ]
     return (scores[0] - scores[1]).abs().numpy()
@@ -109,11 +142,3 @@ def _pollute(feeds: Arrays) -> Arrays:
             array[outside] = 1 if array.dtype.kind == "i" else np.nan
         polluted[name] = array
     return polluted
-
-
-def _fault(tally: Tally, rows: np.ndarray, where: str) -> None:
-    if rows.any():
-        tally.different += int(rows.sum())
-        tally.where = tally.where or where
-
-

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.config import Component, Config
-from seqpipe.errors import PluginError
+from seqpipe.errors import PluginError, SeqpipeError
 from seqpipe.features import Arrays
 from seqpipe.learned import Learned
 from seqpipe.predictor import Predictor
@@ -39,9 +40,14 @@ class Pipeline(nn.Module):
         for stage in config.encoder:
             self.encoder.append(_build(stage, wired))
             wired["dim"] = _dim(stage, self.encoder[-1])
-        self.head = _build(config.head[0], wired)
-        self.stages = list(
-            zip((*config.embedding, *config.encoder, *config.head), (*self.embedding, *self.encoder, self.head), strict=True)
+        self.head: Any = _build(config.head[0], wired)
+        self.outputs = learned.kind.outputs
+        self.stages: list[tuple[Component, nn.Module]] = list(
+            zip(
+                (*config.embedding, *config.encoder, *config.head),
+                (*self.embedding, *self.encoder, self.head),
+                strict=True,
+            )
         )
         for stage, module in self.stages:
             module.requires_grad_(not stage.frame.get("freeze"))
@@ -49,25 +55,34 @@ class Pipeline(nn.Module):
     def forward(self, names: Names) -> Names:
         """Features (B, T, …) to everything the head may ask for: the features, x, and what else the stages returned."""
         names = dict(names)
-        embedded = [call(module.forward, names) for module in self.embedding]
+        embedded = [_made(stage, module, names)["x"] for stage, module in self.stages[: len(self.embedding)]]
         if embedded:
             names["x"] = torch.cat(embedded, -1) if len(embedded) > 1 else embedded[0]  # (B, T, D)
         for stage, module in self.stages[len(embedded) : -1]:
-            names |= _named(call(module.forward, names))
-            _check_width(stage, module, names["x"])
+            names |= _made(stage, module, names)
         return names
 
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The head's loss of a batch of features and targets."""
-        return call(self.head.loss, self(dict(batch)))
+        """The head's loss of a batch of features and targets, times its weight."""
+        loss: Tensor = self._head(self.head.loss, self(dict(batch)))
+        return loss * self.stages[-1][0].frame.get("weight", 1.0)
 
     def decide(self, features: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
         """The head's decision; options it does not get have the defaults of its signature."""
-        return dict(call(self.head.decide, self(dict(features)), **options))
+        decision: dict[str, Tensor] = dict(self._head(self.head.decide, self(dict(features)), **options))
+        for name in self.outputs:
+            if name not in decision:
+                raise _fault(self.stages[-1][0], f"`decide` returned no {name!r}, which its answer kind needs")
+        return decision
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
         """The model's own score of a given decision, (B,): what tells a tie from an error."""
-        return call(self.head.score, {**self(dict(features)), **decision})
+        score: Tensor = self._head(self.head.score, {**self(dict(features)), **decision})
+        return score
+
+    def _head(self, method: Callable[..., Any], names: Names, **options: Any) -> Any:
+        with _blamed(self.stages[-1][0], f"`{method.__name__}`"):
+            return call(method, names, **options)
 
 
 def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
@@ -87,41 +102,61 @@ def option_table(head: Component) -> dict[str, dict[str, Any]]:
 def _build(stage: Component, wired: Names) -> nn.Module:
     parameters = list(inspect.signature(stage.cls).parameters.values())
     asked = [wired[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY]
-    made = stage.cls(*asked, **stage.options)
+    with _blamed(stage, "its constructor"):
+        made = stage.cls(*asked, **stage.options)
     if not isinstance(made, nn.Module):
-        raise PluginError(f"{stage.key}: {stage.kind} {stage.use!r} of {stage.offer.distribution} is not a torch.nn.Module")
+        raise _fault(stage, "it is not a torch.nn.Module")
     return made
 
 
 def _dim(stage: Component, module: nn.Module) -> int:
     dim = getattr(module, "dim", None)
     if not isinstance(dim, int):
-        raise PluginError(
-            f"{stage.key}: {stage.kind} {stage.use!r} of {stage.offer.distribution} must state its width as `self.dim`, an int"
-        )
+        raise _fault(stage, "it must state its width as `self.dim`, an int")
     return dim
 
 
-def _named(returned: Any) -> Names:
-    return returned if isinstance(returned, dict) else {"x": returned}
+def _made(stage: Component, module: nn.Module, names: Names) -> Names:
+    """What a stage makes of the names, by name; PluginError if that is not what it stated."""
+    with _blamed(stage, "`forward`"):
+        returned = call(module.forward, names)
+    made: Names = returned if isinstance(returned, dict) else {"x": returned}
+    for name in getattr(stage.cls, "returns", ("x",)):
+        if not isinstance(made.get(name), Tensor):
+            raise _fault(stage, f"`forward` returned no tensor {name!r}, which its `returns` states")
+    if "x" in made and (made["x"].dim() != 3 or made["x"].shape[2] != module.dim):
+        raise _fault(stage, f"`forward` returned x of shape {tuple(made['x'].shape)}; (B, T, {module.dim}) was stated")
+    return made
 
 
-def _check_width(stage: Component, module: nn.Module, x: Tensor) -> None:
-    if x.dim() != 3 or x.shape[2] != module.dim:
-        raise PluginError(
-            f"{stage.key}: {stage.kind} {stage.use!r} of {stage.offer.distribution} returned x of shape {tuple(x.shape)}; "
-            f"(B, T, {module.dim}) was stated"
-        )
+@contextlib.contextmanager
+def _blamed(stage: Component, what: str) -> Iterator[None]:
+    """Whatever a component raises is told as its own."""
+    try:
+        yield
+    except (SeqpipeError, MemoryError):
+        raise
+    except Exception as error:  # a plugin may raise anything at all
+        raise _fault(stage, f"{what} raised {type(error).__name__}: {error} (--debug shows where)") from error
 
 
-def predictor(pipeline: Pipeline, config: Config, device: str = "cpu", before: Callable[[], None] = lambda: None) -> Predictor:
-    """A Predictor that decides with PyTorch: the same texts-to-answers code as at deployment. `before` is called at each run."""
+def _fault(stage: Component, told: str) -> PluginError:
+    return PluginError(f"{stage.key}: {stage.kind} {stage.use!r} of {stage.offer.distribution}: {told}")
+
+
+def predictor(
+    pipeline: Pipeline, config: Config, device: str = "cpu", before: Callable[[], None] = lambda: None
+) -> Predictor:
+    """A Predictor that decides with PyTorch, else the same code as at deployment; `before` is called at each run."""
     learned = pipeline.learned
     options = option_table(config.head[0])
 
     def run(feeds: Arrays) -> Arrays:
         before()
-        tensors = {name: torch.from_numpy(np.require(array, requirements="CW")).to(device) for name, array in feeds.items()}
+        tensors = {
+            name: torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
+            for name, array in feeds.items()
+        }
         chosen = {
             name: len(feeds[name]) if option["type"] == "size" else tensors[name] for name, option in options.items()
         }

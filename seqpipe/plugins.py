@@ -1,10 +1,12 @@
-"""Installed distributions in, a table of components out; a broken plugin is listed as broken and breaks nothing else."""
+"""Installed distributions in, a table of components out; a broken plugin is listed and breaks nothing else."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -34,7 +36,8 @@ class Offer:
             return self.target
         module, _, attribute = self.target.partition(":")
         try:
-            found = getattr(importlib.import_module(module), attribute)
+            with contextlib.redirect_stdout(sys.stderr):  # standard output is for answers
+                found = getattr(importlib.import_module(module), attribute)
         except BaseException as error:  # a plugin may raise anything at all, SystemExit included
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -44,10 +47,6 @@ class Offer:
         return found
 
     def _blame(self, reason: str) -> str:
-        if isinstance(self.target, str) and reason.startswith(
-            ("No module named 'torch'", "ModuleNotFoundError: No module named 'torch'")
-        ):
-            reason += " (this component needs the training extra: pip install 'seqpipe[train]')"
         return f"{self.kind} {self.name!r} of {self.distribution} {self.version} cannot be loaded: {reason}"
 
 
@@ -76,7 +75,8 @@ class Plugins:
             if only_builtins and distribution != BUILTIN:
                 continue
             try:
-                self.offers += _offers(entry_point.load(), distribution, version)
+                with contextlib.redirect_stdout(sys.stderr):
+                    self.offers += _offers(entry_point.load(), distribution, version)
             except BaseException as error:  # a plugin may raise anything at all, SystemExit included
                 if isinstance(error, KeyboardInterrupt):
                     raise
@@ -88,7 +88,7 @@ class Plugins:
         return sorted({offer.name for offer in self.offers if offer.kind == kind})
 
     def find(self, kind: str, use: str) -> Offer:
-        """The one component meant by `use`: a name, or `distribution/name`; PluginError says what there is otherwise."""
+        """The one component meant by `use`: a name, or `distribution/name`; PluginError says what there is else."""
         distribution, _, name = use.rpartition("/")
         found = [o for o in self.offers if o.kind == kind and o.name == name and distribution in ("", o.distribution)]
         if len(found) == 1:
@@ -114,12 +114,17 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
     manager.add_hookspecs(hookspecs)
     manager.register(plugin, name=distribution)
     manager.check_pending()
+    if not manager.get_hookcallers(plugin):
+        raise TypeError("it has no hook; decorate register_readers, register_encoders … with @seqpipe.hookimpl")
     offers = []
     for kind in KINDS:
         for implementation in getattr(manager.hook, f"register_{kind}s").get_hookimpls():
             table = implementation.function()
-            for name, target in dict(table).items():
-                if not isinstance(name, str) or not isinstance(target, (type, str)):
+            if not isinstance(table, Mapping):
+                raise TypeError(f"register_{kind}s must return a dict of names, not {type(table).__name__}")
+            for name, target in table.items():
+                fit = isinstance(target, type) or (isinstance(target, str) and ":" in target)
+                if not (isinstance(name, str) and fit):
                     raise TypeError(
                         f"register_{kind}s must map names to classes or 'module:Class', not {name!r}: {target!r}"
                     )
@@ -129,4 +134,6 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
 
 def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    lacks_torch = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+    cure = " (it needs the training extra: pip install 'seqpipe[train]')" if lacks_torch else ""
+    return (f"{type(error).__name__}: {text}" if text else type(error).__name__) + cure

@@ -14,7 +14,7 @@ from seqpipe.answers import Answer
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features import Record, locate
-from seqpipe.files import writing
+from seqpipe.files import json_bytes, writing
 from seqpipe.plugins import Plugins
 from seqpipe.predictor import CHUNK
 from seqpipe.runtime import Model
@@ -35,35 +35,30 @@ def predict_file(
         form = _ENDINGS.get(source.suffix.lower(), "text") if source else "text"
     if form not in FORMATS:
         raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
-    if form == "conll" and (
-        documents or model.manifest["answer"]["kind"] not in ("tags", "spans") or options.get("n_best", 1) > 1
-    ):
-        raise UsageError(
-            "--format conll writes one tag a word: for bundles that answer with tags or spans, one answer a sentence"
-        )
+    tagging = model.manifest["answer"]["kind"] in ("tags", "spans")
+    if form == "conll" and (documents or not tagging or options.get("n_best", 1) != 1):
+        raise UsageError("--format conll: for bundles that answer with tags or spans, one answer a sentence")
     interactive = source is None and sys.stdin.isatty()
     with ExitStack() as stack:
         lines = _lines(_open(source, stack), str(source or "standard input"))
         records, seen = _kept(_records(model, lines, form, str(source or "standard input")))
         write = _writer(target, stack)
         tick = stack.enter_context(Console().progress("texts", None)) if target else None
-        answers = model(
-            (record for record in records), documents=documents, chunk=1 if interactive else CHUNK, **options
-        )
+        answers = model(records, documents=documents, chunk=1 if interactive else CHUNK, **options)
         for count, answer in enumerate(answers, 1):
             write(_line(seen.popleft(), answer, form))
             if tick:
                 tick(count)
 
 
-def _kept(records: Iterator[Record]) -> tuple[Iterator[Record], deque[Record]]:
-    """The records, each also kept until its answer is written."""
+def _kept(records: Iterable[tuple[Record, str]]) -> tuple[Iterator[Record], deque[Record]]:
+    """The records with the place they come from, each also kept as it was until its answer is written."""
     seen: deque[Record] = deque()
 
     def keep() -> Iterator[Record]:
-        for record in records:
+        for record, where in records:
             seen.append(record)
-            yield record
+            yield {**record, "where": where}
 
     return keep(), seen
 
@@ -87,37 +82,40 @@ def _lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
             ) from error
 
 
-def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterator[Record]:
-    field = model.manifest["field"]
+def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterator[tuple[Record, str]]:
+    field, placed = model.manifest["field"], ((line, f"{name}:{number}") for number, line in enumerate(lines, 1))
     if form == "text":
-        return ({field: line, "where": f"{name}:{number}"} for number, line in enumerate(lines, 1))
+        return (({field: line}, where) for line, where in placed)
     if form == "jsonl":
-        return (_parsed(line, f"{name}:{number}") for number, line in enumerate(lines, 1) if line.strip())
+        return ((_parsed(line, field, where), where) for line, where in placed if line.strip())
     stored = model.manifest["reader"]
     options = stored["options"] if stored["use"] == "conll" else {}
     reader: Any = Plugins().find("reader", "conll").load()(**{**options, "tags": None})
-    found: Iterator[Record] = reader.records(lines, name)
-    return found
+    return ((record, record["where"]) for record in reader.records(lines, name))
 
 
-def _parsed(line: str, where: str) -> Record:
+def _parsed(line: str, field: str, where: str) -> Record:
     try:
-        record = json.loads(line)
+        record = json.loads(line, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise DataError(f"{where}: nested too deeply; write flat objects") from error
     except ValueError as error:
         raise DataError(f"{where}: not JSON: {error}; use --format text for plain text") from error
     if isinstance(record, str):
-        return {"text": record, "where": where}
+        return {field: record}
     if not isinstance(record, dict):
-        raise DataError(f"{where}: must be an object with `text` or `words`, not {type(record).__name__}")
-    return {**record, "where": where}
+        raise DataError(f"{where}: must be an object with `{field}` or `words`, not {type(record).__name__}")
+    return record
 
 
-def _line(record: Record, answer: Answer, form: str) -> str:
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _line(record: Record, answer: Answer, form: str) -> bytes:
     if form == "conll":
-        return _conll(record, answer)
-    kept = {key: value for key, value in record.items() if key != "where"}
-    found = {**kept, "answer": answer} if form == "jsonl" else answer
-    return json.dumps(found, ensure_ascii=False) + "\n"
+        return _conll(record, answer).encode()
+    return json_bytes({**record, "answer": answer} if form == "jsonl" else answer) + b"\n"
 
 
 def _conll(record: Record, answer: Answer) -> str:
@@ -132,17 +130,13 @@ def _conll(record: Record, answer: Answer) -> str:
     return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n"
 
 
-def _writer(target: Path | None, stack: ExitStack) -> Callable[[str], None]:
-    stream: BinaryIO = (
-        sys.stdout.buffer if target is None else stack.enter_context(stack.enter_context(writing(target)).open("wb"))
-    )
+def _writer(target: Path | None, stack: ExitStack) -> Callable[[bytes], None]:
+    stream: BinaryIO = sys.stdout.buffer
+    if target is not None:
+        stream = stack.enter_context(stack.enter_context(writing(target)).open("wb"))
 
-    def write(line: str) -> None:
-        try:
-            data = line.encode()
-        except UnicodeEncodeError:  # a lone surrogate: JSON can say it in ASCII
-            data = (json.dumps(json.loads(line)) + "\n").encode()
-        stream.write(data)
+    def write(line: bytes) -> None:
+        stream.write(line)
         if target is None:
             stream.flush()
 

@@ -1,6 +1,6 @@
-"""Texts in, answers out, in order: featurise, batch by length, run the graph on every core, turn decisions into answers.
+"""Texts in, answers out, in order: featurise, batch by length, run on every core, turn decisions into answers.
 
-What runs a batch is given: onnxruntime at deployment, PyTorch in training and evaluation. Everything around it is this code.
+What runs a batch is given: onnxruntime at deployment, PyTorch in training and evaluation. All around it is this code.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from seqpipe.features import Arrays, Doc, Featurizer, Record, sentences
 
 CHUNK = 1024  # records encoded at a time
 ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
+_TYPES: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 Task = tuple[Sequence[Doc], list[tuple[list[int], "Future[list[Answer]]"]]]
 
@@ -42,26 +43,33 @@ class Predictor:
         self._pool = ThreadPoolExecutor(workers, "seqpipe") if workers > 1 else None
 
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
-        """Answers in the order of the records, in constant memory; `chunk` records are in hand at a time, twice."""
+        """Answers in the order of the records, in constant memory.
+
+        While `chunk` records are answered the next are read; not so one at a time: there somebody waits for each.
+        """
+        if chunk < 1:
+            raise UsageError(f"chunk: {chunk} inputs at a time are none; at least 1")
         feeds = option_arrays(self.options, options)
         pending: deque[Task] = deque()
         count = 0
         for some in _chunks(records, chunk):
             pending.append(self._start(some, feeds, count))
             count += len(some)
-            if len(pending) > 1:
+            if len(pending) > (chunk > 1):
                 yield from _finish(pending.popleft(), self.kind)
         while pending:
             yield from _finish(pending.popleft(), self.kind)
 
-    def document(self, text: str, **options: Any) -> Answer:
+    def document(self, record: Record, **options: Any) -> Answer:
         """Answers for a whole document: split into sentences, offsets into the document."""
         if self.kind.kind not in ("spans", "tags"):
             raise UsageError(f"documents are split for spans and tags; this bundle answers with {self.kind.kind!r}")
         if options.get("n_best", 1) != 1:
             raise UsageError("n_best is for single sentences; leave it out for documents")
+        text, field = self.featurizer.text(record), self.featurizer.field
         places = sentences(text)
-        found = self.stream(({"text": text[a:b]} for a, b in places), **options)
+        parts = ({**record, "words": None, field: text[a:b]} for a, b in places)
+        found = self.stream(parts, **options)
         return [
             {**part, "start": part["start"] + a, "end": part["end"] + a}
             for (a, _), answer in zip(places, found, strict=True)
@@ -72,8 +80,9 @@ class Predictor:
         docs = self.featurizer.docs(records)
         for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
             if len(doc) > self.limits["tokens"]:
+                where, most = record.get("where", f"record {i}"), self.limits["tokens"]
                 raise DataError(
-                    f"{record.get('where', f'record {i}')}: {len(doc):,} tokens are over the limit of {self.limits['tokens']:,}; "
+                    f"{where}: {len(doc):,} tokens are over the limit of {most:,}; "
                     "split the text, or ask for documents (predict --documents), which splits it into sentences"
                 )
         tasks = []
@@ -110,11 +119,10 @@ def option_arrays(known: Mapping[str, Mapping[str, Any]], given: Mapping[str, An
     arrays = {}
     for name, option in known.items():
         value = given.get(name, option["default"])
-        wanted = {"size": int, "int": int, "float": (int, float), "bool": bool}[option["type"]]
-        if not isinstance(value, wanted) or (isinstance(value, bool) and option["type"] != "bool"):
+        if type(value) not in _TYPES[option["type"]]:
             raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
         low, high = option.get("minimum"), option.get("maximum")
-        if (low is not None and value < low) or (high is not None and value > high):
+        if not ((low is None or value >= low) and (high is None or value <= high)):  # nan is not between either
             raise UsageError(f"{name}: {value} is not between {low} and {high}")
         dtype = {"int": np.int64, "float": np.float32, "bool": np.bool_}
         arrays[name] = np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, dtype[option["type"]])

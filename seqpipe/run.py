@@ -1,9 +1,8 @@
-"""A YAML in, a run folder out: checked, trained, evaluated, exported, verified; stopped anywhere, it goes on from there."""
+"""A YAML in, a run folder out: trained, evaluated, exported, verified; stopped anywhere, it goes on from there."""
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +52,7 @@ class Run:
 
 
 def start(config: Config, console: Console, fresh: bool = False) -> Run:
-    """The run of this config: a new folder, or the one that is there if it was made from the same; UsageError otherwise."""
+    """The run of this config: a new folder, or the one there if it was made from the same; UsageError otherwise."""
     folder = RUNS / config.name
     mine = fingerprint(config)
     if (folder / STATE).exists():
@@ -64,13 +63,15 @@ def start(config: Config, console: Console, fresh: bool = False) -> Run:
         elif changed:
             listed = "".join(f"\n  {line}" for line in changed)
             raise UsageError(
-                f"{folder} was made from something else:{listed}\nrun with --fresh to move it aside, or give the YAML another name:"
+                f"{folder} was made from something else:{listed}\n"
+                "run with --fresh to move it aside, or give the YAML another name:"
             )
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(path.name != YAML and path.suffix != ".part" for path in folder.iterdir()):
         raise UsageError(f"{folder} is there and is not a run; give the YAML another name: or move the folder")
     folder.mkdir(parents=True, exist_ok=True)
+    files.remove_torn(folder)
     if not (folder / STATE).exists():
-        files.write(folder / YAML, dump(_moved(resolved(config), config, folder)))
+        files.write(folder / YAML, dump(resolved(config, folder)))
         files.write(folder / STATE, json.dumps({"fingerprint": mine}, indent=1, ensure_ascii=False))
     return Run(folder, config)
 
@@ -83,9 +84,10 @@ def open_run(folder: Path, need_data: bool = True) -> Run:
 
 
 def fingerprint(config: Config) -> dict[str, Any]:
-    """What a run is made from: the resolved YAML but for its paths, the sha256 of each data file, the components' versions."""
+    """What a run is made from: the resolved YAML but for its paths, the data's sha256, the components' versions."""
     made = resolved(config)
-    paths = {"train": config.data.train, "dev": config.data.dev, **config.data.tests}
+    tests = {name if name == "test" else f"test.{name}": path for name, path in config.data.tests.items()}
+    paths = {"train": config.data.train, "dev": config.data.dev, **tests}
     for role in ("train", "dev", "test"):
         made["data"].pop(role, None)
     stages = (config.data.reader, config.tokenizer, *config.embedding, *config.encoder, *config.head)
@@ -100,7 +102,11 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
     """What changed between two fingerprints, a line each."""
     if isinstance(old, dict) and isinstance(new, dict):
         names = [*old, *(name for name in new if name not in old)]
-        return [line for name in names for line in differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)]
+        return [
+            line
+            for name in names
+            for line in differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
+        ]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}.{i}")]
     if old == new:
@@ -120,7 +126,7 @@ def device_of(name: str) -> str:
 
 
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
-    """Trains to the end, or goes on where it stopped, or loads what is trained already; the best weights, on the CPU."""
+    """Trains to the end, or goes on, or loads what is trained already: the pipeline at its best weights, on the CPU."""
     config, place = run.config, device_of(device)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
@@ -213,7 +219,9 @@ def run_seeds(
     results = []
     for seed in range(1, seeds + 1):
         console.say(f"\n== seed {seed} of {seeds}")
-        results.append(run_all(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"]), console, device, fresh)["scores"])
+        results.append(
+            run_all(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"]), console, device, fresh)["scores"]
+        )
     summary: dict[str, Any] = {}
     for test in results[0]:
         metric, _ = headline(results[0][test])
@@ -224,18 +232,6 @@ def run_seeds(
     return summary
 
 
-def _moved(made: dict[str, Any], config: Config, folder: Path) -> dict[str, Any]:
-    """The resolved YAML with its paths as seen from the run's folder."""
-
-    def seen(path: Path) -> str:
-        return os.path.relpath(path, folder.resolve())
-
-    made["data"]["train"] = seen(config.data.train)
-    made["data"]["dev"] = seen(config.data.dev) if config.data.dev else None
-    made["data"]["test"] = {name: seen(path) for name, path in config.data.tests.items()} or None
-    return made
-
-
 def _show(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
     console.say("\nanswers of the bundle:")
     for example in golden[:4]:
@@ -244,5 +240,3 @@ def _show(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
         for part in answer if isinstance(answer, list) else [answer]:
             shown = ", ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in part.values())
             console.say(f"    {shown}")
-
-

@@ -11,9 +11,10 @@ from tokenizers import Tokenizer
 
 from seqpipe import answers, bundle
 from seqpipe.answers import Answer
-from seqpipe.errors import BundleError, EnvError, UsageError
+from seqpipe.errors import BundleError, DataError, EnvError, UsageError
 from seqpipe.features import Arrays, Featurizer, Record, feature_from
-from seqpipe.predictor import CHUNK, Predictor, cores
+from seqpipe.predictor import CHUNK, Predictor, cores, option_arrays
+from seqpipe.vocabulary import SPECIALS
 
 CUDA = "CUDAExecutionProvider"
 TOLERANCE = 1e-4  # how far a score may stand from the golden one
@@ -48,7 +49,8 @@ class Model:
             features = {name: feature_from(made) for name, made in manifest["inputs"].items() if "kind" in made}
             kind = answers.kind_from(manifest["answer"], target)
             limits = {"tokens": int(manifest["limits"]["tokens"])}
-        except (KeyError, TypeError, ValueError) as error:
+            options = option_arrays(manifest["options"], {})
+        except (AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
             raise BundleError(
                 f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again"
             ) from error
@@ -59,6 +61,10 @@ class Model:
             Featurizer(tokenizer, features, manifest["field"]), kind, self.run, manifest["options"], limits, workers
         )
         self._outputs = [output.name for output in self.session.get_outputs()]
+        inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
+        odd = sorted(inputs ^ {*manifest["inputs"], *options}) + sorted({*kind.outputs} - {*self._outputs})
+        if odd:
+            raise BundleError(f"{content.path}: model.onnx and {bundle.MANIFEST} disagree about {', '.join(odd)}")
 
     def run(self, feeds: Arrays) -> Arrays:
         """One run of the graph: padded features and option inputs to the decision."""
@@ -77,15 +83,28 @@ class Model:
             return next(self._stream([inputs], documents, chunk, options))
         if isinstance(inputs, list | tuple):
             return list(self._stream(inputs, documents, chunk, options))
-        if not isinstance(inputs, Iterable):
+        if not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
             raise UsageError(f"a text, a record (dict) or an iterable of them, not {type(inputs).__name__}")
         return self._stream(inputs, documents, chunk, options)
 
     def _stream(self, inputs: Iterable[Any], documents: bool, chunk: int, options: dict[str, Any]) -> Iterator[Answer]:
-        records = (_record(item) for item in inputs)
+        records = (self._record(item) for item in inputs)
         if documents:
-            return (self.predictor.document(str(record.get("text", "")), **options) for record in records)
+            return (self.predictor.document(record, **options) for record in records)
         return self.predictor.stream(records, chunk, **options)
+
+    def _record(self, item: Any) -> Record:
+        field = self.predictor.featurizer.field
+        if isinstance(item, str):
+            return {field: item}
+        if not isinstance(item, Mapping):
+            raise UsageError(
+                f"an input is a text or a record (dict with {field!r} or 'words'), not {type(item).__name__}"
+            )
+        words = item.get("words")
+        if words is not None and not (isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)):
+            raise DataError(f"{item.get('where', 'record')}: 'words' must be a list of strings")
+        return item
 
     def verify(self) -> list[str]:
         """Runs the golden examples; what differs from the answers of the machine that exported, a line each."""
@@ -108,24 +127,17 @@ def same_answer(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _record(item: Any) -> Record:
-    if isinstance(item, str):
-        return {"text": item}
-    if isinstance(item, Mapping):
-        words = item.get("words")
-        if words is not None and not (isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)):
-            raise UsageError("`words` must be a list of strings")
-        return item
-    raise UsageError(f"an input is a text or a record (dict with `text` or `words`), not {type(item).__name__}")
-
-
 def _tokenizer(content: bundle.Bundle, name: str) -> Tokenizer:
     try:
-        return Tokenizer.from_buffer(content.files[name])
+        tokenizer = Tokenizer.from_buffer(content.files[name])
     except BaseException as error:  # tokenizers panics with a BaseException of its own
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise BundleError(f"{content.path / name}: not a tokenizer this version reads: {error}") from error
+    missing = [token for token in SPECIALS if tokenizer.token_to_id(token) is None]
+    if missing:
+        raise BundleError(f"{content.path / name}: has no token {', '.join(missing)}; export it again")
+    return tokenizer
 
 
 def _session(model: bytes, device: str, path: Path) -> Any:

@@ -48,7 +48,7 @@ def _run(folder: Path, device: str, data: Path | None) -> tuple[Predictor, Any, 
 
     run, place = open_run(folder, need_data=data is None), device_of(device)
     reader = run.config.data.reader
-    tests = {data.name: data} if data else run.config.data.tests
+    tests = {data.name: data} if data else dict(run.config.data.tests)
     if not tests:
         raise UsageError(f"{folder} has no test set; name a file with --data")
     return predictor(trained(run).to(place), run.config, place), reader.cls(**reader.options), tests
@@ -70,7 +70,7 @@ def _tests_beside(path: Path) -> dict[str, Path]:
     tests = content["data"].get("test") or {}
     if not tests:
         raise UsageError(f"the run of {path} has no test set; name a file with --data")
-    return {name: file.parent / where for name, where in tests.items()}
+    return {name: file.parent / where for name, where in ({"test": tests} if isinstance(tests, str) else tests).items()}
 
 
 def _records(reader: Any, path: Path) -> Iterator[Record]:

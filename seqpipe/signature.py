@@ -36,32 +36,23 @@ class Means:
     words: str
 
 
-StageName = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$"), Means("a name of letters, digits, '_' and '-'")
-]
-
-
 class Frame(BaseModel):
     """The frame keys that stand beside any `use`, those of one kind by `FRAME_KEYS`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: StageName | None = Field(default=None, description="What this stage is called in messages and outputs.")
     field: str = Field(default="text", min_length=1, description="The record field that is the input.")
     target: str | None = Field(
         default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer."
     )
     weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
-    init: str | None = Field(
-        default=None, min_length=1, description="Where its first weights come from; null: drawn at random."
-    )
     freeze: bool = Field(default=False, description="Whether its weights stay as they are.")
     lr: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="A learning rate of its own; null: the optimizer's."
     )
 
 
-_STAGE = ("use", "name", "init", "freeze", "lr")
+_STAGE = ("use", "freeze", "lr")
 FRAME_KEYS: Mapping[str, tuple[str, ...]] = {
     "reader": ("use",),
     "tokenizer": ("use", "field"),
@@ -69,7 +60,8 @@ FRAME_KEYS: Mapping[str, tuple[str, ...]] = {
     "encoder": _STAGE,
     "head": (*_STAGE, "target", "weight", "target_tokenizer"),
 }
-ALL_FRAME_KEYS = ("use", *Frame.model_fields, "target_tokenizer")
+RESERVED = ("name", "init")  # frame keys to come: no option may be called so
+ALL_FRAME_KEYS = ("use", *Frame.model_fields, "target_tokenizer", *RESERVED)
 
 
 class Mistake(NamedTuple):
@@ -191,12 +183,9 @@ def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[s
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters = parameters[1:]
-    for parameter in parameters:
-        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            name = getattr(function, "__qualname__", function)
-            raise PluginError(
-                f"{function.__module__}.{name}: '{parameter.replace(annotation=parameter.empty)}' asks for nothing by name; name each thing it needs"
-            )
+    if vague := _vague(parameters):
+        name = f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+        raise PluginError(f"{name}: '{vague}' asks for nothing by name; name each thing it needs")
     only = inspect.Parameter.KEYWORD_ONLY
     return tuple(p.name for p in parameters if p.kind is not only), tuple(p.name for p in parameters if p.kind is only)
 
@@ -298,7 +287,7 @@ def _cure(expected: str, value: Plain) -> str:
         )
     if isinstance(value, float) and "whole number" in expected and value.is_integer():
         return f"; write {int(value)}"
-    if isinstance(value, (int, float)) and "text" in expected:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and "text" in expected:
         return f"; put it in quotes ('{shown(value)}')"
     return ""
 
@@ -369,10 +358,15 @@ def _constructor(cls: type) -> list[inspect.Parameter]:
     if constructor is object.__init__ or getattr(constructor, "__qualname__", "") == "Module.__init__":
         return []
     parameters = list(inspect.signature(constructor).parameters.values())[1:]
-    for parameter in parameters:
-        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            raise _fault(cls, f"'{parameter.replace(annotation=parameter.empty)}' would swallow a misspelt option; name each parameter of __init__")
+    if vague := _vague(parameters):
+        raise _fault(cls, f"'{vague}' would swallow a misspelt option; name each parameter of __init__")
     return parameters
+
+
+def _vague(parameters: Iterable[inspect.Parameter]) -> str:
+    """The first `*args` or `**kwargs`, as written; nothing if there is none."""
+    signs = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return next((signs[one.kind] + one.name for one in parameters if one.kind in signs), "")
 
 
 def _hints(cls: type, function: Any, parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
@@ -385,7 +379,7 @@ def _hints(cls: type, function: Any, parameters: Iterable[inspect.Parameter]) ->
         annotations[parameter.name] = parameter.annotation
     holder = types.SimpleNamespace(__annotations__=annotations)
     try:
-        return typing.get_type_hints(holder, globalns=function.__globals__, include_extras=True)
+        return typing.get_type_hints(holder, globalns=getattr(function, "__globals__", {}), include_extras=True)
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise _fault(cls, f"a type cannot be read: {error}; import it at the head of the module") from error
 

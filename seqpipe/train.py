@@ -1,7 +1,7 @@
-"""A pipeline and its examples in, trained weights out, on pytorch-lightning; stopped at any moment, it goes on bit-equal.
+"""A pipeline and its examples in, trained weights out, on pytorch-lightning; stopped anywhere, it goes on bit-equal.
 
-Everything random is a function of (seed, epoch) or (seed, step), and the position is two integers, so a checkpoint holds the
-whole state. `last.ckpt` is the only commit point: it names the best weights, which are written before it.
+Everything random is a function of (seed, epoch) or (seed, step), and the position is two integers, so a checkpoint
+holds the whole state. `last.ckpt` is the only commit point: it names the best weights, which are written before it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from seqpipe.config import Config, Train
 from seqpipe.console import Console, Tick
 from seqpipe.data import Batch, Batches
 from seqpipe.errors import Interrupted, TrainingError
-from seqpipe.files import write
+from seqpipe.files import remove_torn, write
 from seqpipe.pipeline import Pipeline
 
 LAST, METRICS = "last.ckpt", "metrics.jsonl"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
 
 
@@ -58,7 +59,13 @@ class Training(lightning.LightningModule):
     """One training run over Lightning's loop, with its own position, schedule, averaging, stopping and checkpoints."""
 
     def __init__(
-        self, pipeline: Pipeline, config: Config, batches: Batches, evaluate: Evaluate | None, folder: Path, console: Console
+        self,
+        pipeline: Pipeline,
+        config: Config,
+        batches: Batches,
+        evaluate: Evaluate | None,
+        folder: Path,
+        console: Console,
     ):
         super().__init__()
         self.automatic_optimization = False
@@ -80,6 +87,11 @@ class Training(lightning.LightningModule):
     def on_fit_start(self) -> None:
         self.average = {name: tensor.to(self.device) for name, tensor in self.average.items()}
 
+    def on_train_start(self) -> None:
+        for number in SIGNALS:  # Lightning has put its own before ours; it would end without a checkpoint
+            signal.signal(number, self.heed)
+        self._save_if_signalled()
+
     def train_dataloader(self) -> DataLoader[Batch]:
         self._order = self.batches.order(self.progress.epoch)
         rest: Any = self._order[self.progress.position :]
@@ -95,7 +107,8 @@ class Training(lightning.LightningModule):
         loss = self.pipeline.loss(batch)
         if not torch.isfinite(loss):
             raise TrainingError(
-                f"the loss became {loss.item()} in epoch {at.epoch + 1}, step {at.step + 1}; lower train.optimizer.lr, or set train.clip"
+                f"the loss became {loss.item()} in epoch {at.epoch + 1}, step {at.step + 1}; "
+                "lower train.optimizer.lr, or set train.clip"
             )
         self.manual_backward(loss / settings.accumulate)
         at.position += 1
@@ -111,6 +124,7 @@ class Training(lightning.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         self.finish_epoch()
+        self.stop_if_signalled()
         if self.progress.done:
             self.trainer.should_stop = True
 
@@ -159,7 +173,9 @@ class Training(lightning.LightningModule):
                 at.factor *= settings.schedule.factor
         at.epoch, at.position, at.loss, at.seconds = at.epoch + 1, 0, 0.0, 0.0
         waited = at.epoch - 1 - at.best_epoch
-        at.done = at.epoch >= settings.epochs or bool(settings.patience and self._evaluate and waited >= settings.patience)
+        at.done = at.epoch >= settings.epochs or bool(
+            settings.patience and self._evaluate and waited >= settings.patience
+        )
         self.save()
         write(self.folder / METRICS, "".join(json.dumps(entry) + "\n" for entry in at.history))
         self._report(row)
@@ -207,6 +223,7 @@ class Training(lightning.LightningModule):
         """Goes back to last.ckpt; False if there is none."""
         if self.config.train.average:
             self.average = {name: p.detach().clone() for name, p in self.pipeline.named_parameters()}
+        remove_torn(self.folder)
         if not (self.folder / LAST).exists():
             return False
         state = checkpoint.load(self.folder / LAST)
@@ -216,6 +233,13 @@ class Training(lightning.LightningModule):
         self.average = state["average"]
         self._order = self.batches.order(self.progress.epoch)
         return True
+
+    def heed(self, number: int, frame: object = None) -> None:
+        """A signal ends training after the step in hand; a second one ends the process at once."""
+        if self.signal is not None:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.signal = number
 
     def _save_if_signalled(self) -> None:
         if self.signal is not None and self.progress.position % self.config.train.accumulate == 0:
@@ -227,7 +251,8 @@ class Training(lightning.LightningModule):
         if self.signal is not None:
             name, epoch = signal.Signals(self.signal).name, self.progress.epoch + 1
             raise Interrupted(
-                self.signal, f"{name}: stopped in epoch {epoch}, state saved in {self.folder}; run the same command to go on"
+                self.signal,
+                f"{name}: stopped in epoch {epoch}, state saved in {self.folder}; run the same command to go on",
             )
 
 
@@ -246,11 +271,14 @@ def train(
     if training.restore() and not training.progress.done:
         at = training.progress
         console.say(f"  going on from epoch {at.epoch + 1}, batch {at.position}")
-    if training.progress.position and training.progress.position == len(training._order):
-        training.finish_epoch()
-    if not training.progress.done:
-        with _signals(training), console.progress("training", len(training._order)) as training.tick:
-            _trainer(device).fit(training)
+    with _signals(training):
+        if training.progress.position and training.progress.position == len(training._order):
+            pipeline.to(device)
+            training.finish_epoch()
+        if not training.progress.done:
+            with console.progress("training", len(training._order)) as training.tick:
+                _trainer(device).fit(training)
+        training.stop_if_signalled()
     at = training.progress
     pipeline.load_state_dict(checkpoint.load_weights(folder / at.best_file, at.best_sha256))
     pipeline.cpu().eval()
@@ -286,15 +314,8 @@ def rate_factor(settings: Train, share: float) -> float:
 
 @contextmanager
 def _signals(training: Training) -> Iterator[None]:
-    """SIGINT and SIGTERM end training after the step in hand; a second one ends the process at once."""
-
-    def heed(number: int, frame: object) -> None:
-        if training.signal is not None:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        training.signal = number
-
-    kept = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
+    """SIGINT and SIGTERM are the training's while it lasts."""
+    kept = {number: signal.signal(number, training.heed) for number in SIGNALS}
     try:
         yield
     finally:

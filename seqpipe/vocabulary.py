@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tokenizers import Tokenizer
+from tokenizers.decoders import Decoder
 from tokenizers.models import WordLevel
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import PreTokenizer
 
 from seqpipe.errors import DataError
 
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 SPECIALS = (PAD, UNK, BOS, EOS)  # ids 0 to 3 of every vocabulary
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Vocabulary(tuple[str, ...]):
@@ -25,6 +30,19 @@ class Vocabulary(tuple[str, ...]):
         return vocabulary
 
 
+def clean(text: str) -> str:
+    """Lone surrogates, which no tokenizer takes, become U+FFFD; offsets stay."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def special_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a special token; DataError if the tokenizer has none."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise DataError(f"the tokenizer has no token {token}; it needs {', '.join(SPECIALS)} as ids 0 to 3")
+    return found
+
+
 def vocabulary_of(tokenizer: Tokenizer, counts: Sequence[int] | None = None) -> Vocabulary:
     """The tokenizer's tokens in the order of their ids."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
@@ -34,9 +52,9 @@ def vocabulary_of(tokenizer: Tokenizer, counts: Sequence[int] | None = None) -> 
 def word_level(
     texts: Iterable[str | list[str]],
     *,
-    normalizer: object,
-    splitter: object,
-    decoder: object = None,
+    normalizer: Normalizer,
+    splitter: PreTokenizer,
+    decoder: Decoder | None = None,
     min_count: int = 1,
     max_size: int | None = None,
 ) -> Tokenizer:
@@ -55,13 +73,12 @@ def word_level(
     counts: Counter[str] = Counter()
     for text in texts:
         if isinstance(text, str):
-            normal = tokenizer.normalizer.normalize_str(text)
-            counts.update(token for token, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal))
+            normal = normalizer.normalize_str(clean(text))
+            counts.update(token for token, _ in splitter.pre_tokenize_str(normal))
         else:
-            counts.update(map(tokenizer.normalizer.normalize_str, text))
-    frequent = sorted(
-        (t for t, n in counts.items() if n >= min_count and t not in SPECIALS), key=lambda t: (-counts[t], t)
-    )
+            counts.update(normalizer.normalize_str(clean(word)) for word in text)
+    kept = (token for token, count in counts.items() if count >= min_count and token not in SPECIALS)
+    frequent = sorted(kept, key=lambda token: (-counts[token], token))
     if not frequent:
         raise DataError(f"no token occurs {min_count} times in the training texts; lower the tokenizer's min_count")
     tokenizer.model = WordLevel({t: i for i, t in enumerate((*SPECIALS, *frequent[:max_size]))}, unk_token=UNK)

@@ -177,7 +177,7 @@ def test_the_sentences_of_the_readme_are_in_no_file_and_their_names_not_in_train
         "Lausanne" in sentence.words or "lausanne" in sentence.words for sentence in load("assistant-en", "train")
     )
     chinese = ["".join(sentence.words) for sentence in load("assistant-zh", "train")]
-    assert not any(name in text for text in chinese for name in ("周杰伦", "稻香"))
+    assert not any(name in text for text in chinese for name in ("周杰伦", "稻香", "洛桑"))
 
 
 def test_some_words_are_names_of_two_kinds_in_train() -> None:
@@ -191,7 +191,7 @@ def test_some_words_are_names_of_two_kinds_in_train() -> None:
 
 def test_every_reversal_is_right_and_no_string_stands_twice() -> None:
     strings: list[str] = []
-    for part, size in {"train": 8000, "dev": 300, "test": 300}.items():
+    for part, size in {"train": 16000, "dev": 300, "test": 300}.items():
         rows = [
             json.loads(row) for row in (DATA / "reverse" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
         ]
@@ -199,7 +199,7 @@ def test_every_reversal_is_right_and_no_string_stands_twice() -> None:
         assert all(row["reversed"] == "".join(reversed(row["text"])) for row in rows)
         strings += [row["text"] for row in rows]
     assert len(strings) == len(set(strings))
-    assert {len(text) for text in strings} == set(range(1, 13))
+    assert {len(text) for text in strings} == set(range(1, 9))
 
 
 def test_the_data_files_stay_small() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
@@ -43,10 +43,8 @@ def test_stages_that_fit_have_no_problem() -> None:
 
 def test_what_a_stage_lacks_is_told_with_what_there_is() -> None:
     (first, second) = told([Lookup], [Lost], Tagger)
-    assert (
-        first
-        == "encoder.0: encoder 'lost' of toys: `forward` asks for 'masks', which nothing provides; did you mean 'mask'? (there is: ids, mask, x)"
-    )
+    asked = "encoder.0: encoder 'lost' of toys: `forward` asks for 'masks', which nothing provides"
+    assert first == f"{asked}; did you mean 'mask'? (there is: ids, mask, x)"
     assert "'tags', which nothing provides here; a target is given to `loss`" in second
 
 
@@ -92,6 +90,10 @@ def test_targets_are_for_loss_and_decisions_for_score() -> None:
     class Writes(Tagger):
         def loss(self, x, target_ids): ...
 
+    class Cheats(Writer):
+        def score(self, x, target_ids): ...
+
+    assert "`score` asks for 'target_ids'" in told([Lookup], [Mean], Cheats, target_tokenizer="same")[0]
     assert "`decide` asks for 'tags'" in told([Lookup], [], Peeks)[0]
     assert "`score` asks for 'tokens'" in told([Lookup], [], Wrong)[0]
     assert told([Lookup], [], Right) == []
@@ -181,15 +183,15 @@ def test_constructors_get_what_there_is() -> None:
 
 def test_one_feature_name_means_one_feature() -> None:
     class Long(Chars):
-        features = {"chars": 99}
+        features: ClassVar = {"chars": 99}
 
     class Same(Chars): ...
 
     class Own(Chars):
-        features = {"mask": 1, "chars": 20}
+        features: ClassVar = {"mask": 1, "chars": 20}
 
     class List(Chars):
-        features = ["chars"]
+        features: ClassVar = ["chars"]
 
     assert told([Chars, Same], [], Tagger) == []
     assert "feature 'chars' is 99 here and 20 in embedding.0 ('chars')" in told([Chars, Long], [], Tagger)[0]
@@ -229,10 +231,10 @@ def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it(
             raise KeyError("scheme")
 
     class Silent(Tagger):
-        answer = None  # type: ignore[assignment]
+        answer = None
 
     class Number(Tagger):
-        answer = 3  # type: ignore[assignment]
+        answer = 3
 
     for cls, words in (
         (Raises, "KeyError: 'scheme'"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import pytest
 import yaml as pyyaml
@@ -134,14 +133,15 @@ def test_the_first_of_two_equal_keys_counts() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 30_000, "{" * 30_000, "- " * 30_000, "? " * 30_000, "[a," * 10_000, "{a: " * 10_000, "a: [" * 10_000]
-    + ["".join(f"{' ' * depth}a:\n" for depth in range(1000)), "&a [*a, *a]\n", "!!set {a}\n"],
+    [
+        *(opening * 30_000 for opening in ("[", "{", "- ", "? ", "[a,", "{a: ", "a: [", "[{")),
+        *("".join(f"{' ' * depth}a:\n" for depth in range(1000)), "&a [*a, *a]\n", "!!set {a}\n"),
+    ],
     ids=lambda text: text[:6],
 )
+@pytest.mark.timeout(5)  # PyYAML's own composer takes a minute, or the process down
 def test_a_hostile_file_ends_in_a_problem_at_once(text: str) -> None:
-    start = time.perf_counter()
     told(text)
-    assert time.perf_counter() - start < 2  # PyYAML's own composer takes a minute, or the process down
 
 
 def test_forty_deep_is_read_and_forty_one_is_not() -> None:
@@ -163,7 +163,7 @@ def test_too_many_values_end_in_a_problem() -> None:
 
 def test_an_alias_bomb_is_no_bomb() -> None:
     bomb = "a: &a [x, x]\n" + "".join(
-        f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi")
+        f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
     )
     assert "aliases are not read" in told(bomb)
 
@@ -272,5 +272,8 @@ def test_any_bytes_are_a_tree_or_problems(data: bytes) -> None:
     try:
         parse(data, "f")
     except ConfigError as error:
-        assert error.problems
-        assert all(p.line >= 1 and p.column >= 1 and p.message for p in error.problems)
+        problems = error.problems
+    else:
+        return
+    assert problems
+    assert all(p.line >= 1 and p.column >= 1 and p.message for p in problems)

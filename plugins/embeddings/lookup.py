@@ -18,8 +18,9 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 class Lookup(nn.Module):
     """Looks a learned vector up for each token.
 
-    Words may be blanked, that is read as [UNK], in training only, so that the vector of unknown words learns something (word
-    dropout, Iyyer et al. 2015; words seen once, Lample et al. 2016). Where the vocabulary has no `counts`, no word counts as rare.
+    Words may be blanked, that is read as [UNK], in training only, so that the vector of unknown words learns something
+    (word dropout, Iyyer et al. 2015; words seen once, Lample et al. 2016). Of a vocabulary without `counts` no word is
+    rare.
 
     Args:
         dim: Width of the vectors.

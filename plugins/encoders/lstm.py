@@ -13,10 +13,10 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class LSTM(nn.Module):
-    """A long short-term memory (Hochreiter and Schmidhuber 1997), read in both directions (Graves and Schmidhuber 2005).
+    """A long short-term memory (Hochreiter and Schmidhuber 1997), in both directions (Graves and Schmidhuber 2005).
 
-    Rows end where their mask ends: what stands in the padding is never read. `state` is the top layer's last state: forward's at
-    the row's end, backward's at its beginning.
+    Rows end where their mask ends: what stands in the padding is never read. `state` is the top layer's last state:
+    forward's at the row's end, backward's at its beginning.
 
     Args:
         hidden: Units in each direction.
@@ -44,7 +44,7 @@ class LSTM(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, D')
         lengths = mask.sum(1).clamp(min=1)  # (B,)
-        x, state = ragged_lstm(self.layers[0], x, lengths)
-        for layer in self.layers[1:]:
-            x, state = ragged_lstm(layer, self.dropout(x), lengths)
+        for depth, lstm in enumerate(self.layers):
+            assert isinstance(lstm, nn.LSTM)
+            x, state = ragged_lstm(lstm, self.dropout(x) if depth else x, lengths)
         return {"x": x, "state": state}

@@ -18,8 +18,8 @@ from seqpipe.schemes import allowed, continues
 class CRF(nn.Module):
     """A linear-chain conditional random field over linear emissions (Lafferty et al. 2001; Lample et al. 2016).
 
-    Parameters and their initial values are those of pytorch-crf. What the scheme forbids, such as I-X after O, has probability 0 in
-    training and decoding alike.
+    Parameters and their initial values are those of pytorch-crf. What the scheme forbids, such as I-X after O, has
+    probability 0 in training and decoding alike.
 
     Args:
         scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
@@ -69,7 +69,7 @@ class CRF(nn.Module):
             "scores": torch.where(real, found.tag_p, 0.0).transpose(0, 1),
             "opens": torch.where(real, found.opens, 0.0).transpose(0, 1),
             "closes": torch.where(real, found.closes, 0.0).transpose(0, 1),
-            "paths": torch.where(real[..., None], found.paths, 0).permute(1, 2, 0),  # (B, n, T)
+            "paths": torch.where(real[..., None] & (found.log_p > crf.NO_PATH), found.paths, 0).permute(1, 2, 0),
             "path_scores": found.log_p,
         }
 

@@ -24,7 +24,7 @@ class Seq2Seq(nn.Module):
         hidden: Units of each layer.
         embedding_dim: Width of a target token's vector.
         layers: Layers on top of each other.
-        dropout: Probability that a number is silenced in training: of token vectors, between layers, and before the output.
+        dropout: Probability that a number is silenced in training: in token vectors, between layers, before the output.
     """
 
     answer = "text"
@@ -84,7 +84,8 @@ class Seq2Seq(nn.Module):
         x, after = gru_step(self.gru, self.embedding(tokens), state[0])
         return (self.output(x) + self.never).log_softmax(1), (after,)
 
-    def _given(self, state: Tensor, ids: Tensor) -> Tensor:  # (B, D), (B, N) -> (B, N, V) each token's logits, given those before
+    def _given(self, state: Tensor, ids: Tensor) -> Tensor:  # (B, D), (B, N) -> (B, N, V)
+        """Each token's logits, given the tokens before it."""
         before = F.pad(ids[:, :-1], (1, 0), value=BOS)
         (hidden,) = self.start(state)
         x, _ = self.gru(self.dropout(self.embedding(before)), hidden.transpose(0, 1).contiguous())

@@ -21,7 +21,7 @@ class Tags(nn.Module):
         dropout: Probability that a number of x is silenced in training.
     """
 
-    goes_on: Tensor
+    stops: Tensor
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Tags(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.emissions = nn.Linear(dim, len(labels))
-        spans = torch.from_numpy(continues(labels)) & (scheme != "none")
-        self.register_buffer("goes_on", spans.float(), persistent=False)  # (L, L): does the column go on with the row's span?
+        goes_on = torch.from_numpy(continues(labels)) & (scheme != "none")
+        self.register_buffer("stops", 1.0 - goes_on.float(), persistent=False)  # (L, L) by the column
 
     @staticmethod
     def answer(options: Mapping[str, Any]) -> str:
@@ -48,21 +48,20 @@ class Tags(nn.Module):
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The likeliest tag of each token, its probability, and `opens` and `closes`.
 
-        exp(opens[i] + closes[j]) is the probability that tokens i to j have the chosen tags and j + 1 does not go on with the
-        span: a product of tokens, since each is chosen by itself.
+        exp(opens[i] + closes[j]) is the probability that tokens i to j have the chosen tags and j + 1 does not go on
+        with the span: a product of tokens, since each is chosen by itself.
         """
         log_p = self.emissions(x).log_softmax(2)  # (B, T, L)
         chosen, tags = log_p.max(2)  # (B, T)
         chosen = torch.where(mask, chosen, 0.0)
         so_far = chosen.cumsum(1)
-        after = (log_p.exp() * mask[..., None])[:, 1:]  # (B, T - 1, L)
-        goes_on = F.pad((self.goes_on[tags[:, :-1]] * after).sum(2), (0, 1))  # (B, T)
-        stops = torch.log1p(-goes_on.clamp(max=1 - 1e-6))
+        stops = (self.stops[tags[:, :-1]] * log_p[:, 1:].exp()).sum(2)  # (B, T - 1)
+        stops = F.pad(torch.where(mask[:, 1:], stops, 1.0), (0, 1), value=1.0)  # (B, T) nothing goes on after the end
         return {
             "tags": torch.where(mask, tags, 0),
             "scores": torch.where(mask, chosen.exp(), 0.0),
             "opens": torch.where(mask, chosen - so_far, 0.0),
-            "closes": torch.where(mask, so_far + stops, 0.0),
+            "closes": torch.where(mask, so_far + stops.clamp(min=1e-37).log(), 0.0),
         }
 
     def score(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> (B,)

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
-from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 
 from seqpipe import word_level
+
+from . import folding
 
 
 class Chars:
@@ -32,9 +34,7 @@ class Chars:
         max_size: Annotated[int, Field(ge=1)] | None = None,
     ):
         self.pattern, self.min_count, self.max_size = r"[\s\S]" if keep_spaces else r"\S", min_count, max_size
-        steps = [normalizers.Lowercase()] if lowercase else []
-        steps += [normalizers.Replace(Regex(r"\d"), "0")] if fold_digits else []
-        self.normalizer = normalizers.Sequence(steps)
+        self.normalizer = folding(lowercase, fold_digits)
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """Learns the characters from texts; of words already split, each is taken as it stands."""

@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from seqpipe import word_level
+from seqpipe.errors import UsageError
+
+from . import folding
 
 
 class Words:
@@ -31,14 +34,19 @@ class Words:
         min_count: Annotated[int, Field(ge=1)] = 1,
         max_size: Annotated[int, Field(ge=1)] | None = None,
     ):
-        self.pattern, self.min_count, self.max_size = pattern, min_count, max_size
-        steps = [normalizers.Lowercase()] if lowercase else []
-        steps += [normalizers.Replace(Regex(r"\d"), "0")] if fold_digits else []
-        self.normalizer = normalizers.Sequence(steps)
+        try:
+            self.splitter = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+        except Exception as error:  # tokenizers raises a bare one
+            raise UsageError(f"words.pattern: {pattern!r} is no regular expression: {error}") from error
+        self.min_count, self.max_size = min_count, max_size
+        self.normalizer = folding(lowercase, fold_digits)
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """Learns the vocabulary from texts, or from words already split."""
-        splitter = pre_tokenizers.Split(Regex(self.pattern), "removed", invert=True)
         return word_level(
-            texts, normalizer=self.normalizer, splitter=splitter, min_count=self.min_count, max_size=self.max_size
+            texts,
+            normalizer=self.normalizer,
+            splitter=self.splitter,
+            min_count=self.min_count,
+            max_size=self.max_size,
         )

@@ -1,12 +1,13 @@
 """One step function in, a loop out: plain Python in training and evaluation, ONNX Loop and Scan in export.
 
-The only module that touches torch's private loop operators. Rules for a step, which is traced once and then runs in any length:
+The only module that touches torch's private loop operators. Rules for a step, which is traced once, then run at any
+length:
 
 - it keeps the shape and the dtype of every tensor of the state, and the number of tensors;
-- it takes sizes from tensors (`x.shape[1]`), closed over or in the state, never from Python numbers that the caller computed from them;
+- it takes sizes from tensors, closed over or in the state (`x.shape[1]`), not from numbers closed over;
 - it branches by `torch.where`, and `go_on` joins its conditions by `&`, `|` and `~`;
 - it picks position t by `x.index_select(0, t[None])`: `x[t]` would ask for the value of t;
-- it may close over parameters and other tensors, but not over a view of one of them (`weight.T`): `F.linear` and a copy are fine;
+- it may close over parameters and other tensors, not over a view of one of them (`weight.T`; `F.linear` is fine);
 - a `scan` may stand in a `scan`; nothing may stand in a `while_loop`.
 """
 

@@ -16,8 +16,8 @@ def ragged_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tens
         lengths: (B,) int64, 1 to T.
 
     Returns:
-        The hidden states (B, T, H), or (B, T, 2H) of two directions, 0 past the end; and the last ones (B, H) or (B, 2H):
-        forward's at the row's end, backward's at its beginning.
+        The hidden states (B, T, H), or (B, T, 2H) of two directions, 0 past the end; and the last ones (B, H) or (B,
+        2H), forward's at the row's end, backward's at its beginning.
     """
     if torch.compiler.is_exporting():
         return _lstm_node(lstm, x, lengths)
@@ -25,7 +25,7 @@ def ragged_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tens
     x = torch.where(real, x, 0.0)
     states, last = _one_way(lstm, x, "", lengths)
     if lstm.bidirectional:
-        turn = _turned(lengths, x.shape[1])
+        turn = _turned(lengths, x)
         backward, first = _one_way(lstm, _pick(x, turn), "_reverse", lengths)
         states, last = torch.cat([states, _pick(backward, turn)], 2), torch.cat([last, first], 1)
     return torch.where(real, states, 0.0), last
@@ -34,8 +34,8 @@ def ragged_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tens
 def _one_way(lstm: nn.LSTM, x: Tensor, direction: str, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """One direction, left to right: states (B, T, H) and the one at each row's end (B, H).
 
-    Padded rows of one direction go to the library's fused kernel, which is twice as fast as packed rows; what comes after a
-    row's end cannot reach what came before.
+    Padded rows of one direction go to the library's fused kernel, which is twice as fast as packed rows; what comes
+    after a row's end cannot reach what came before.
     """
     weights = [getattr(lstm, f"{name}_l0{direction}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     zero = x.new_zeros(1, x.shape[0], lstm.hidden_size)
@@ -43,9 +43,9 @@ def _one_way(lstm: nn.LSTM, x: Tensor, direction: str, lengths: Tensor) -> tuple
     return states, _pick(states, lengths[:, None] - 1)[:, 0]
 
 
-def _turned(lengths: Tensor, T: int) -> Tensor:
+def _turned(lengths: Tensor, x: Tensor) -> Tensor:
     """(B, T) positions that turn each row around within its length."""
-    t = torch.arange(T, device=lengths.device)[None]
+    t = torch.arange(x.shape[1], device=x.device)[None]
     return torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
 
 
@@ -54,7 +54,7 @@ def _pick(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N
 
 
 def _lstm_node(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The same as one ONNX LSTM. `nn.LSTM` itself would bake the example's T into the graph, and packing does not export."""
+    """The same as one ONNX LSTM: `nn.LSTM` itself would bake the example's T into the graph."""
     B, T, _ = x.shape
     H, directions = lstm.hidden_size, ("", "_reverse")[: 1 + lstm.bidirectional]
     weights: list[Tensor] = [
@@ -81,7 +81,7 @@ def _as_onnx(weight: Tensor, hidden: int) -> Tensor:
 
 
 def gru_step(gru: nn.GRU, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of an `nn.GRU` (Cho et al. 2014): x (R, D) and state (R, layers, H) to the top layer's output (R, H) and the state."""
+    """One step of an `nn.GRU` (Cho et al. 2014): x (R, D) and state (R, layers, H) to output (R, H), state."""
     after = []
     for layer in range(gru.num_layers):
         before = state[:, layer]  # (R, H)

@@ -18,10 +18,10 @@ State = tuple[Tensor, ...]
 class Decoder(Protocol):
     """What writes token by token.
 
-    `step` takes the tokens just written, (R,), and a state, and returns the log-probabilities of the next ones, (R, V), and the
-    state after. A state is a tuple of tensors with the rows first, which keep their shapes: search repeats and reorders rows. What
-    is the same at every step (a memory to attend to) the decoder holds itself, one row for each of `beams` in a row's order. [PAD]
-    and [BOS] should be as good as impossible: a live beam that writes [PAD] is not ended by it.
+    `step` takes the tokens just written, (R,), and a state, and returns the log-probabilities of the next ones, (R, V),
+    and the state after. R = B * K: the K beams of a row stand together. A state is a tuple of tensors with R rows,
+    which keep their shapes and dtypes (see `loops`): search repeats and reorders rows, and knows nothing else of them.
+    [PAD] and [BOS] should be as good as impossible: a beam that writes [PAD] has not ended.
     """
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
@@ -38,8 +38,9 @@ def beam_search(
 ) -> tuple[Tensor, Tensor]:
     """Beam search; greedy search with one beam.
 
-    A beam that has written [EOS] keeps its score and its place among the others. A row is settled when its n best beams have
-    ended and no other can catch up; the search ends when every row is settled. It is the same search whatever else is in the batch.
+    A beam that has written [EOS] keeps its score and its place among the others. A row is settled when its n best beams
+    have ended and no other can catch up; the search ends when every row is settled. A row's answer depends on no other
+    row.
 
     Args:
         decoder: See Decoder.
@@ -50,23 +51,30 @@ def beam_search(
         length_penalty: α ≥ 0: sequences of l tokens are ranked by score / ((5 + l) / 6)^α (Wu et al. 2016).
 
     Returns:
-        Tokens (B, n_best, N), the best first, [PAD] after [EOS]; and their log-probabilities (B, n_best), NEVER (and [PAD] alone)
-        where there are not so many sequences.
+        Tokens (B, n_best, N), the best first, [PAD] after [EOS]; and their log-probabilities (B, n_best). Where there
+        are not so many sequences, [PAD] alone and NEVER.
     """
     rank, times = torch.arange(beams), torch.arange(longest)
     first_row = (torch.arange(start[0].shape[0]) * beams)[:, None]  # (B, 1)
 
     def go_on(t: Tensor, tokens: Tensor, scores: Tensor, written: Tensor, *rest: Tensor) -> Tensor:
-        return (t < len(times)) & ~rest[2].all()
+        return (t < times.shape[0]) & ~rest[2].all()
 
     def step(
-        t: Tensor, tokens: Tensor, scores: Tensor, written: Tensor, lengths: Tensor, done: Tensor, settled: Tensor, *state: Tensor
+        t: Tensor,
+        tokens: Tensor,
+        scores: Tensor,
+        written: Tensor,
+        lengths: Tensor,
+        done: Tensor,
+        settled: Tensor,
+        *state: Tensor,
     ) -> State:
         K = scores.shape[1]
         log_p, state = decoder.step(tokens.flatten(), state)  # (B * K, V)
         gains, nexts = log_p.topk(torch.sym_min(K, log_p.shape[1]), 1)  # the best K of each hold the best K of all
         k = gains.shape[1]
-        gains = torch.where(done.reshape(-1, 1), only_first(k), gains)  # an ended beam goes on in one way, and for nothing
+        gains = torch.where(done.reshape(-1, 1), only_first(k), gains)  # an ended beam goes on in one way
         nexts = torch.where(done.reshape(-1, 1), PAD, nexts)
         lengths = lengths + ~done
         total = scores[:, :, None] + gains.reshape(-1, K, k)  # (B, K, k)
@@ -104,8 +112,8 @@ def beam_search(
 
 
 def best(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]:  # (R, M) -> (R, n), (R, n)
-    """The n largest (or smallest) of each row, best first, and where they stand; of equal ones the first, as in onnxruntime."""
-    if torch.compiler.is_exporting():
+    """The n largest (or smallest) of each row, best first, and where they stand; of equal ones the first."""
+    if torch.compiler.is_exporting():  # the same order in onnxruntime; eager `topk` takes any of equal ones
         return values.topk(n, 1, largest)
     ordered, places = values.sort(dim=1, descending=largest, stable=True)
     return ordered[:, :n], places[:, :n]

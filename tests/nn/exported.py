@@ -1,8 +1,8 @@
-"""A function of tensors in, the same function as an onnxruntime session out: what the tests of `nn` and the components export by."""
+"""A function of tensors in, the same function as an onnxruntime session out."""
 
 from __future__ import annotations
 
-import logging
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ class Graph:
 
     def __init__(self, path: Path):
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
+        options.intra_op_num_threads, options.log_severity_level = 1, 3
         self.model = onnx.load(path)
         self.session = onnxruntime.InferenceSession(path, options)
         self.inputs = [i.name for i in self.session.get_inputs()]
@@ -52,12 +52,12 @@ def export(
     axes: Mapping[str, tuple[str, ...]],
     **example: Tensor,
 ) -> Graph:
-    """Exports `call` of named tensors. `axes` names the dynamic axes of each; the example's sizes must differ and be 2 or more."""
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    """Exports `call` of named tensors; `axes` names the dynamic axes of each. Example sizes: unlike, 2 or more."""
     module.eval().requires_grad_(False)
     names = list(example)
     dims: Any = tuple({i: axis for i, axis in enumerate(axes[name]) if axis} for name in names)
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         program = torch.onnx.export(
             _Wrapper(module, call, names),
             (tuple(example.values()),),

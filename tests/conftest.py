@@ -1,0 +1,183 @@
+"""A toy bundle whose answers a person can check by eye: a table says which tag each known word has.
+
+Anna and Ben are persons, Bern is a city, New York too. An unknown word is a person if it begins with a capital A to Z.
+The best tag of a word has the probability SURE (GUESS for an unknown word), and words do not depend on each other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from seqpipe import Chars, Model, bundle, load
+from seqpipe_plugins.tokenizers.words import Words
+
+SURE, GUESS = 0.97, 0.85
+LABELS = ("O", "B-person", "B-city", "I-city")
+TAG_OF = {"Anna": "B-person", "Ben": "B-person", "Bern": "B-city", "New": "B-city", "York": "I-city"}
+WORDS = ["Anna", "Ben", "Bern", "New", "York", "calls", "in", "meets", ".", "你", "好"]
+ALPHABET = Chars(longest=6).learn(["ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"])
+
+Build = Callable[..., Path]
+Install = Callable[..., None]
+
+
+def log_table(vocabulary: list[str]) -> np.ndarray:
+    """(V + 1, L): log-probabilities of the tags of each id; the last row is for unknown words with a capital."""
+    best = [LABELS.index(TAG_OF.get(token, "O")) for token in vocabulary] + [1]
+    sure = np.array([GUESS if token == "[UNK]" else SURE for token in vocabulary] + [GUESS])
+    table = np.repeat((1 - sure)[:, None] / (len(LABELS) - 1), len(LABELS), 1)
+    table[np.arange(len(best)), best] = sure
+    return np.log(table).astype(np.float32)
+
+
+def graph(vocabulary: list[str], leaks: bool = False) -> bytes:
+    """The toy's graph; one that `leaks` lets the length of the longest text in a batch count."""
+    capital = np.array([False, False, *map(str.isupper, ALPHABET.alphabet)])
+    constants = {
+        "table": log_table(vocabulary),
+        "capital": capital,
+        "unknown": np.array(1),
+        "virtual": np.array(len(vocabulary)),
+        "first": np.array(0),
+        "outside": np.eye(len(LABELS), dtype=np.float32)[0],
+        "last": np.array([2]),
+        "step": np.array(1),
+        "leak": np.array(0.01 if leaks else 0, np.float32),
+        "bias": np.array(0, np.float32),  # a decode option: added to the evidence for O
+    }
+    nodes = [
+        helper.make_node("Gather", ["chars", "first"], ["letter"], axis=2),  # (B, T)
+        helper.make_node("Gather", ["capital", "letter"], ["capitalised"]),
+        helper.make_node("Equal", ["ids", "unknown"], ["is_unknown"]),
+        helper.make_node("And", ["capitalised", "is_unknown"], ["name"]),
+        helper.make_node("Where", ["name", "virtual", "ids"], ["row"]),
+        helper.make_node("Gather", ["table", "row"], ["evidence"]),  # (B, T, L)
+        helper.make_node("Mul", ["outside", "bias"], ["shift"]),
+        helper.make_node("Add", ["evidence", "shift"], ["shifted"]),
+        helper.make_node("LogSoftmax", ["shifted"], ["logs"], axis=-1),
+        helper.make_node("ArgMax", ["logs"], ["best"], axis=-1, keepdims=0),
+        helper.make_node("Cast", ["mask"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Cast", ["mask"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["best", "whole"], ["tags"]),
+        helper.make_node("ReduceMax", ["logs", "last"], ["highest"], keepdims=0),
+        helper.make_node("Shape", ["ids"], ["length"], start=1, end=2),
+        helper.make_node("Cast", ["length"], ["long"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["long", "leak"], ["leaked"]),
+        helper.make_node("Sub", ["highest", "leaked"], ["log"]),
+        helper.make_node("Exp", ["log"], ["probability"]),
+        helper.make_node("Mul", ["probability", "real"], ["scores"]),
+        helper.make_node("CumSum", ["log", "step"], ["until"]),
+        helper.make_node("CumSum", ["log", "step"], ["before"], exclusive=1),
+        helper.make_node("Neg", ["before"], ["unopened"]),
+        helper.make_node("Mul", ["unopened", "real"], ["opens"]),
+        helper.make_node("Mul", ["until", "real"], ["closes"]),
+    ]
+    axes = ["batch_size", "sequence_length"]
+    made = helper.make_graph(
+        nodes,
+        "toy",
+        [
+            helper.make_tensor_value_info("ids", TensorProto.INT64, axes),
+            helper.make_tensor_value_info("mask", TensorProto.BOOL, axes),
+            helper.make_tensor_value_info("chars", TensorProto.INT64, [*axes, "word_length"]),
+            helper.make_tensor_value_info("bias", TensorProto.FLOAT, []),
+        ],
+        [
+            helper.make_tensor_value_info("tags", TensorProto.INT64, axes),
+            *(helper.make_tensor_value_info(name, TensorProto.FLOAT, axes) for name in ("scores", "opens", "closes")),
+        ],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+def manifest(kind: str = "spans") -> dict[str, Any]:
+    axes = ["batch_size", "sequence_length"]
+    city = {"entity_group": "city", "score": round(SURE**2, 6), "word": "New York", "start": 9, "end": 17}
+    anna = {"entity_group": "person", "score": SURE, "word": "Anna", "start": 0, "end": 4}
+    golden = [{"record": {"text": "Anna in\r\nNew York"}, "answer": [anna, city]}] if kind == "spans" else []
+    return {
+        "name": "toy",
+        "field": "text",
+        "inputs": {
+            "ids": {"axes": axes, "dtype": "int64"},
+            "mask": {"axes": axes, "dtype": "bool"},
+            "chars": {**ALPHABET.manifest(), "axes": list(ALPHABET.axes), "dtype": "int64"},
+        },
+        "outputs": ["tags", "scores", "opens", "closes"],
+        "options": {"bias": {"type": "float", "default": 0.0, "minimum": -20, "maximum": 20}},
+        "answer": {"kind": kind, "labels": list(LABELS), "target": None},
+        "limits": {"tokens": 1000},
+        "reader": {"use": "conll", "options": {}},
+        "golden": golden,
+        "metrics": {},
+        "parity": {},
+        "made_with": {},
+    }
+
+
+@pytest.fixture(scope="session")
+def build() -> Build:
+    """Writes a toy bundle: `build(path, kind="tags", leaks=True)`."""
+
+    def toy(path: Path, kind: str = "spans", leaks: bool = False) -> Path:
+        tokenizer = Words().train([WORDS])
+        vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+        files = {"model.onnx": graph(vocabulary, leaks), "tokenizer.json": tokenizer.to_str().encode()}
+        bundle.write(path, files, manifest(kind))
+        return path
+
+    return toy
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy bundle that answers with spans. Tests that change it take a copy."""
+    return build(tmp_path_factory.mktemp("toys") / "bundle")
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_bundle: Path) -> Model:
+    """The toy bundle, open, on one core."""
+    return load(tiny_bundle, "cpu", threads=1)
+
+
+@pytest.fixture(scope="session")
+def tiny_tagger(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A toy that answers with a tag a word."""
+    return load(build(tmp_path_factory.mktemp("toys") / "tagger", kind="tags"), "cpu", threads=1)
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Puts a distribution with a plugin on the path: `install("seqpipe-toy", "code of its module")`."""
+    modules = set(sys.modules)
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+
+    def toy(distribution: str, code: str, version: str = "1.0", entry: str | None = "") -> None:
+        module = distribution.replace("-", "_")
+        info = site / f"{module}-{version}.dist-info"
+        info.mkdir()
+        (site / f"{module}.py").write_text(code, encoding="utf-8")
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+        if entry is not None:
+            (info / "entry_points.txt").write_text(f"[seqpipe]\ntoy = {entry or module}\n")
+        importlib.invalidate_caches()
+
+    yield toy
+    for name in set(sys.modules) - modules:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(site):
+            del sys.modules[name]

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seqpipe.vocabulary import Vocabulary
+from seqpipe_plugins.embeddings.lookup import Lookup
+
+WORDS = Vocabulary(["[PAD]", "[UNK]", "[BOS]", "[EOS]", "often", "once"], [0, 0, 0, 0, 7, 1])
+
+
+def read_as(lookup: Lookup, word: int) -> dict[int, float]:
+    """How often a word in a long text is read as which id in training."""
+    lookup.train()
+    with torch.no_grad():
+        lookup.table.weight.copy_(torch.arange(6.0)[:, None].expand(-1, lookup.dim))
+        read = lookup(torch.full((100, 100), word))[..., 0]
+    return {int(i): (read == i).float().mean().item() for i in read.unique()}
+
+
+def test_padding_is_silent_and_vectors_start_within_their_bounds() -> None:
+    lookup = Lookup(WORDS, dim=12)
+    assert not lookup(torch.zeros(2, 3, dtype=torch.int64)).any()
+    assert 0.3 < lookup.table.weight[1:].abs().max() <= (3 / 12) ** 0.5
+    lookup(torch.tensor([[0, 4]])).sum().backward()
+    assert lookup.table.weight.grad is not None
+    assert not lookup.table.weight.grad[0].any()
+    assert lookup.table.weight.grad[4].all()
+
+
+def test_word_dropout_blanks_any_word_now_and_then() -> None:
+    lookup = Lookup(WORDS, dim=2, word_dropout=0.3)
+    assert read_as(lookup, 4)[1] == pytest.approx(0.3, abs=0.03)
+    assert read_as(lookup, 5)[1] == pytest.approx(0.3, abs=0.03)
+
+
+def test_rare_dropout_blanks_only_words_seen_once() -> None:
+    lookup = Lookup(WORDS, dim=2, rare_dropout=0.5)
+    assert read_as(lookup, 5)[1] == pytest.approx(0.5, abs=0.03)
+    assert read_as(lookup, 4) == {4: 1.0}
+
+
+@pytest.mark.parametrize("special", [0, 2, 3])
+def test_special_tokens_are_never_blanked(special: int) -> None:
+    assert read_as(Lookup(WORDS, dim=2, word_dropout=0.9), special) == {special: 1.0}
+
+
+def test_out_of_training_every_word_is_read_as_it_is() -> None:
+    lookup = Lookup(WORDS, dim=3, dropout=0.5, word_dropout=0.9, rare_dropout=0.9).eval()
+    ids = torch.tensor([[4, 5, 1], [5, 0, 0]])
+    assert torch.equal(lookup(ids), lookup.table.weight[ids])
+
+
+def test_a_vocabulary_without_counts_has_no_rare_words() -> None:
+    lookup = Lookup(list(WORDS), dim=2, rare_dropout=0.9)
+    assert read_as(lookup, 5) == {5: 1.0}

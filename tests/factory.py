@@ -1,0 +1,330 @@
+"""Small data, small pipelines, toy components and a way to run commands, shared by tests of the training side."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from seqpipe.cli import main
+from seqpipe.config import Config, load
+from seqpipe.console import Console, Tick
+from seqpipe.plugins import Offer, Plugins
+from seqpipe.yaml import dump
+
+PEOPLE = ("Ada", "Bob Ray", "Cho", "Dee Dee Fox", "Eli", "Fay Low")
+PLACES = ("Oslo", "Rome", "New York", "Lima")
+PATTERNS = (
+    "{p} flew to {l} .",
+    "in {l} , {p} met {q} .",
+    "nobody came .",
+    "{p} left",
+    "it rains in {l} and in {m} today .",
+)
+QUIET = Console(-1)
+
+
+def sentences(count: int, seed: int) -> list[tuple[list[str], list[str]]]:
+    """Words with their IOB2 tags; the same for the same seed."""
+    dice = random.Random(seed)
+    found = []
+    for _ in range(count):
+        words: list[str] = []
+        tags: list[str] = []
+        for part in dice.choice(PATTERNS).split():
+            kind = {"{p}": "PER", "{q}": "PER", "{l}": "LOC", "{m}": "LOC"}.get(part)
+            new = dice.choice(PEOPLE if kind == "PER" else PLACES).split() if kind else [part]
+            words += new
+            tags += [f"{'I' if i else 'B'}-{kind}" if kind else "O" for i in range(len(new))]
+        found.append((words, tags))
+    return found
+
+
+def write_conll(path: Path, count: int, seed: int) -> Path:
+    blocks = [
+        f"# topic = {'ab'[i % 2]}\n" + "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
+        for i, (words, tags) in enumerate(sentences(count, seed))
+    ]
+    path.write_text("\n".join(blocks))
+    return path
+
+
+def write_jsonl(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    return path
+
+
+def reversals(count: int, seed: int) -> list[dict[str, Any]]:
+    dice = random.Random(seed)
+    texts = ["".join(dice.choices("abcdef", k=dice.randint(1, 6))) for _ in range(count)]
+    return [{"text": text, "reversed": text[::-1]} for text in texts]
+
+
+def tagging(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
+    """Writes data and the YAML of a tiny BiLSTM-CRF."""
+    for name, count, seed in (("train", 36, 1), ("dev", 12, 2), ("test", 16, 3)):
+        write_conll(folder / f"{name}.conll", count, seed)
+    content: dict[str, Any] = {
+        "name": "tiny",
+        "data": {"reader": "conll", "train": "train.conll", "dev": "dev.conll", "test": "test.conll"},
+        "tokenizer": {"use": "words", "lowercase": True},
+        "embedding": [{"use": "lookup", "dim": 8}, {"use": "char-cnn", "dim": 6, "char_dim": 4}],
+        "encoder": {"use": "lstm", "hidden": 6},
+        "head": {"use": "crf", "scheme": "BIOES"},
+        "train": {"epochs": 2, "batch_tokens": 48, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
+    }
+    path = folder / "tiny.yaml"
+    path.write_text(dump(content | dict(changes or {})))
+    return path
+
+
+def writing(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
+    """Writes data and the YAML of a tiny pipeline that writes text."""
+    for name, count, seed in (("train", 40, 1), ("dev", 8, 2), ("test", 8, 3)):
+        write_jsonl(folder / f"{name}.jsonl", reversals(count, seed))
+    content: dict[str, Any] = {
+        "name": "backward",
+        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
+        "tokenizer": "chars",
+        "embedding": {"use": "lookup", "dim": 8},
+        "encoder": {"use": "lstm", "hidden": 8},
+        "head": {"use": "seq2seq", "hidden": 16, "target": "reversed", "target_tokenizer": "same"},
+        "train": {"epochs": 2, "batch_tokens": 48, "threads": 1},
+    }
+    path = folder / "backward.yaml"
+    path.write_text(dump(content | dict(changes or {})))
+    return path
+
+
+def plugins(**toys: tuple[str, type]) -> Plugins:
+    """The built-ins and toy components: a name and, for each, its kind and class."""
+    found = Plugins()
+    found.offers += [Offer(kind, name, "toys", "1.0", cls) for name, (kind, cls) in toys.items()]
+    return found
+
+
+def tiny(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Config:
+    """The checked tiny pipeline, with overrides and toy components."""
+    return load(tagging(folder), overrides, plugins(**toys))
+
+
+class Watched(Console):
+    """A quiet console that calls back at every batch of training, counted from 1."""
+
+    def __init__(self, at_batch: Any):
+        super().__init__(-1)
+        self.at_batch, self.count = at_batch, 0
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None) -> Iterator[Tick]:
+        def tick(done: int, note: str = "") -> None:
+            self.count += 1
+            self.at_batch(self.count)
+
+        yield tick
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+def seqpipe(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = None) -> Done:
+    """Runs the command in this process: all of it but the interpreter's start."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    given = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
+    code: Any = 0
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.chdir(folder or Path.cwd()))
+        stack.enter_context(mock.patch.object(sys, "argv", ["seqpipe", *map(str, arguments)]))
+        stack.enter_context(mock.patch.object(sys, "stdin", given))
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    out.flush()
+    return Done(code, out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
+
+
+def process(*arguments: str | Path, folder: Path, stdin: bytes = b"", **environment: str) -> Done:
+    """Runs the command as a process of its own."""
+    done = subprocess.run(command(*arguments), cwd=folder, input=stdin, capture_output=True, env=environ(**environment))
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "seqpipe", *map(str, arguments)]
+
+
+def environ(**more: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", **more}
+
+
+def parts(config: Config) -> tuple[Any, Any]:
+    """The pipeline at its first weights, and the batches, as a run makes them."""
+    import torch
+
+    from seqpipe.data import Batches, examples, read
+    from seqpipe.learned import learn
+    from seqpipe.pipeline import Pipeline
+
+    records = read(config.data.reader, config.data.train)
+    learned = learn(config, records)
+    torch.manual_seed(config.train.seed)
+    pipeline = Pipeline(config, learned)
+    settings = config.train
+    data = examples(config, learned, records)
+    return pipeline, Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
+
+
+LEAN = ("embedding={use: lookup, dim: 8}", "head=tags")  # of the tiny pipeline, what exports in a second or two
+
+
+def toy_encoders() -> dict[str, tuple[str, type]]:
+    """Encoders whose graphs go wrong, each in its own way; `sound` does not."""
+    import torch
+    from torch import Tensor, nn
+
+    class Sound(nn.Module):
+        """Adds the mean of the row to each of its places."""
+
+        def __init__(self, dim: int):
+            super().__init__()
+            self.dim, self.linear = dim, nn.Linear(dim, dim)
+
+        def mean(self, x: Tensor, mask: Tensor) -> Tensor:
+            real = mask[..., None].float()
+            return (x * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            y: Tensor = self.linear(x)
+            return y + self.mean(y, mask)
+
+    class NoMask(Sound):
+        """Counts the padding in."""
+
+        def mean(self, x: Tensor, mask: Tensor) -> Tensor:
+            return x.mean(1, keepdim=True)
+
+    class Unrolled(Sound):
+        """Walks along the text in Python: the graph would be of one length."""
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            state, states = torch.zeros_like(x[:, 0]), []
+            for t in range(x.shape[1]):
+                state = torch.tanh(state + self.linear(x[:, t]))
+                states.append(state)
+            return torch.stack(states, 1)
+
+    class Batched(Sound):
+        """Makes numbers of tensors: the graph would be of one batch size."""
+
+        def mean(self, x: Tensor, mask: Tensor) -> Tensor:
+            return torch.tensor([float(n) for n in mask.sum(1).tolist()])[:, None, None]
+
+    class Baked(Sound):
+        """Exports the length of the example."""
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            y = super().forward(x, mask)
+            return y + y[:, :5].sum(1, keepdim=True) - y.sum(1, keepdim=True) if torch.compiler.is_exporting() else y
+
+    class Rough(Sound):
+        """Is a little different in the graph."""
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            y = super().forward(x, mask)
+            return y * 1.01 if torch.compiler.is_exporting() else y
+
+    class Fails(Sound):
+        """Its graph does not run at another length than the example's."""
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            y = super().forward(x, mask)
+            if not torch.compiler.is_exporting():
+                return y
+            wrong: Tensor = torch.onnx.ops.symbolic(
+                "Add", (y, torch.zeros(1, 5, self.dim)), dtype=y.dtype, shape=y.shape, version=14
+            )
+            return wrong
+
+    toys = (Sound, NoMask, Unrolled, Batched, Baked, Rough, Fails)
+    return {toy.__name__.lower(): ("encoder", toy) for toy in toys}
+
+
+class Child:
+    """A command in a process of its own, forked where torch is imported already, that may be told when to be killed."""
+
+    server = multiprocessing.get_context("forkserver")
+
+    def __init__(self, folder: Path, *arguments: str | Path, kill: tuple[str, float] | None = None):
+        self.server.set_forkserver_preload(["seqpipe.run", "seqpipe.cli", "rich.progress"])
+        self.told = folder / "told.txt"
+        self.told.write_text("")
+        self.process = self.server.Process(target=_child, args=(folder, [*map(str, arguments)], kill))
+        self.process.start()
+
+    def wait_for(self, text: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self.told.read_text():
+            assert time.monotonic() < deadline, self.told.read_text()
+            assert self.process.is_alive(), self.told.read_text()
+            time.sleep(0.02)
+
+    def end(self, seconds: float = 120) -> int:
+        """The exit code: negative is the signal that killed it."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None
+        return self.process.exitcode
+
+
+def _child(folder: Path, arguments: list[str], kill: tuple[str, float] | None) -> None:
+    os.chdir(folder)
+    sys.argv = ["seqpipe", *arguments]
+    sys.stderr = open("told.txt", "w", buffering=1)  # noqa: SIM115 (for the rest of this process)
+    if kill:
+        _kill_at(*kill)
+    main()
+
+
+def _kill_at(how: str, when: float) -> None:
+    """Has this process killed after `when` seconds, or inside its `when`-th write, rename or sync of a file."""
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if how == "seconds":
+        threading.Timer(when, die).start()
+        return
+    place: Any = os if how == "fsync" else Path
+    real, count = getattr(place, how), 0
+
+    def counted(first: Any, *rest: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == when and how == "write_bytes":
+            real(first, rest[0][: len(rest[0]) // 2])
+        if count == when:
+            die()
+        return real(first, *rest)
+
+    setattr(place, how, counted)

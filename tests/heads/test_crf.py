@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchcrf
+from nn.exported import Graph, export, ragged
+from torch import Tensor
+
+from seqpipe.schemes import allowed, continues
+from seqpipe_plugins.heads.crf import CRF
+
+LABELS = ("O", "B-a", "E-a", "I-a", "S-a")
+MASK = ragged(5, 1, 3)
+AXES = {"x": ("b", "t"), "mask": ("b", "t"), "n": ("n",)}
+Brute = dict[str, Any]
+
+
+def head(seed: int = 0, scale: float = 1.0, **options: Any) -> CRF:
+    torch.manual_seed(seed)
+    crf = CRF(6, LABELS, **options).double()
+    for transitions in (crf.start_transitions, crf.end_transitions, crf.transitions):
+        torch.nn.init.normal_(transitions)
+    with torch.no_grad():
+        crf.emissions.weight.mul_(scale)
+    return crf
+
+
+def library(crf: CRF, x: Tensor) -> tuple[torchcrf.CRF, Tensor]:
+    """pytorch-crf's CRF with the head's transitions, and the head's emissions."""
+    theirs = torchcrf.CRF(len(LABELS), batch_first=True).double()
+    L, forbidden = len(LABELS), crf.forbidden
+    with torch.no_grad():
+        theirs.start_transitions.copy_(crf.start_transitions + forbidden[L, :L])
+        theirs.end_transitions.copy_(crf.end_transitions + forbidden[:L, L])
+        theirs.transitions.copy_(crf.transitions + forbidden[:L, :L])
+    return theirs, crf.emissions(x)
+
+
+def enumerated(crf: CRF, x: Tensor, goes_on: np.ndarray) -> Brute:
+    """All there is to know of one row (T, D), summed over every sequence of tags."""
+    theirs, emissions = library(crf, x)
+    e, (T, L) = emissions.detach().numpy(), emissions.shape
+    start, end, steps = (p.detach().numpy() for p in theirs.parameters())
+    tags = np.array(list(itertools.product(range(L), repeat=T)))
+    scores = start[tags[:, 0]] + end[tags[:, -1]] + e[np.arange(T), tags].sum(1)
+    scores += steps[tags[:, :-1], tags[:, 1:]].sum(1)
+    log_p = scores - np.logaddexp.reduce(scores)
+    order = np.argsort(-log_p, kind="stable")
+    best, spans = tags[order[0]], {}
+    for i, j in itertools.combinations_with_replacement(range(T), 2):
+        same = (tags[:, i : j + 1] == best[i : j + 1]).all(1)
+        if j + 1 < T:
+            same &= ~goes_on[tags[:, j], tags[:, j + 1]]
+        spans[i, j] = np.exp(log_p[same]).sum()
+    of_tag = [np.exp(log_p[tags[:, t] == best[t]]).sum() for t in range(T)]
+    return {"paths": tags[order], "log_p": log_p[order], "spans": spans, "of_tag": of_tag}
+
+
+def differences(crf: CRF, goes_on: np.ndarray, n: int = 4) -> dict[str, float]:
+    """How far a decision is from enumeration, by what was compared."""
+    x = torch.randn(3, 5, 6).double()
+    made = {name: rows.detach().numpy() for name, rows in crf.decide(x, MASK, n_best=n).items()}
+    off = dict.fromkeys(("paths", "log_p", "spans", "of_tag"), 0.0)
+    for b, length in enumerate(MASK.sum(1).tolist()):
+        brute = enumerated(crf, x[b, :length], goes_on)
+        k = min(n, int((brute["log_p"] > -1000).sum()))
+        assert (made["path_scores"][b, k:] < -1e8).all()
+        assert (made["tags"][b] == made["paths"][b, 0]).all()
+        news = {
+            "paths": (made["paths"][b, :k, :length] != brute["paths"][:k]).sum(),
+            "log_p": np.abs(made["path_scores"][b, :k] - brute["log_p"][:k]).max(),
+            "spans": max(
+                abs(np.exp(made["opens"][b, i] + made["closes"][b, j]) - p) for (i, j), p in brute["spans"].items()
+            ),
+            "of_tag": np.abs(made["scores"][b, :length] - brute["of_tag"]).max(),
+        }
+        off = {name: max(off[name], float(news[name])) for name in off}
+    return off
+
+
+@pytest.mark.parametrize("constraints", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_decision_is_what_enumerating_every_path_says(seed: int, constraints: bool) -> None:
+    off = differences(head(seed, scale=3, constraints=constraints), continues(LABELS))
+    assert max(off.values()) < 1e-9
+
+
+def test_enumeration_sees_planted_faults() -> None:
+    assert differences(head(scale=3), np.zeros((5, 5), bool))["spans"] > 1e-3  # spans that are thought to go on
+    crf = head(scale=3)
+    crf.goes_on.fill_(False)
+    assert differences(crf, continues(LABELS))["spans"] > 1e-3
+    late = head(scale=3)
+    late.forbidden[:, 5] = 0  # sentences that may end within a span
+    late.forbidden[5, :5] = torch.tensor([0.0, -1e4, 0.0, 0.0, 0.0])
+    assert differences(late, continues(LABELS))["of_tag"] < 1e-9  # judged by its own constraints
+    assert not legal(late.decide(torch.randn(40, 5, 6).double(), ragged(*[5] * 40))["tags"], 5)
+
+
+@pytest.mark.parametrize("constraints", [True, False])
+def test_loss_and_gradients_are_those_of_pytorch_crf(constraints: bool) -> None:
+    crf, x = head(constraints=constraints), torch.randn(3, 5, 6).double().requires_grad_()
+    gold = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
+    theirs, emissions = library(crf, x)
+    ours, expected = crf.loss(x, MASK, gold), -theirs(emissions, gold, MASK, reduction="token_mean")
+    assert ours.item() == pytest.approx(expected.item(), abs=1e-12)
+    mine = [x, crf.emissions.weight, crf.start_transitions, crf.end_transitions, crf.transitions]
+    their = [x, crf.emissions.weight, theirs.start_transitions, theirs.end_transitions, theirs.transitions]
+    pairs = zip(torch.autograd.grad(ours, mine), torch.autograd.grad(expected, their), strict=True)
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in pairs)
+
+
+def test_the_best_path_is_pytorch_crf_s_on_long_rows() -> None:
+    crf, mask = head(scale=2), ragged(70, 3, 41)
+    x = torch.randn(3, 70, 6).double()
+    theirs, emissions = library(crf, x)
+    found = [row[:n].tolist() for row, n in zip(crf.decide(x, mask)["tags"], (70, 3, 41), strict=True)]
+    assert found == theirs.decode(emissions, mask)
+
+
+def test_a_score_is_the_log_probability_of_given_tags() -> None:
+    crf, x = head(scale=2), torch.randn(3, 5, 6).double()
+    made = crf.decide(x, MASK, n_best=3)
+    for k in range(3):
+        some = made["path_scores"][:, k] > -1e8
+        scores = crf.score(x, MASK, made["paths"][:, k])
+        assert torch.allclose(scores[some], made["path_scores"][some, k], atol=1e-9)
+
+
+def legal(tags: Tensor, length: int) -> bool:
+    starts, ends, steps = allowed(LABELS)
+    return all(
+        starts[row[0]] and ends[row[length - 1]] and steps[row[: length - 1], row[1:length]].all()
+        for row in tags.numpy()
+    )
+
+
+def test_a_path_never_breaks_the_scheme_however_strong_the_emissions() -> None:
+    x, mask = 200 * torch.randn(50, 7, 6), ragged(*[7] * 50)
+    made = head().float().decide(x, mask, n_best=20)
+    assert legal(made["tags"], 7)
+    assert legal(made["paths"][made["path_scores"] > -1e8], 7)
+    assert all(rows.isfinite().all() for rows in made.values())
+    assert not legal(head(constraints=False).float().decide(x, mask)["tags"], 7)
+
+
+def test_training_stays_finite_however_wrong_the_model_is() -> None:
+    crf, x, gold = head().float(), (300 * torch.randn(3, 5, 6)).requires_grad_(), torch.zeros(3, 5, dtype=torch.int64)
+    loss = crf.loss(x, MASK, gold)
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in (x, *crf.parameters()))
+
+
+def test_equal_paths_are_ordered_by_their_last_tags() -> None:
+    crf = CRF(6, ("X", "Y", "Z"), scheme="none")
+    for p in crf.parameters():
+        torch.nn.init.zeros_(p)
+    made = crf.decide(torch.randn(1, 3, 6), ragged(3), n_best=4)
+    assert made["paths"][0].tolist() == [[0, 0, 0], [1, 0, 0], [2, 0, 0], [0, 1, 0]]
+    assert torch.allclose(made["path_scores"], torch.tensor(1 / 27).log().expand(1, 4))
+
+
+def test_a_row_s_answer_depends_on_nothing_but_the_row() -> None:
+    crf, x, mask = head(scale=2).float(), torch.randn(4, 9, 6), ragged(4, 9, 1, 6)
+    together = crf.decide(x, mask, n_best=3)
+    for b, n in enumerate(mask.sum(1).tolist()):
+        alone = crf.decide(x[b : b + 1, :n], ragged(n), n_best=3)
+        assert torch.equal(together["paths"][b, :, :n], alone["paths"][0])
+        assert all(torch.allclose(together[k][b, :n], alone[k][0], atol=1e-5) for k in ("scores", "opens", "closes"))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[CRF, Graph]:
+    crf, path = head(scale=3).float(), tmp_path_factory.mktemp("crf") / "crf.onnx"
+    example = {"x": torch.randn(3, 5, 6), "mask": MASK, "n": torch.zeros(7)}
+    return crf, export(path, crf, lambda x, mask, n: crf.decide(x, mask, n_best=n.shape[0]), AXES, **example)
+
+
+@pytest.mark.parametrize("n", [1, 2, 6])
+@pytest.mark.parametrize("mask", [ragged(1), ragged(12), ragged(2, 9, 1, 9), ragged(120, 60)])
+def test_the_graph_decides_the_same_whatever_stands_in_the_padding(
+    pair: tuple[CRF, Graph], mask: Tensor, n: int
+) -> None:
+    crf, graph = pair
+    x = torch.randn(*mask.shape, 6)
+    expected = {name: rows.numpy() for name, rows in crf.decide(x, mask, n_best=n).items()}
+    made = graph(x=x.masked_fill(~mask[..., None], float("nan")), mask=mask, n=torch.zeros(n))
+    assert all(made[name].shape == expected[name].shape for name in expected)
+    assert np.array_equal(made["tags"], expected["tags"])
+    assert np.array_equal(made["paths"], expected["paths"])
+    assert all(
+        np.abs(made[name] - expected[name]).max() < 1e-4 for name in ("scores", "opens", "closes", "path_scores")
+    )
+    assert not any(made[name][~mask.numpy()].any() for name in ("tags", "scores", "opens", "closes"))
+
+
+def test_a_graph_that_is_told_another_mask_decides_differently(pair: tuple[CRF, Graph]) -> None:
+    crf, graph = pair
+    x, mask = torch.randn(20, 6, 6), ragged(*[6, 3] * 10)
+    made = graph(x=x, mask=torch.ones_like(mask), n=torch.zeros(1))
+    assert (made["tags"] != crf.decide(x, mask)["tags"].numpy())[mask.numpy()].any()
+
+
+def test_plain_tags_have_no_constraints_and_are_answered_as_tags() -> None:
+    assert not CRF(6, ("NOUN", "VERB", "I-x"), scheme="none").forbidden.any()
+    assert CRF.answer({"scheme": "none"}) == "tags"
+    assert CRF.answer({}) == "spans"

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from nn.exported import Graph, export, ragged
+from torch import Tensor
+
+from seqpipe.schemes import continues
+from seqpipe_plugins.heads.tags import Tags
+
+LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
+AXES = {"x": ("b", "t"), "mask": ("b", "t")}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tags, Graph]:
+    torch.manual_seed(1)
+    tags, path = Tags(6, LABELS, scheme="IOB2"), tmp_path_factory.mktemp("tags") / "tags.onnx"
+    with torch.no_grad():
+        tags.emissions.weight.mul_(3)
+    return tags, export(path, tags, tags.decide, AXES, x=torch.randn(3, 5, 6), mask=ragged(5, 2, 4))
+
+
+def span_probability(p: np.ndarray, path: list[int], i: int, j: int, goes_on: np.ndarray) -> float:
+    """Summed over all sequences of tags: the path's tags stand at i to j, and the tag after does not go on."""
+    total = 0.0
+    for tags in itertools.product(range(p.shape[1]), repeat=len(p)):
+        if list(tags[i : j + 1]) == path[i : j + 1] and (j + 1 == len(p) or not goes_on[tags[j], tags[j + 1]]):
+            total += np.prod([p[t, tag] for t, tag in enumerate(tags)])
+    return total
+
+
+@pytest.mark.parametrize(("scheme", "goes_on"), [("IOB2", continues(LABELS)), ("none", np.zeros((5, 5), bool))])
+def test_opens_and_closes_give_the_probability_of_every_span(scheme: str, goes_on: np.ndarray) -> None:
+    tags, x, mask = Tags(6, LABELS, scheme=scheme), torch.randn(2, 4, 6), ragged(4, 3)
+    made = {name: rows.detach().numpy() for name, rows in tags.decide(x, mask).items()}
+    p = tags.emissions(x).softmax(2).detach().double().numpy()
+    for b, n in enumerate((4, 3)):
+        path = made["tags"][b, :n].tolist()
+        assert path == p[b, :n].argmax(1).tolist()
+        assert made["scores"][b, :n] == pytest.approx(p[b, :n].max(1), abs=1e-6)
+        for i, j in itertools.combinations_with_replacement(range(n), 2):
+            found = np.exp(made["opens"][b, i] + made["closes"][b, j])
+            assert found == pytest.approx(span_probability(p[b, :n], path, i, j, goes_on), abs=1e-6)
+    assert scheme == "none" or not np.allclose(
+        made["closes"], Tags(6, LABELS, scheme="none").decide(x, mask)["closes"].detach()
+    )
+
+
+@pytest.mark.parametrize("mask", [ragged(1), ragged(8), ragged(3, 9, 1)])
+def test_the_graph_decides_the_same_whatever_stands_in_the_padding(pair: tuple[Tags, Graph], mask: Tensor) -> None:
+    tags, graph = pair
+    x = torch.randn(*mask.shape, 6)
+    made, expected = graph(x=x.masked_fill(~mask[..., None], float("nan")), mask=mask), tags.decide(x, mask)
+    assert np.array_equal(made["tags"], expected["tags"].numpy())
+    assert all(np.abs(made[name] - expected[name].numpy()).max() < 1e-5 for name in expected)
+    assert not any(made[name][~mask.numpy()].any() for name in expected)
+
+
+def test_the_score_is_the_log_probability_of_the_tags() -> None:
+    tags, x, mask = Tags(6, LABELS), torch.randn(2, 4, 6), ragged(4, 2)
+    made = tags.decide(x, mask)
+    expected = torch.where(mask, made["scores"], 1.0).log().sum(1)
+    assert torch.allclose(tags.score(x, mask, made["tags"]), expected, atol=1e-5)
+    assert (tags.score(x, mask, (made["tags"] + 1) % 5) < expected).all()
+
+
+def test_the_loss_is_the_mean_of_real_tokens_and_reaches_every_weight() -> None:
+    tags, x, mask, gold = Tags(6, LABELS), torch.randn(2, 4, 6), ragged(4, 2), torch.randint(0, 5, (2, 4))
+    loss = tags.loss(x, mask, gold)
+    assert loss.item() == pytest.approx(-tags.score(x, mask, gold).sum().item() / 6, abs=1e-6)
+    loss.backward()
+    assert all(p.grad is not None and p.grad.any() for p in tags.parameters())
+
+
+def test_plain_tags_are_answered_as_tags() -> None:
+    assert Tags.answer({"scheme": "none"}) == "tags"
+    assert Tags.answer({"scheme": "BIOES"}) == Tags.answer({}) == "spans"

@@ -1,0 +1,75 @@
+"""Who else is in a batch, and how many threads ask, changes no answer."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TAG_OF, WORDS, Build
+
+from seqpipe import Model, load
+from seqpipe.runtime import same_answer
+
+
+def sentences(count: int) -> list[Any]:
+    """Texts and split words of 0 to 60 words, many short and few long, known and unknown, in mixed order."""
+    dice = random.Random(1)
+    made: list[Any] = []
+    for i in range(count):
+        length = dice.choice((0, 1, 2, 3, 5, 8, dice.randint(9, 60)))
+        words = [dice.choice((*WORDS, "Zoe", "x" * dice.randint(1, 12), "诸葛")) for _ in range(length)]
+        made.append({"words": words} if i % 3 == 0 else " ".join(words))
+    return made
+
+
+SENTENCES = sentences(1_000)
+
+
+@pytest.fixture(scope="module")
+def one_by_one(tiny: Model) -> list[Any]:
+    return [tiny(sentence) for sentence in SENTENCES]
+
+
+def differing(answers: list[Any], expected: list[Any]) -> int:
+    return sum(not same_answer(answer, alone) for answer, alone in zip(answers, expected, strict=True))
+
+
+def test_the_answers_are_those_of_the_table(one_by_one: list[Any]) -> None:
+    """The power of what follows: most sentences have spans, of every label."""
+    labels = [span["entity_group"] for answer in one_by_one for span in answer]
+    assert labels.count("person") > 500
+    assert labels.count("city") > 500
+    known = [span["word"] for answer in one_by_one for span in answer if span["word"] in TAG_OF]
+    assert set(known) == {"Anna", "Ben", "Bern", "New", "York"}
+
+
+@pytest.mark.parametrize("chunk", [1, 10, 1024])
+def test_a_thousand_sentences_in_batches_are_answered_as_one_by_one(
+    chunk: int, tiny: Model, one_by_one: list[Any]
+) -> None:
+    assert differing(tiny(SENTENCES, chunk=chunk), one_by_one) == 0
+
+
+def test_eight_threads_of_one_model_answer_as_one(tiny_bundle: Path, one_by_one: list[Any]) -> None:
+    model = load(tiny_bundle, "cpu", threads=8)
+    assert differing(model(SENTENCES, chunk=100), one_by_one) == 0
+
+
+def test_eight_threads_that_ask_one_model_at_once_are_answered_as_one(tiny: Model, one_by_one: list[Any]) -> None:
+    def ask(first: int) -> list[Any]:
+        turned = SENTENCES[first * 125 :] + SENTENCES[: first * 125]
+        answers = list(tiny(iter(turned), chunk=50))
+        return answers[-first * 125 or len(answers) :] + answers[: -first * 125 or None]
+
+    with ThreadPoolExecutor(8) as pool:
+        for answers in pool.map(ask, range(8)):
+            assert differing(answers, one_by_one) == 0
+
+
+def test_a_graph_in_which_the_longest_neighbour_counts_would_be_found(build: Build, tmp_path: Path) -> None:
+    model = load(build(tmp_path / "leaky", leaks=True), "cpu", threads=1)
+    alone = [model(sentence) for sentence in SENTENCES]
+    assert differing(model(SENTENCES), alone) > 100

@@ -1,0 +1,168 @@
+"""`kill -9` at any moment tears nothing: the next run ends bit-equal; a full disk leaves the old artefact."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factory import Child, Done, command, environ, seqpipe, tagging
+
+from seqpipe import bundle, checkpoint
+
+KILLS = 15
+SETTINGS: dict[str, Any] = {
+    "embedding": {"use": "lookup", "dim": 8, "dropout": 0.2},
+    "head": {"use": "tags", "dropout": 0.3},
+    "train": {"epochs": 3, "batch_tokens": 48, "threads": 1, "checkpoint_steps": 1, "average": 0.9, "accumulate": 2},
+}
+
+
+def killed(folder: Path, how: str, when: float, *arguments: str) -> bool:
+    """Runs a command that is killed as told; whether it was, before its end."""
+    child = Child(folder, *arguments, kill=(how, when))
+    code = child.end()
+    assert code in (0, -signal.SIGKILL), child.told.read_text()
+    return code != 0
+
+
+def finished(folder: Path, *arguments: str) -> Done:
+    child = Child(folder, *arguments)
+    return Done(child.end(), "", child.told.read_text())
+
+
+def state(folder: Path) -> dict[str, Any]:
+    return checkpoint.load(folder / "runs" / "tiny" / "checkpoints" / "last.ckpt")
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a training that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    tagging(folder, SETTINGS)
+    done = finished(folder, "train", "tiny.yaml")
+    assert done.code == 0, done.err
+    return folder
+
+
+def moments() -> Iterator[tuple[str, float]]:
+    """Inside writes, before renames and syncs, and at any time."""
+    dice = random.Random(7)
+    for i in range(KILLS):
+        how = ("write_bytes", "replace", "fsync", "seconds", "write_bytes")[i % 5]
+        yield how, round(dice.uniform(0.05, 0.8), 2) if how == "seconds" else dice.randint(1, 30)
+
+
+def test_after_kills_at_random_moments_training_ends_bit_equal(tmp_path: Path, undisturbed: Path) -> None:
+    tagging(tmp_path, SETTINGS)
+    expected, kills, step, begun = state(undisturbed), 0, 0, 0
+    for how, when in moments():
+        kills += killed(tmp_path, how, when, "train", "tiny.yaml", "-q")
+        if (tmp_path / "runs/tiny/checkpoints/last.ckpt").exists():
+            now = state(tmp_path)["progress"]  # never torn
+            assert now["step"] >= step
+            step, begun = now["step"], begun + 1
+            if now["done"]:
+                shutil.move(tmp_path / "runs", tmp_path / f"done-{begun}")
+                step = 0
+                continue
+    assert kills >= KILLS * 2 / 3
+    assert finished(tmp_path, "train", "tiny.yaml").code == 0
+    for folder in (tmp_path, *tmp_path.glob("done-*")):
+        runs = folder if folder == tmp_path else None
+        found = state(runs) if runs else checkpoint.load(folder / "tiny/checkpoints/last.ckpt")
+        assert all(same(expected[part], found[part]) for part in ("weights", "average", "optimizer"))
+    assert not list((tmp_path / "runs/tiny").rglob(".*.part"))
+
+
+def test_killed_while_exporting_the_bundle_is_absent_or_whole(tmp_path: Path, undisturbed: Path) -> None:
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "runs/tiny/bundle"
+    for how, when in (("write_bytes", 1), ("write_bytes", 4), ("fsync", 3), ("replace", 1)):
+        assert killed(tmp_path, how, when, "export", "runs/tiny", "-q")
+        assert not path.exists()
+    assert seqpipe("export", "runs/tiny", "-q", folder=tmp_path).code == 0
+    whole = bundle.read(path).manifest
+    for how, when in (("write_bytes", 2), ("fsync", 5), ("replace", 1), ("replace", 2)):
+        assert killed(tmp_path, how, when, "export", "runs/tiny", "-q")
+        assert not path.exists() or bundle.read(path).manifest["name"] == whole["name"]
+    assert seqpipe("verify", path).code == (0 if path.exists() else 6)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system that is soon full."""
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_on_a_full_disk_the_checkpoint_stays_and_the_error_says_so(tmp_path: Path, undisturbed: Path) -> None:
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        for path in undisturbed.iterdir():
+            if path.is_file():
+                shutil.copy(path, disk)
+        fine = finished(disk, "train", "tiny.yaml", "train.epochs=1", "name=first")
+        assert fine.code == 0, fine.err
+        kept = (disk / "runs/first/checkpoints/last.ckpt").read_bytes()
+        with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(b"\0" * 4096)
+        full = finished(disk, "train", "tiny.yaml")
+        assert full.code == 7, full.err
+        assert "the disk is full; what was there is unchanged. Free some space and try again" in full.err
+        assert "Traceback" not in full.err
+        assert (disk / "runs/first/checkpoints/last.ckpt").read_bytes() == kept
+        (disk / "filler").unlink()
+        assert finished(disk, "train", "tiny.yaml").code == 0
+        assert same(state(undisturbed)["weights"], state(disk)["weights"])
+
+
+def test_a_file_that_may_not_grow_leaves_the_old_one_and_a_clear_error(tmp_path: Path, undisturbed: Path) -> None:
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    last = tmp_path / "runs/tiny/checkpoints/last.ckpt"
+    kept = last.read_bytes()
+
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    done = subprocess.run(
+        command("export", "runs/tiny", "-q"), cwd=tmp_path, env=environ(), capture_output=True, preexec_fn=limited
+    )
+    result = Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    assert result.code == 7, result.err
+    assert "Traceback" not in result.err
+    assert last.read_bytes() == kept
+    assert not (tmp_path / "runs/tiny/bundle").exists()
+    assert not [name for name in os.listdir(tmp_path / "runs/tiny") if name.endswith(".part")]
+
+
+def test_the_harness_sees_a_torn_file(tmp_path: Path, undisturbed: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    whole = (undisturbed / "runs/tiny/checkpoints/last.ckpt").read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(Exception, match="damaged checkpoint"):
+        checkpoint.load(path)

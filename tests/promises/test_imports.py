@@ -1,0 +1,74 @@
+"""What runs where training is not installed, and how little is imported before there is work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRAINING = {"torch", "pytorch_lightning", "onnx", "onnxscript", "torchcrf", "safetensors"}
+RUNTIME = {"numpy", "tokenizers", "onnxruntime"}
+
+
+def imported(code: str, *arguments: str) -> set[str]:
+    """The top-level modules that a fresh Python has after this code."""
+    tail = "\nimport sys; sys.stderr.write('\\n' + ' '.join({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code + tail, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def command(*arguments: str) -> str:
+    return (
+        f"import sys; sys.argv = ['seqpipe', *{list(arguments)!r}, *sys.argv[1:]]\n"
+        "from seqpipe.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end:\n"
+        "    if end.code: raise\n"
+    )
+
+
+def test_importing_seqpipe_imports_nothing_heavy() -> None:
+    assert imported("import seqpipe; seqpipe.__version__, seqpipe.hookimpl").isdisjoint(TRAINING | RUNTIME)
+
+
+def test_every_public_name_is_there_without_torch() -> None:
+    assert imported("import seqpipe\nfor name in seqpipe.__all__: getattr(seqpipe, name)").isdisjoint(TRAINING)
+
+
+def test_loading_a_bundle_and_predicting_imports_nothing_of_training(tiny_bundle: Path) -> None:
+    code = "import sys, seqpipe; assert len(seqpipe.load(sys.argv[1])('Anna in Bern')) == 2"
+    found = imported(code, str(tiny_bundle))
+    assert found.isdisjoint(TRAINING)
+    assert found >= RUNTIME  # the list is of what was really imported
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["plugins"], ["predict", "-h"]])
+def test_looking_around_imports_neither_torch_nor_onnxruntime(arguments: list[str]) -> None:
+    assert imported(command(*arguments)).isdisjoint(TRAINING | RUNTIME)
+
+
+@pytest.mark.parametrize("name", ["predict", "verify"])
+def test_commands_on_bundles_import_nothing_of_training(name: str, tiny_bundle: Path) -> None:
+    source = [] if name == "verify" else ["-i", str(tiny_bundle / "tokenizer.json"), "--format", "text"]
+    assert imported(command(name), str(tiny_bundle), *source).isdisjoint(TRAINING)
+
+
+def test_evaluating_a_bundle_imports_nothing_of_training(tiny_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("Anna B-person\n\n")
+    found = imported(command("evaluate"), str(tiny_bundle), "--data", str(tmp_path / "a.conll"), "--device", "cpu")
+    assert found.isdisjoint(TRAINING)
+
+
+def test_a_bundle_runs_where_training_is_not_installed(tiny_bundle: Path) -> None:
+    hidden = f"import sys\nfor name in {sorted(TRAINING)!r}: sys.modules[name] = None\n"
+    imported(hidden + "import seqpipe; assert seqpipe.load(sys.argv[1]).verify() == []", str(tiny_bundle))
+    imported(hidden + command("plugins"))
+    imported(hidden + command("doctor"))
+
+
+def test_an_import_of_torch_would_be_found() -> None:
+    assert "torch" in imported("import seqpipe.nn.crf")

@@ -1,0 +1,118 @@
+"""Offsets are code points of the text as given: text[start:end] == word, in order, not overlapping, for any text."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from seqpipe import Model
+from seqpipe.features import Doc, Featurizer, clean
+from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.words import Words
+
+PIECES = (
+    *("Anna", "Bern", "naïve", "İstanbul", "ẞ", "ΑΣΟΣ", "ﬁne", "Ǆ", "10", "٣٤", "½", "don't", "e-mail", "...", "a_b"),
+    *("诸葛", "欣", "想告诉", "，", "。", "「", "」", "ひらがな", "カﾞ", "한국어", "\u1112\u1161\u11ab"),  # CJK, jamo
+    *("👩\u200d💻", "👨\u200d👩\u200d👧", "🏳\ufe0f\u200d🌈", "🇨🇭", "👍🏽", "☺\ufe0f"),  # joiners, flags, skin
+    *("e\u0301", "Z\u0351\u036b\u0343", "\u0301", "क्षि", "நி", "ก็", "\u0f40\u0f90"),  # combining marks, first or last
+    *("שָׁלוֹם", "مرحبا", "\u202eabc\u202c", "\u2067עב\u2069", "\u200f", "\u061c"),  # right to left
+    *("\u200b", "\u200c", "\u2060", "\ufeff", "\u00ad", "\u034f", "\ufffd"),  # zero width
+    *(" ", "  ", "\t", "\u00a0", "\u3000", "\n", "\r\n", "\r", "\n\n", "\u2028", "\x85", "\x0b", "\x00", "\x1b"),
+    *("\ud800", "\udfff", "\udc00\ud800", "𝒳", "\U0010ffff", "\uffff", "\ue000", "[PAD]", "[UNK]", "<s>", "▁", "##a"),
+)
+TOKENIZERS: dict[str, Any] = {
+    "words": Words(),
+    "words, folded": Words(lowercase=True, fold_digits=True),
+    "words between blanks": Words(pattern=r"\S+"),
+    "chars": Chars(),
+    "chars, folded": Chars(lowercase=True, fold_digits=True, keep_spaces=False),
+}
+
+
+def texts(count: int, seed: int = 1) -> list[str]:
+    dice = random.Random(seed)
+    return ["".join(dice.choices(PIECES, k=dice.randint(0, 15))) for _ in range(count)]
+
+
+def fault(text: str, words: Sequence[str], places: Sequence[tuple[int, int]]) -> str | None:
+    """What is wrong with these places, if anything."""
+    before = 0
+    for word, (start, end) in zip(words, places, strict=True):
+        if not before <= start < end <= len(text):
+            return f"{(start, end)} overlaps, is empty or lies outside of {text!r}"
+        if text[start:end] != word:
+            return f"{text[start:end]!r} is not {word!r}"
+        before = end
+    return None
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_word_is_its_stretch_of_the_text(name: str) -> None:
+    generated = texts(1_000)
+    featurizer = Featurizer(TOKENIZERS[name].train(generated), {})
+    for text, doc in zip(generated, featurizer.docs([{"text": text} for text in generated]), strict=True):
+        assert doc.text == text
+        assert fault(clean(text), doc.words, doc.offsets) is None
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_nothing_but_blanks_lies_between_the_words(name: str) -> None:
+    generated = texts(1_000, seed=2)
+    featurizer = Featurizer(TOKENIZERS[name].train(generated), {})
+    for text, doc in zip(generated, featurizer.docs([{"text": text} for text in generated]), strict=True):
+        assert "".join("".join(doc.words).split()) == "".join(clean(text).split())
+
+
+def test_words_already_split_keep_their_places() -> None:
+    dice = random.Random(3)
+    featurizer = Featurizer(Words().train(texts(100)), {})
+    for joiner in (" ", ""):
+        for _ in range(1_000):
+            words = [word for word in dice.choices(PIECES, k=dice.randint(0, 15)) if word.strip()]
+            text = joiner.join(words)
+            (doc,) = featurizer.docs([{"words": words, "text": text}])
+            assert fault(text, words, doc.offsets) is None
+
+
+@pytest.mark.parametrize("documents", [False, True])
+def test_a_span_in_an_answer_is_its_stretch_of_the_text(documents: bool, tiny: Model) -> None:
+    generated = [f"{a}Anna {b}. New York {a}" for a, b in zip(texts(1_000, seed=4), texts(1_000, seed=5), strict=True)]
+    found = 0
+    for text, answer in zip(generated, tiny(generated, documents=documents), strict=True):
+        spans = [(span["word"], (span["start"], span["end"])) for span in answer]
+        assert fault(text, [word for word, _ in spans], [place for _, place in spans]) is None
+        found += len(spans)
+    assert found > 1_500
+
+
+def shifted(doc: Doc) -> list[tuple[int, int]]:
+    return [(start + 1, end + 1) for start, end in doc.offsets]
+
+
+def in_utf16(doc: Doc) -> list[tuple[int, int]]:
+    def units(place: int) -> int:
+        return len(clean(doc.text)[:place].encode("utf-16-le")) // 2
+
+    return [(units(start), units(end)) for start, end in doc.offsets]
+
+
+def in_bytes(doc: Doc) -> list[tuple[int, int]]:
+    def size(place: int) -> int:
+        return len(clean(doc.text)[:place].encode())
+
+    return [(size(start), size(end)) for start, end in doc.offsets]
+
+
+def of_lowered_text(doc: Doc) -> list[tuple[int, int]]:
+    places = [len(doc.text[:start].lower()) for start, _ in doc.offsets]
+    return [(place, place + len(word)) for place, word in zip(places, doc.words, strict=True)]
+
+
+@pytest.mark.parametrize("plant", [shifted, in_utf16, in_bytes, of_lowered_text])
+def test_offsets_in_any_other_unit_would_be_found(plant: Callable[[Doc], list[tuple[int, int]]]) -> None:
+    generated = texts(1_000)
+    docs = Featurizer(Words().train(generated), {}).docs([{"text": text} for text in generated])
+    assert sum(fault(clean(doc.text), doc.words, plant(doc)) is not None for doc in docs) > 20

@@ -1,0 +1,76 @@
+"""SIGTERM and SIGINT end a training within seconds, with its state saved; the same command goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from factory import Child, command, environ, seqpipe, tagging
+
+from seqpipe import checkpoint
+
+SETTINGS = {"head": "tags", "train": {"epochs": 100_000, "batch_tokens": 48, "threads": 1, "accumulate": 2}}
+
+
+def steps(folder: Path) -> int:
+    state = checkpoint.load(folder / "runs/tiny/checkpoints/last.ckpt")
+    return int(state["progress"]["step"])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_training_with_a_checkpoint_and_the_same_command_goes_on(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    tagging(tmp_path, SETTINGS)
+    before = 0
+    for line in ("training tiny", "going on from epoch", "going on from epoch"):
+        trainer = Child(tmp_path, "train", "tiny.yaml")
+        trainer.wait_for(line)
+        trainer.wait_for("epoch ")
+        time.sleep(0.4 + before % 7 / 20)
+        sent = time.monotonic()
+        os.kill(trainer.process.pid or 0, number)
+        assert trainer.end() == code
+        assert time.monotonic() - sent < 10
+        told = trainer.told.read_text()
+        assert f"{number.name}: stopped in epoch" in told
+        assert "run the same command to go on" in told
+        assert "Traceback" not in told
+        assert steps(tmp_path) > before
+        before = steps(tmp_path)
+
+
+def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
+    tagging(tmp_path, SETTINGS)
+    trainer = Child(tmp_path, "train", "tiny.yaml")
+    trainer.wait_for("epoch   1/")
+    os.kill(trainer.process.pid or 0, signal.SIGTERM)
+    os.kill(trainer.process.pid or 0, signal.SIGTERM)
+    assert trainer.end() in (143, -signal.SIGTERM)
+
+
+def test_the_shell_sees_the_same_exit_code(tmp_path: Path) -> None:
+    tagging(tmp_path, SETTINGS)
+    trainer = subprocess.Popen(
+        command("train", "tiny.yaml"), cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environ()
+    )
+    assert trainer.stderr is not None
+    for line in trainer.stderr:
+        if "epoch " in line:
+            break
+    trainer.send_signal(signal.SIGTERM)
+    _, rest = trainer.communicate(timeout=60)
+    assert trainer.returncode == 143
+    assert "SIGTERM: stopped in epoch" in rest
+
+
+def test_resume_refuses_to_begin(tmp_path: Path) -> None:
+    tagging(tmp_path)
+    none = seqpipe("train", "tiny.yaml", "--resume", folder=tmp_path)
+    assert none.code == 2
+    assert "is no run yet; leave --resume out to start one" in none.err
+    assert not (tmp_path / "runs").exists()

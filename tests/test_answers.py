@@ -1,0 +1,153 @@
+"""Decisions, made by hand, through each answer kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqpipe.answers import Kind, Spans, Tags, Text, kind_from
+from seqpipe.errors import BundleError, DataError
+from seqpipe.features import Doc
+from seqpipe_plugins.tokenizers.chars import Chars
+
+LABELS = ("O", "B-city", "I-city")
+DOC = Doc("in New  York .", ["in", "New", "York", "."], [(0, 2), (3, 6), (8, 12), (13, 14)], [4, 5, 6, 7])
+SHORT = Doc("Bern", ["Bern"], [(0, 4)], [8])
+
+
+def decision(**arrays: Any) -> dict[str, np.ndarray]:
+    """The tags of DOC and SHORT, padded, and the probabilities 0.5 to open and 0.25 to close a span."""
+    made = {
+        "tags": np.array([[0, 1, 2, 0], [1, 0, 0, 0]]),
+        "scores": np.array([[0.9, 0.8, 0.7, 0.6], [0.5, 0, 0, 0]], np.float32),
+        "opens": np.full((2, 4), np.log(0.5), np.float32),
+        "closes": np.full((2, 4), np.log(0.25), np.float32),
+    }
+    return made | {name: np.array(array) for name, array in arrays.items()}
+
+
+def test_tags_are_answered_word_by_word() -> None:
+    first, second = Tags(LABELS).answers([DOC, SHORT], decision())
+    assert [part["entity"] for part in first] == ["O", "B-city", "I-city", "O"]
+    assert first[2] == {"entity": "I-city", "score": 0.7, "word": "York", "start": 8, "end": 12}
+    assert second == [{"entity": "B-city", "score": 0.5, "word": "Bern", "start": 0, "end": 4}]
+
+
+def test_spans_are_stretches_of_the_text_as_written() -> None:
+    first, second = Spans(LABELS).answers([DOC, SHORT], decision())
+    assert first == [{"entity_group": "city", "score": 0.125, "word": "New  York", "start": 3, "end": 12}]
+    assert second == [{"entity_group": "city", "score": 0.125, "word": "Bern", "start": 0, "end": 4}]
+
+
+def test_what_stands_in_the_padding_is_no_answer() -> None:
+    tags = [[0, 0, 0, 0], [0, 1, 1, 1]]
+    assert Spans(LABELS).answers([DOC, SHORT], decision(tags=tags)) == [[], []]
+    assert len(Tags(LABELS).answers([DOC, SHORT], decision(tags=tags))[1]) == 1
+
+
+def test_a_probability_never_leaves_0_to_1() -> None:
+    (answer, _) = Spans(LABELS).answers([DOC, SHORT], decision(opens=np.full((2, 4), 1.0)))
+    assert answer[0]["score"] == round(np.exp(1) / 4, 6)
+    (answer, _) = Spans(LABELS).answers([DOC, SHORT], decision(opens=np.full((2, 4), 2.0)))
+    assert answer[0]["score"] == 1.0
+
+
+def test_alternatives_come_best_first_and_impossible_ones_not_at_all() -> None:
+    more = decision(
+        paths=[[[0, 1, 2, 0], [0, 0, 1, 0], [0, 0, 0, 0]]] * 2,
+        path_scores=[np.log([0.5, 0.25, 0.125]), [np.log(0.5), -1e9, -1e9]],
+    )
+    first, second = Spans(LABELS).answers([DOC, SHORT], more)
+    assert [part["score"] for part in first] == [0.5, 0.25, 0.125]
+    assert first[1]["spans"] == [{"entity_group": "city", "word": "York", "start": 8, "end": 12}]
+    assert first[2]["spans"] == []
+    assert second == [{"spans": [], "score": 0.5}]
+    tagged, _ = Tags(LABELS).answers([DOC, SHORT], more)
+    assert [word["entity"] for word in tagged[1]["tags"]] == ["O", "O", "B-city", "O"]
+
+
+def test_one_path_is_no_list_of_alternatives() -> None:
+    one = decision(paths=np.zeros((2, 1, 4), int), path_scores=np.zeros((2, 1)))
+    assert Spans(LABELS).answers([DOC, SHORT], one) == Spans(LABELS).answers([DOC, SHORT], decision())
+
+
+RECORD = {"text": "in New York", "words": ["in", "New", "York"], "tags": ["O", "B-city", "I-city"]}
+
+
+def test_the_reference_is_compared_by_code_points_whichever_way_it_is_written() -> None:
+    spans = {"text": "in New York", "spans": [{"start": 3, "end": 11, "label": "city"}]}
+    assert Spans(LABELS).gold(RECORD) == Spans(LABELS).gold(spans) == [("city", 3, 11)]
+    assert Tags(LABELS).gold(RECORD) == [("O", 0, 2), ("B-city", 3, 6), ("I-city", 7, 11)]
+
+
+def test_a_perfect_answer_equals_the_reference() -> None:
+    doc = Doc("in New York", ["in", "New", "York"], [(0, 2), (3, 6), (7, 11)], [4, 5, 6])
+    for kind in (Tags(LABELS), Spans(LABELS)):
+        (answer, _) = kind.answers([doc, SHORT], decision())
+        assert kind.predicted(answer) == kind.gold(RECORD)
+
+
+@pytest.mark.parametrize(
+    ("kind", "record", "field"),
+    [
+        (Tags(LABELS), {"text": "a", "words": ["a"], "where": "x:3"}, "tags"),
+        (Tags(LABELS, "pos"), {**RECORD, "where": "x:3"}, "pos"),
+        (Spans(LABELS), {"text": "a", "where": "x:3"}, "spans"),
+    ],
+)
+def test_a_record_without_reference_is_an_error_that_says_where(kind: Kind, record: dict[str, Any], field: str) -> None:
+    with pytest.raises(DataError, match=f"x:3: no field '{field}' to compare with; it has: text"):
+        kind.gold(record)
+
+
+WRITER = Chars().train(["ab c"])
+END = WRITER.token_to_id("[EOS]")
+
+
+def spelled(*texts: str) -> np.ndarray:
+    rows = [[*WRITER.encode(text, add_special_tokens=False).ids, END] for text in texts]
+    longest = max(map(len, rows))
+    return np.array([[[*row, *[0] * (longest - len(row))] for row in rows]])  # (1, n, N)
+
+
+def test_text_is_read_up_to_its_end_token() -> None:
+    tokens = np.concatenate([spelled("ab ca"), spelled("bb ca")])
+    tokens[0, 0, 2] = END  # "ab", then what nobody should see
+    answers = Text(WRITER).answers([SHORT, SHORT], {"tokens": tokens, "scores": np.log([[0.5], [0.25]])})
+    assert answers == [{"generated_text": "ab", "score": 0.5}, {"generated_text": "bb ca", "score": 0.25}]
+
+
+def test_text_without_an_end_token_is_read_whole() -> None:
+    assert Text(WRITER).decode(WRITER.encode("a b").ids) == "a b"
+
+
+def test_several_texts_come_best_first_without_impossible_ones() -> None:
+    found = {"tokens": spelled("a", "b", "c"), "scores": np.array([[np.log(0.5), np.log(0.25), -np.inf]])}
+    (answer,) = Text(WRITER).answers([SHORT], found)
+    assert answer == [{"generated_text": "a", "score": 0.5}, {"generated_text": "b", "score": 0.25}]
+    assert Text(WRITER).predicted(answer) == "a"
+
+
+def test_the_reference_of_text_is_a_field_of_the_record() -> None:
+    assert Text(WRITER).gold({"target": "ab"}) == Text(WRITER, "answer").gold({"answer": "ab"}) == "ab"
+    with pytest.raises(DataError, match="no field 'answer'"):
+        Text(WRITER, "answer").gold({"target": "ab"})
+
+
+@pytest.mark.parametrize("kind", [Tags(LABELS), Spans(LABELS, "ner"), Text(WRITER, "reversed")])
+def test_an_answer_kind_is_built_again_from_its_manifest(kind: Kind) -> None:
+    again = kind_from(kind.manifest(), WRITER)
+    assert (type(again), again.manifest()) == (type(kind), kind.manifest())
+
+
+@pytest.mark.parametrize("manifest", [{}, {"kind": "boxes"}, {"kind": "text"}])
+def test_an_unknown_answer_kind_asks_for_an_update(manifest: dict[str, str]) -> None:
+    with pytest.raises(BundleError, match="update seqpipe"):
+        kind_from(manifest, None)
+
+
+def test_an_empty_text_has_an_empty_answer() -> None:
+    assert Tags(LABELS).empty() == Spans(LABELS).empty() == []
+    assert Text(WRITER).predicted(Text(WRITER).empty()) == ""

@@ -1,0 +1,182 @@
+"""Bundles written, sealed and read again; forged ones, whose hashes are right, against what a reader checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqpipe import bundle
+from seqpipe.errors import BundleError
+from seqpipe.files import sha256
+
+Forge = Callable[[Path], None]
+
+
+@pytest.fixture
+def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
+
+
+def content(path: Path) -> dict[str, Any]:
+    return dict(json.loads((path / bundle.MANIFEST).read_bytes()))
+
+
+def resealed(path: Path, **changes: Any) -> None:
+    """Writes the manifest again with these changes, and hashes that are right."""
+    manifest = content(path) | changes
+    del manifest["sha256"]
+    (path / bundle.MANIFEST).write_bytes(bundle.seal({k: v for k, v in manifest.items() if v is not None}))
+
+
+def sealed(body: bytes) -> bytes:
+    """Any bytes, with the seal that they should have."""
+    return body + f',\n "sha256": "{sha256(body)}"\n}}\n'.encode()
+
+
+def test_what_was_written_is_read_again(tmp_path: Path, tiny_bundle: Path) -> None:
+    made = bundle.read(tiny_bundle)
+    manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")}
+    bundle.write(tmp_path / "again", made.files, manifest)
+    again = bundle.read(tmp_path / "again")
+    assert (again.manifest, again.files) == (made.manifest, made.files)
+    assert (tmp_path / "again" / bundle.MANIFEST).read_bytes() == (tiny_bundle / bundle.MANIFEST).read_bytes()
+
+
+def test_the_manifest_is_plain_json_that_ends_in_its_own_hash(tiny_bundle: Path) -> None:
+    data = (tiny_bundle / bundle.MANIFEST).read_bytes()
+    manifest = json.loads(data)
+    body = data[: data.index(b',\n "sha256": "' + manifest["sha256"].encode())]
+    assert manifest["sha256"] == sha256(body)
+    assert list(manifest)[-2:] == ["files", "sha256"]
+
+
+def test_a_bundle_that_is_there_is_replaced(copy: Path) -> None:
+    made = bundle.read(copy)
+    manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")}
+    bundle.write(copy, dict(made.files) | {"README.md": b"# toy"}, manifest)
+    assert bundle.read(copy).files["README.md"] == b"# toy"
+    assert [path.name for path in copy.parent.iterdir()] == ["bundle"]
+
+
+def test_texts_with_lone_surrogates_can_be_sealed() -> None:
+    manifest = {"golden": [{"record": {"text": "a\ud800 你"}}]}
+    assert bundle.unseal(bundle.seal(manifest), "x") == manifest
+
+
+def test_a_run_is_pointed_to_its_bundle(copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"holds no bundle.json; did you mean .*/bundle\?"):
+        bundle.read(tmp_path)
+    with pytest.raises(BundleError, match="no such folder; a bundle is the folder that"):
+        bundle.read(tmp_path / "nothing")
+    with pytest.raises(BundleError, match="not a folder"):
+        bundle.read(copy / "model.onnx")
+
+
+def linked(name: str) -> Forge:
+    def forge(path: Path) -> None:
+        shutil.move(path / name, path.parent / name)
+        (path / name).symlink_to(path.parent / name)
+
+    return forge
+
+
+def a_pipe(path: Path) -> None:
+    (path / "tokenizer.json").unlink()
+    os.mkfifo(path / "tokenizer.json")
+
+
+def a_folder(path: Path) -> None:
+    (path / "model.onnx").unlink()
+    (path / "model.onnx").mkdir()
+
+
+def too_big(name: str, size: int) -> Forge:
+    return lambda path: os.truncate(path / name, size)  # sparse: it takes no room
+
+
+def raw(data: bytes) -> Forge:
+    return lambda path: (path / bundle.MANIFEST).write_bytes(data) and None
+
+
+def changed(**changes: Any) -> Forge:
+    return lambda path: resealed(path, **changes)
+
+
+def with_file(name: str, entry: Any = None) -> Forge:
+    """Names one more file; it stands there with a right hash wherever that can be."""
+
+    def forge(path: Path) -> None:
+        (path.parent / "secret").write_bytes(b"secret")
+        right = {"sha256": sha256(b"secret"), "bytes": 6}
+        resealed(path, files=content(path)["files"] | {name: right if entry is None else entry})
+
+    return forge
+
+
+def without(key: str) -> Forge:
+    return lambda path: resealed(path, **{key: None})
+
+
+def without_file(name: str) -> Forge:
+    return lambda path: resealed(path, files={k: v for k, v in content(path)["files"].items() if k != name})
+
+
+FORGED: dict[str, tuple[Forge, str]] = {
+    "model is a link": (linked("model.onnx"), "model.onnx: not a regular file; a bundle holds no links"),
+    "manifest is a link": (linked("bundle.json"), "bundle.json: not a regular file"),
+    "tokenizer is a pipe": (a_pipe, "tokenizer.json: not a regular file"),
+    "model is a folder": (a_folder, "model.onnx: not a regular file"),
+    "model is missing": (lambda path: (path / "model.onnx").unlink(), "model.onnx: cannot be read: No such file"),
+    "manifest too big": (too_big("bundle.json", bundle.MOST_MANIFEST + 1), "bytes are over the limit of 67,108,864"),
+    "model too big": (too_big("model.onnx", bundle.MOST_FILE + 1), "bytes are over the limit of 1,900,000,000"),
+    "model longer than stated": (too_big("model.onnx", 1_000_000), "model.onnx: damaged"),
+    "manifest empty": (raw(b""), "cut short or not a bundle.json"),
+    "manifest of another kind": (raw(b'{"format": "x"}\n'), "cut short or not a bundle.json"),
+    "only a seal": (raw(sealed(b"")), "not valid JSON"),
+    "not JSON": (raw(sealed(b'{"format": seqpipe')), "not valid JSON"),
+    "not UTF-8": (raw(sealed(b'{"format": "\xff"')), "not valid JSON"),
+    "UTF-16": (raw(sealed('{"format": 1'.encode("utf-16"))), "not valid JSON"),
+    "a key twice": (raw(sealed(b'{"format": "seqpipe-bundle", "format": "x"')), "a key stands twice"),
+    "a key twice, deep": (raw(sealed(b'{"files": [{"a": 1, "a": 2}]')), "a key stands twice"),
+    "NaN": (raw(sealed(b'{"format": NaN')), "NaN is not JSON"),
+    "nested lists": (raw(sealed(b'{"a": ' + b"[" * 100_000 + b"]" * 100_000)), "not valid JSON"),
+    "nested objects": (raw(sealed(b'{"a": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000)), "not valid JSON"),
+    "endless number": (raw(sealed(b'{"version": ' + b"9" * 100_000)), "not valid JSON"),
+    "other format": (changed(format="zip"), "its format is 'zip', not 'seqpipe-bundle'"),
+    "newer version": (changed(version=2), "bundle format version 2; this seqpipe reads version 1. Update seqpipe"),
+    "version as text": (changed(version="1"), "bundle format version '1'"),
+    "files as a list": (changed(files=["model.onnx"]), "files: missing, or not a dict"),
+    "no model": (without_file("model.onnx"), "files: model.onnx is missing"),
+    "no tokenizer": (without_file("tokenizer.json"), "files: tokenizer.json is missing"),
+    "entry of another kind": (with_file("x", "secret"), "files: 'x' is not"),
+    "entry with a path": (with_file("x", {"sha256": "", "bytes": 0, "path": "/etc/passwd"}), "files: 'x' is not"),
+    "size of another kind": (with_file("README.md", {"sha256": [], "bytes": {}}), "README.md: cannot be read"),
+    **{f"lacks {key}": (without(key), f"{key}: missing, or not a") for key in bundle._NEEDED},
+    **{
+        f"file named {name[:9]!r}": (with_file(name), "is not the plain name of a file in the bundle")
+        for name in (
+            *("../secret", "..", ".", "", "a/../../secret", "/etc/passwd", "sub/x", "..\\secret", "C:\\secret", "~"),
+            *("bundle.json", ".hidden", "-rf", "a" * 101, "model.onnx\n", "nul\0", "é", "a b", "$HOME", "file:x"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_bundle_is_refused_with_its_own_error(name: str, copy: Path) -> None:
+    forge, message = FORGED[name]
+    forge(copy)
+    with pytest.raises(BundleError) as raised:
+        bundle.read(copy)
+    assert message in str(raised.value)
+
+
+def test_a_forger_who_changes_nothing_is_not_found(copy: Path) -> None:
+    resealed(copy)
+    assert bundle.read(copy).manifest["name"] == "toy"

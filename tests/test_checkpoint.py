@@ -1,0 +1,65 @@
+"""A checkpoint is read back to the bit, and one that was damaged is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqpipe import checkpoint
+from seqpipe.errors import DataError
+
+STATE = {"progress": {"epoch": 3, "best": None, "name": "é"}, "weights": {"w": torch.arange(6.0).reshape(2, 3)}}
+
+
+def test_what_was_saved_is_read_again_to_the_bit(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "last.ckpt", STATE)
+    state = checkpoint.load(tmp_path / "last.ckpt")
+    assert state["progress"] == STATE["progress"]
+    assert torch.equal(state["weights"]["w"], STATE["weights"]["w"])  # type: ignore[index,arg-type]
+    assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_a_checkpoint_with_any_byte_changed_or_missing_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    checkpoint.save(path, STATE)
+    whole = path.read_bytes()
+    torn = [whole[:n] for n in (0, 1, 20, 60, len(whole) // 2, len(whole) - 1)]
+    flipped = [whole[:n] + bytes([whole[n] ^ 1]) + whole[n + 1 :] for n in range(0, len(whole), 37)]
+    for data in (*torn, *flipped, whole + b"\0"):
+        path.write_bytes(data)
+        with pytest.raises(
+            DataError, match="damaged checkpoint; remove it to train from the start, or run with --fresh"
+        ):
+            checkpoint.load(path)
+
+
+def test_a_pickle_in_a_rightly_sealed_checkpoint_is_not_run(tmp_path: Path) -> None:
+    class Hostile:
+        def __reduce__(self) -> object:
+            return (Path.touch, (tmp_path / "ran",))
+
+    checkpoint.save(tmp_path / "last.ckpt", {"weights": Hostile()})
+    with pytest.raises(DataError, match="holds more than tensors and plain values"):
+        checkpoint.load(tmp_path / "last.ckpt")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_weights_are_read_again_only_with_their_own_sha256(tmp_path: Path) -> None:
+    path = tmp_path / "best.safetensors"
+    weights = {"w": torch.randn(3, 4).T, "b": torch.zeros(0)}
+    digest = checkpoint.save_weights(path, weights)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in checkpoint.load_weights(path, digest).items())
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(DataError, match="damaged weights; run with --fresh"):
+        checkpoint.load_weights(path, digest)
+    path.unlink()
+    with pytest.raises(DataError, match="the weights are not there; run with --fresh"):
+        checkpoint.load_weights(path, digest)
+
+
+def test_tied_weights_are_saved_under_both_of_their_names(tmp_path: Path) -> None:
+    tied = torch.randn(3)
+    digest = checkpoint.save_weights(tmp_path / "w", {"one": tied, "other": tied})
+    assert set(checkpoint.load_weights(tmp_path / "w", digest)) == {"one", "other"}

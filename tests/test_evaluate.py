@@ -1,0 +1,153 @@
+"""Scores of the toy bundle on files whose right answers are known, over the code that PyTorch uses too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Build
+from seqeval.metrics import f1_score, precision_score, recall_score
+
+from seqpipe import Model
+from seqpipe.console import Console
+from seqpipe.errors import DataError, UsageError
+from seqpipe.evaluate import SPLIT, evaluate, headline
+from seqpipe.scoring import score_target
+
+GOLD = [
+    (["Anna", "calls", "Ben"], ["B-person", "O", "B-person"], "call"),
+    (["in", "New", "York"], ["O", "B-city", "I-city"], "go"),
+    (["Bern", "calls", "Zoe"], ["B-person", "O", "B-person"], "call"),  # the toy says that Bern is a city
+    (["Anna", "meets", "bern"], ["B-person", "O", "B-city"], "go"),  # and does not know bern
+]
+TOLD = [
+    ["B-person", "O", "B-person"],
+    ["O", "B-city", "I-city"],
+    ["B-city", "O", "B-person"],
+    ["B-person", "O", "O"],
+]
+RECORDS: list[dict[str, Any]] = [
+    {"text": " ".join(words), "words": words, "tags": tags, "intent": intent, "where": f"x:{i}"}
+    for i, (words, tags, intent) in enumerate(GOLD, 1)
+]
+CONLL = "".join(
+    f"# intent = {intent}\n" + "".join(f"{word} {tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n"
+    for words, tags, intent in GOLD
+)
+
+
+def test_span_scores_are_seqevals(tiny: Model) -> None:
+    scores = evaluate(tiny.predictor, RECORDS)[""]
+    gold = [tags for _, tags, _ in GOLD]
+    assert scores["f1"] == pytest.approx(f1_score(gold, TOLD))
+    assert scores["precision"] == pytest.approx(precision_score(gold, TOLD))
+    assert scores["recall"] == pytest.approx(recall_score(gold, TOLD))
+    assert headline(scores) == ("f1", scores["f1"])
+
+
+def test_scores_may_be_split_by_a_field(tiny: Model) -> None:
+    scores = evaluate(tiny.predictor, RECORDS, by="intent")
+    assert list(scores) == ["", "intent=call", "intent=go"]
+    assert (scores["intent=call"]["correct"], scores["intent=go"]["correct"], scores[""]["correct"]) == (3, 2, 5)
+    with pytest.raises(DataError, match=r"x:1: no field 'intend' to split by; the record has: text, words"):
+        evaluate(tiny.predictor, RECORDS, by="intend")
+
+
+def test_what_went_wrong_is_listed(tiny: Model, tmp_path: Path) -> None:
+    evaluate(tiny.predictor, RECORDS, errors=tmp_path / "errors.jsonl")
+    third, fourth = map(json.loads, (tmp_path / "errors.jsonl").read_text().splitlines())
+    assert third == {
+        "where": "x:3",
+        "text": "Bern calls Zoe",
+        "missed": [["person", 0, 4]],
+        "wrong": [["city", 0, 4]],
+    }
+    assert (fourth["missed"], fourth["wrong"]) == ([["city", 11, 15]], [])
+
+
+def test_from_the_text_alone_the_model_splits_for_itself(tiny: Model) -> None:
+    glued = [{"text": "Anna-Lena", "words": ["Anna-Lena"], "tags": ["B-person"]}]
+    assert evaluate(tiny.predictor, glued)[""]["correct"] == 1  # unknown, with a capital
+    assert evaluate(tiny.predictor, glued, raw=True)[""]["correct"] == 0  # Anna, -, Lena
+    assert evaluate(tiny.predictor, RECORDS, raw=True) == evaluate(tiny.predictor, RECORDS)
+
+
+def test_tags_are_counted_word_by_word(tiny_tagger: Model) -> None:
+    scores = evaluate(tiny_tagger.predictor, RECORDS)[""]
+    assert headline(scores) == ("accuracy", 10 / 12)
+    city = scores["labels"]["B-city"]
+    assert (city["f1"], city["gold"], city["predicted"], city["correct"]) == (0.5, 2, 2, 1)
+    json.dumps(scores)
+
+
+def test_a_word_that_the_model_splits_otherwise_has_no_tag(tiny_tagger: Model) -> None:
+    glued = [{"text": "Anna-Lena calls", "words": ["Anna-Lena", "calls"], "tags": ["B-person", "O"]}]
+    scores = evaluate(tiny_tagger.predictor, glued, raw=True)[""]
+    assert (scores["accuracy"], scores["labels"][SPLIT]["predicted"]) == (0.5, 1)
+
+
+def test_records_may_come_one_at_a_time(tiny: Model) -> None:
+    assert evaluate(tiny.predictor, iter(RECORDS)) == evaluate(tiny.predictor, RECORDS)
+
+
+def test_a_record_without_reference_is_named(tiny: Model) -> None:
+    with pytest.raises(DataError, match="x:9: no field 'spans' to compare with; it has: text, where"):
+        evaluate(tiny.predictor, [{"text": "Anna", "where": "x:9"}])
+
+
+# ── a bundle on disk, its data named or found beside it ──────────────────────
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "test.conll").write_text(CONLL, encoding="utf-8")
+    return tmp_path / "test.conll"
+
+
+def test_a_bundle_is_scored_on_a_file(
+    tiny: Model, tiny_bundle: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = score_target(tiny_bundle, Console(), data=data, device="cpu")
+    assert result == {"test.conll": evaluate(tiny.predictor, RECORDS)[""]}
+    err = capsys.readouterr().err
+    assert "person" in err
+    assert f"{100 * result['test.conll']['f1']:.2f}" in err
+
+
+def test_raw_scores_stand_beside_the_others(tiny_bundle: Path, data: Path, tmp_path: Path) -> None:
+    errors = tmp_path / "errors.jsonl"
+    result = score_target(tiny_bundle, Console(-1), data=data, raw=True, by="intent", errors=errors, device="cpu")
+    assert list(result) == ["test.conll", "test.conll (raw)"]
+    assert list(result["test.conll"]) == ["", "intent=call", "intent=go"]
+    assert len(errors.read_text().splitlines()) == 2
+
+
+TESTS = {
+    "test: test.conll": ["test"],
+    "test: {a: test.conll}": ["a"],
+    "test: {a: test.conll, b: test.conll}": ["a", "b"],
+}
+
+
+@pytest.mark.parametrize("tests", TESTS)
+@pytest.mark.usefixtures("data")
+def test_the_test_sets_of_the_run_around_a_bundle_are_found(tests: str, build: Build, tmp_path: Path) -> None:
+    build(tmp_path / "bundle")
+    (tmp_path / "pipeline.yaml").write_text(f"data:\n  reader: conll\n  {tests}\n")
+    result = score_target(tmp_path / "bundle", Console(-1), device="cpu")
+    assert list(result) == TESTS[tests]
+    assert len({json.dumps(scores) for scores in result.values()}) == 1
+    if len(result) > 1:
+        with pytest.raises(UsageError, match="--errors needs one data file"):
+            score_target(tmp_path / "bundle", Console(-1), errors=tmp_path / "e", device="cpu")
+
+
+def test_a_bundle_that_stands_alone_needs_a_file(build: Build, tmp_path: Path) -> None:
+    bundle = build(tmp_path / "bundle")
+    with pytest.raises(UsageError, match=r"stands in no run, .*name a file with --data"):
+        score_target(bundle, Console(-1), device="cpu")
+    (tmp_path / "pipeline.yaml").write_text("data:\n  reader: conll\n")
+    with pytest.raises(UsageError, match="has no test set; name a file with --data"):
+        score_target(bundle, Console(-1), device="cpu")

@@ -1,0 +1,204 @@
+"""Records through the featurizer: ids, masks, characters, offsets, sentences."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqpipe import features
+from seqpipe.errors import BundleError, DataError
+from seqpipe.features import Chars, Doc, Featurizer, feature_from, locate, sentences, token_counts
+from seqpipe_plugins.tokenizers.words import Words
+
+TOKENIZER = Words(lowercase=True).train(["anna calls bern , new york ."])
+IDS = TOKENIZER.get_vocab()
+
+
+def featurizer(**further: Any) -> Featurizer:
+    return Featurizer(TOKENIZER, further)
+
+
+def words_of(doc: Doc) -> list[str]:
+    return [doc.text[start:end] for start, end in doc.offsets]
+
+
+def test_a_text_becomes_words_as_written_with_offsets_and_ids() -> None:
+    (doc,) = featurizer().docs([{"text": " Anna  calls\tBerlin."}])
+    assert doc.words == ["Anna", "calls", "Berlin", "."]
+    assert doc.offsets == [(1, 5), (7, 12), (13, 19), (19, 20)]
+    assert doc.ids == [IDS["anna"], IDS["calls"], IDS["[UNK]"], IDS["."]]
+
+
+def test_words_already_split_get_the_ids_that_their_text_would_get() -> None:
+    whole, split = featurizer().docs([{"text": "Anna calls Bern ."}, {"words": ["Anna", "calls", "Bern", "."]}])
+    assert whole == split
+
+
+def test_split_words_are_not_split_again() -> None:
+    (doc,) = featurizer().docs([{"words": ["New York", "e.g."]}])
+    assert doc.text == "New York e.g."
+    assert words_of(doc) == doc.words == ["New York", "e.g."]
+    assert doc.ids == [IDS["[UNK]"]] * 2
+
+
+def test_the_words_of_a_record_are_found_in_its_text() -> None:
+    (doc,) = featurizer().docs([{"words": ["你", "好", "你"], "text": "你好，你"}])
+    assert doc.offsets == [(0, 1), (1, 2), (3, 4)]
+
+
+def test_a_special_token_in_the_data_is_an_unknown_word() -> None:
+    (doc,) = featurizer().docs([{"words": ["[PAD]", "[EOS]"]}])
+    assert doc.ids == [IDS["[UNK]"]] * 2
+
+
+def test_lone_surrogates_keep_their_place_and_are_given_back_as_they_were() -> None:
+    whole, split = featurizer().docs([{"text": "Anna \ud800 Bern"}, {"words": ["a\udc00", "Bern"]}])
+    assert whole.words == ["Anna", "\ufffd", "Bern"]
+    assert words_of(whole) == ["Anna", "\ud800", "Bern"]
+    assert (split.words, words_of(split)) == (["a\ufffd", "Bern"], ["a\udc00", "Bern"])
+
+
+def test_texts_and_split_words_may_be_mixed_and_stay_in_order() -> None:
+    records = [{"text": "Anna"}, {"words": ["Bern", "."]}, {"text": ""}, {"words": []}, {"text": "calls"}]
+    assert [doc.words for doc in featurizer().docs(records)] == [["Anna"], ["Bern", "."], [], [], ["calls"]]
+
+
+def test_with_another_field_the_words_are_not_looked_at() -> None:
+    (doc,) = Featurizer(TOKENIZER, {}, "question").docs([{"question": "Bern", "words": ["Anna"], "text": "Anna"}])
+    assert doc.words == ["Bern"]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"title": "x", "where": "a.jsonl:7"}, "a.jsonl:7: field 'text' must be a text, not NoneType; .* title, where"),
+        ({"text": 5}, "^field 'text' must be a text, not int"),
+        ({}, "the record has: nothing"),
+        ({"words": ["b", "a"], "text": "a b", "where": "x:2"}, "x:2: word 'a' does not stand in the text ''; leave"),
+    ],
+)
+def test_a_record_without_its_text_is_an_error_that_says_where(record: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        featurizer().docs([record])
+
+
+def test_a_batch_is_padded_with_zeros_to_its_longest_text() -> None:
+    made = featurizer()
+    batch = made.collate(made.docs([{"text": "Anna calls"}, {"text": ""}, {"text": "Bern"}]))
+    a, c, b = IDS["anna"], IDS["calls"], IDS["bern"]
+    assert batch["ids"].tolist() == [[a, c], [0, 0], [b, 0]]
+    assert batch["mask"].tolist() == [[True, True], [False, False], [True, False]]
+    assert (batch["ids"].dtype, batch["mask"].dtype) == (np.int64, np.bool_)
+
+
+def test_a_batch_of_empty_texts_is_one_token_wide() -> None:
+    made = featurizer(chars=Chars().learn(["a"]))
+    batch = made.collate(made.docs([{"text": ""}, {"text": " "}]))
+    assert batch["ids"].shape == batch["mask"].shape == (2, 1)
+    assert batch["chars"].shape == (2, 1, 1)
+    assert not batch["mask"].any()
+
+
+def test_characters_are_the_words_as_written_with_1_for_the_unknown() -> None:
+    made = featurizer(chars=Chars(longest=5).learn(["Bern", "a"]))  # sorted: B a e n r
+    batch = made.collate(made.docs([{"text": "Bern xa"}, {"text": "a"}]))
+    assert batch["chars"].tolist() == [[[2, 4, 6, 5], [1, 3, 0, 0]], [[3, 0, 0, 0], [0, 0, 0, 0]]]
+    assert made.features["chars"].size == 7
+
+
+@pytest.mark.parametrize(("longest", "kept"), [(4, "abef"), (5, "abcef"), (6, "abcdef"), (1, "a")])
+def test_of_a_long_word_both_ends_are_kept(longest: int, kept: str) -> None:
+    chars = Chars(longest=longest).learn(["abcdef"])
+    made = featurizer(chars=chars)
+    row = made.collate(made.docs([{"words": ["abcdef"]}]))["chars"][0, 0]
+    assert "".join(chars.alphabet[i - 2] for i in row) == kept
+
+
+def test_a_learned_feature_survives_its_manifest() -> None:
+    chars = Chars(longest=7).learn(["né"])
+    assert feature_from(chars.manifest()) == chars
+    with pytest.raises(BundleError, match="feature kind 'pixels' is not known to this version; update seqpipe"):
+        feature_from({"kind": "pixels"})
+
+
+def test_learning_does_not_change_the_declared_feature() -> None:
+    declared = Chars(longest=3)
+    docs = [Doc("ab", ["ab"], [(0, 2)], [4])]
+    for alphabet in ("ab", "b"):
+        learned = declared.learn([alphabet])
+        assert learned.array(docs, 1).tolist() == [[[2, 3]] if alphabet == "ab" else [[1, 2]]]
+    assert declared == Chars(longest=3)
+
+
+@pytest.fixture
+def hectic() -> Iterator[None]:
+    """Threads take turns after every few instructions."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hectic")
+def test_full_caches_change_no_answer_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_CACHED", 2)
+    made = featurizer(chars=Chars(longest=4).learn(["abcdefgh"]))
+    records = [{"words": [a + b for b in "abcdefgh"]} for a in "abcdefgh"]
+
+    def characters(record: dict[str, Any]) -> list[Any]:
+        return list(made.collate(made.docs([record]))["chars"].tolist())
+
+    alone = [characters(record) for record in records]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(100):
+            assert list(pool.map(characters, records)) == alone
+
+
+def test_words_are_located_in_order_even_if_they_repeat() -> None:
+    assert locate(["a", "a", "b"], "ab a b") == [(0, 1), (3, 4), (5, 6)]
+    assert locate([], "anything") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three", ["One.", " Two!", " Three"]),
+        ('He said "No." Then', ['He said "No."', " Then"]),
+        ("你好。再见！好吗？好", ["你好。", "再见！", "好吗？", "好"]),
+        ("「好。」他说。", ["「好。」", "他说。"]),
+        ("Version 2.5 is out", ["Version 2.5 is out"]),
+        ("Really?! Yes… No", ["Really?!", " Yes…", " No"]),
+        ("a title\nits text", ["a title\n", "its text"]),
+        ("one\r\n\r\ntwo", ["one\r\n\r\n", "two"]),
+        ("  \n ", []),
+        ("", []),
+    ],
+)
+def test_documents_are_split_at_ends_of_sentences_and_lines(text: str, expected: list[str]) -> None:
+    assert [text[a:b] for a, b in sentences(text)] == expected
+
+
+def test_nothing_but_blanks_is_lost_between_sentences() -> None:
+    text = "A b. \n\n c d!\t\tE 你。\u3000f"
+    assert "".join("".join(text[a:b] for a, b in sentences(text)).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "text", ["." * 200_000 + "x", "\n" + " " * 200_000 + "x", '."' * 100_000, ".'" + "'" * 200_000]
+)
+def test_no_text_makes_splitting_slow(text: str) -> None:
+    start = time.process_time()
+    sentences(text)
+    assert time.process_time() - start < 2  # quadratic search takes minutes
+
+
+def test_tokens_are_counted_by_id() -> None:
+    docs = featurizer().docs([{"text": "Anna Anna"}, {"text": "Anna ?"}])
+    counts = token_counts(docs, len(IDS))
+    assert (counts[IDS["anna"]], counts[IDS["[UNK]"]], sum(counts)) == (3, 1, 4)

@@ -1,0 +1,117 @@
+"""Files and folders that are replaced whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from seqpipe import files
+from seqpipe.errors import DataError, EnvError, UsageError
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.write(path, "old")
+    files.write(path, "né".encode())
+    assert path.read_text(encoding="utf-8") == "né"
+    assert names(tmp_path) == ["a.json"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_failure_while_writing_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    files.write(path, "old")
+    with pytest.raises(ZeroDivisionError), files.writing(path) as temporary:
+        temporary.write_text(f"half {1 / 0}")
+    assert (path.read_text(), names(tmp_path)) == ("old", ["a"])
+
+
+def test_a_folder_is_replaced_with_all_that_was_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "bundle"
+    for text in ("one", "two"):
+        with files.writing_folder(path) as folder:
+            (folder / text).write_text(text)
+    assert names(path) == ["two"]
+    assert names(path.parent) == ["bundle"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+def test_a_failure_while_writing_a_folder_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "bundle"
+    with files.writing_folder(path) as folder:
+        (folder / "one").write_text("one")
+    with pytest.raises(ZeroDivisionError), files.writing_folder(path) as folder:
+        (folder / "two").mkdir() or 1 / 0
+    assert (names(path), names(tmp_path)) == (["one"], ["bundle"])
+
+
+def test_the_new_file_stands_beside_the_old_one_until_it_is_done(tmp_path: Path) -> None:
+    with files.writing(tmp_path / "a") as temporary:
+        assert temporary.parent == tmp_path  # the same file system: a rename is one step
+        assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("writer", [files.writing, files.writing_folder])
+@pytest.mark.parametrize(("number", "message"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "cannot be written")])
+def test_a_full_or_closed_disk_is_named_and_nothing_changes(
+    writer: Callable[[Path], AbstractContextManager[Path]],
+    number: int,
+    message: str,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(EnvError, match=f"out: .*{message}"), writer(tmp_path / "out"):
+        raise OSError(number, os.strerror(number))
+    assert names(tmp_path) == []
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no folder .*/nowhere; make it first"):
+        files.write(tmp_path / "nowhere" / "a", "")
+
+
+def test_what_is_no_ordinary_file_is_never_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(UsageError, match="no ordinary file"):
+            files.write(tmp_path / name, "")
+    assert names(tmp_path) == ["folder", "pipe"]
+
+
+def test_an_old_run_is_set_aside_under_the_first_free_number(tmp_path: Path) -> None:
+    for expected in ("run.1", "run.2"):
+        (tmp_path / "run").mkdir()
+        assert files.set_aside(tmp_path / "run").name == expected
+    assert names(tmp_path) == ["run.1", "run.2"]
+
+
+def test_hashes_are_sha256(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc" * 100_000)
+    expected = hashlib.new("sha256", b"abc" * 100_000).hexdigest()
+    assert files.sha256(b"abc" * 100_000) == files.sha256_file(tmp_path / "a") == expected
+    with pytest.raises(DataError, match=r"nothing: cannot be read: No such file"):
+        files.sha256_file(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("value", ["é你", "a\ud800", "\udfff\\u", {"\ud83d": ["\\\udc00"]}])
+def test_any_text_can_be_written_as_json_and_read_again(value: object) -> None:
+    data = files.json_bytes(value)
+    assert json.loads(data.decode("utf-8")) == value
+    assert files.json_bytes("é") == '"é"'.encode()
+
+
+def test_nan_is_not_json() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.json_bytes(float("nan"))

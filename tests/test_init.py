@@ -1,0 +1,246 @@
+"""Data files of many kinds through `init`: the YAML that it writes is checked, and its reader reads the file."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqpipe import config, yaml
+from seqpipe.errors import DataError, UsageError
+from seqpipe.init import init_yaml
+
+SENTENCES = [
+    (["Anna", "Meier", "calls", "Bern"], [("person", 0, 2), ("city", 3, 4)]),
+    (["New", "York", "is", "far"], [("city", 0, 2)]),
+    (["Ben", "Bern", "Zug"], [("person", 0, 1), ("city", 1, 2), ("city", 2, 3)]),
+    (["it", "rains"], []),
+]
+Tagger = Callable[[int, int, str], list[str]]
+
+
+def iob2(start: int, end: int, label: str) -> list[str]:
+    return [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
+
+
+def bioes(start: int, end: int, label: str) -> list[str]:
+    return [f"S-{label}"] if end - start == 1 else [f"B-{label}", *[f"I-{label}"] * (end - start - 2), f"E-{label}"]
+
+
+def bilou(start: int, end: int, label: str) -> list[str]:
+    return [{"S": "U", "E": "L"}.get(tag[0], tag[0]) + tag[1:] for tag in bioes(start, end, label)]
+
+
+def iob1(start: int, end: int, label: str) -> list[str]:
+    return [f"B-{label}" if start == 2 else f"I-{label}", *[f"I-{label}"] * (end - start - 1)]  # Zug touches Bern
+
+
+def conll(line: Callable[[str, str], str], tagger: Tagger = iob2) -> str:
+    text = ""
+    for words, spans in SENTENCES:
+        tags = ["O"] * len(words)
+        for label, start, end in spans:
+            tags[start:end] = tagger(start, end, label)
+        text += "".join(line(word, tag) + "\n" for word, tag in zip(words, tags, strict=True)) + "\n"
+    return text
+
+
+def initialised(folder: Path, content: str, name: str = "train.conll") -> config.Config:
+    """The checked configuration that init writes for a file of this content."""
+    data = folder / name
+    data.write_text(content, encoding="utf-8")
+    return config.load(init_yaml(data, folder / "made.yaml"))
+
+
+def read(made: config.Config) -> list[dict[str, Any]]:
+    reader = made.data.reader
+    return list(reader.cls(**reader.options).read(made.data.train))
+
+
+def changed(made: config.Config) -> dict[str, Any]:
+    """The reader's options that the YAML states."""
+    written: Any = yaml.parse(made.file.read_bytes(), str(made.file)).data
+    return {name: value for name, value in written["data"]["reader"].items() if name != "use"}
+
+
+@pytest.mark.parametrize(
+    ("tagger", "options"),
+    [(iob2, {}), (bioes, {"scheme": "BIOES"}), (bilou, {"scheme": "BILOU"}), (iob1, {"scheme": "IOB1"})],
+)
+@pytest.mark.parametrize("line", ["{0} {1}", "{0}\t{1}", "{0} NN {1}"])
+def test_the_scheme_of_a_column_file_is_found(
+    line: str, tagger: Tagger, options: dict[str, Any], tmp_path: Path
+) -> None:
+    made = initialised(tmp_path, conll(line.format, tagger))
+    assert changed(made) == options
+    assert [record["tags"] for record in read(made)][2] == ["B-person", "B-city", "B-city"]
+    assert made.tokenizer.use == "words"
+    assert made.head[0].options["scheme"] == "BIOES"
+
+
+def test_tags_in_a_middle_column_are_found(tmp_path: Path) -> None:
+    made = initialised(tmp_path, conll(lambda word, tag: f"{word}\t{tag}\tnoun\t3"))
+    assert changed(made) == {"tags": 1}
+    assert read(made)[0]["tags"] == ["B-person", "I-person", "O", "B-city"]
+
+
+def test_plain_tags_are_taken_as_they_stand(tmp_path: Path) -> None:
+    made = initialised(tmp_path, "the DET\ndog NOUN\nbarks VERB\n\ncats NOUN\n\n")
+    assert changed(made) == {"scheme": "none"}
+    assert made.head[0].options["scheme"] == "none"
+    assert "# Tags: NOUN 2, DET 1, VERB 1" in made.file.read_text(encoding="utf-8")
+
+
+def test_ill_formed_tags_are_repaired_and_the_file_says_so(tmp_path: Path) -> None:
+    content = conll("{0} {1}".format) * 5 + "is O\nBern I-city\n\n" * 2 + "in O\nZug I-city\n\n"
+    made = initialised(tmp_path, content)
+    assert changed(made) == {"ill_formed": "repair"}
+    assert "# Note: 3 sentences break IOB2's rules" in made.file.read_text(encoding="utf-8")
+    assert read(made)[-1]["tags"] == ["O", "B-city"]
+
+
+CHARACTERS = "科技全球经济新闻中心想告诉诸葛欣然一会儿见在北京上海"
+
+
+def glued(dice: random.Random, digits: bool = True) -> str:
+    """A file like Weibo's: a character, the position in its word glued on, and a tag."""
+    text = ""
+    for _ in range(60):
+        for _ in range(dice.randint(2, 12)):
+            word = "".join(dice.choices(CHARACTERS, k=dice.randint(1, 3))) if dice.random() < 0.95 else "7，"
+            tag = dice.choice(("O", "O", "O", "PER.NAM"))
+            for place, character in enumerate(word):
+                prefix = "O" if tag == "O" else f"{'I' if place else 'B'}-{tag}"
+                text += f"{character}{place if digits else ''}\t{prefix}\n"
+        text += "\n"
+    return text
+
+
+def test_positions_glued_to_characters_are_taken_off(tmp_path: Path) -> None:
+    made = initialised(tmp_path, glued(random.Random(1)))
+    assert changed(made) == {"pattern": "^(.)", "joiner": ""}
+    assert made.tokenizer.use == "chars"
+    records = read(made)
+    assert all(len(word) == 1 for record in records for word in record["words"])
+    assert all(record["text"] == "".join(record["words"]) for record in records)
+    assert {word for record in records for word in record["words"]} <= {*CHARACTERS, "7", "，"}
+
+
+def test_characters_with_nothing_glued_on_are_only_joined(tmp_path: Path) -> None:
+    made = initialised(tmp_path, glued(random.Random(1), digits=False))
+    assert changed(made) == {"joiner": ""}
+    assert made.tokenizer.use == "chars"
+
+
+def test_words_that_end_in_digits_now_and_then_are_words(tmp_path: Path) -> None:
+    made = initialised(tmp_path, conll("{0} {1}".format) + "A1 O\nB2 O\n\n")
+    assert changed(made) == {}
+    assert made.tokenizer.use == "words"
+
+
+def jsonl(*records: dict[str, Any]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def test_texts_with_spans_are_found(tmp_path: Path) -> None:
+    spans = [{"start": 3, "end": 7, "label": "city"}]
+    content = jsonl({"text": "in Bern", "spans": spans}, {"text": "你", "spans": []}, {"text": "a"})
+    made = initialised(tmp_path, "\ufeff" + content)
+    assert (made.data.reader.use, changed(made), made.tokenizer.use) == ("jsonl", {}, "words")
+    assert made.data.misaligned == "error"
+    assert "# Entities: city 1" in made.file.read_text(encoding="utf-8")
+
+
+def test_chinese_texts_are_taken_character_by_character(tmp_path: Path) -> None:
+    spans = [{"start": 1, "end": 3, "label": "city"}]
+    made = initialised(tmp_path, jsonl({"text": "在北京", "spans": spans}, {"text": "ok", "spans": []}, {"text": "好"}))
+    assert made.tokenizer.use == "chars"
+
+
+@pytest.mark.parametrize(
+    ("words", "tags", "options"),
+    [
+        (["in", "Bern"], ["O", "B-city"], {}),
+        (["in", "Bern"], ["O", "S-city"], {"scheme": "BIOES"}),
+        (["in", "Bern"], ["ADP", "PROPN"], {"scheme": "none"}),
+        (["在", "京"], ["O", "B-city"], {"joiner": ""}),
+    ],
+)
+def test_words_in_json_are_looked_at_like_columns(
+    words: list[str], tags: list[str], options: dict[str, Any], tmp_path: Path
+) -> None:
+    made = initialised(tmp_path, jsonl({"words": words, "tags": tags}))
+    assert changed(made) == options
+    assert read(made)[0]["text"] == ("" if "joiner" in options else " ").join(words)
+
+
+@pytest.mark.parametrize(
+    ("names", "dev", "test"),
+    [
+        (("train.conll", "dev.conll", "test.conll"), "dev.conll", "test.conll"),
+        (("eng.train", "eng.testa"), None, "eng.testa"),
+        (("my-training.tsv", "my-validation.tsv"), "my-validation.tsv", None),
+        (("data.conll", "dev.conll"), None, None),
+    ],
+)
+def test_files_named_alike_become_dev_and_test(
+    names: tuple[str, ...], dev: str | None, test: str | None, tmp_path: Path
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text(conll("{0} {1}".format))
+    made = config.load(init_yaml(tmp_path / names[0], tmp_path / "made.yaml"))
+    assert made.data.dev == (tmp_path / dev if dev else None)
+    assert list(made.data.tests.values()) == ([tmp_path / test] if test else [])
+
+
+@pytest.mark.parametrize("stem", ["2024", "1e5", "null", "_x", "été à", "-", "a" * 150])
+def test_any_file_name_gives_a_yaml_that_is_valid(stem: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a folder: #1, [x]" / ("long " * 30)
+    folder.mkdir(parents=True)
+    (folder / f"{stem}.conll").write_text(conll("{0} {1}".format))
+    made = config.load(init_yaml(folder / f"{stem}.conll", tmp_path / f"{stem}.yaml"))
+    assert made.data.train == folder / f"{stem}.conll"
+
+
+def test_the_yaml_is_named_after_the_data_or_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ner").mkdir()
+    for name in ("train.conll", "small.conll"):
+        (tmp_path / "ner" / name).write_text(conll("{0} {1}".format))
+    assert init_yaml(Path("ner/train.conll")) == Path("ner.yaml")
+    assert init_yaml(Path("ner/small.conll")) == Path("small.yaml")
+    with pytest.raises(UsageError, match=r"small\.yaml is there already; name another with --output"):
+        init_yaml(Path("ner/small.conll"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty; give the file with your training examples"),
+        (b"\n \n\n", "is empty"),
+        (b"# only\n# comments\n", "neither JSONL nor CoNLL: most lines have 0 column"),
+        (b"one\ntwo\nthree\n", r"most lines have 1 column \(3 of 3\)"),
+        (b"Once upon a time\nthere was\na king\n", "neither JSONL nor CoNLL"),
+        (b'{"text": "a"}\n', "no spans and no tags in it"),
+        (b'{"text": "a", "spans": [[0, 9, "x"]]}\n', ":1: span 1: 0 to 9"),
+        (b'{"text": \n', ":1"),
+        (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "neither JSONL nor CoNLL"),
+    ],
+)
+def test_a_file_of_no_known_form_is_an_error(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        init_yaml(tmp_path / "data", tmp_path / "made.yaml")
+    assert not (tmp_path / "made.yaml").exists()
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing: cannot be read: No such file"):
+        init_yaml(tmp_path / "nothing")
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        init_yaml(tmp_path)

@@ -1,0 +1,137 @@
+"""What is learned before any weight: tokenizers, alphabets, labels; kept in a run and read again as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import plugins, tiny, write_jsonl, writing
+from tokenizers import Tokenizer, models
+from torch import nn
+
+from seqpipe.config import Config, load
+from seqpipe.data import read
+from seqpipe.errors import DataError, PluginError, UsageError
+from seqpipe.learned import Learned, learn, unknown_share
+from seqpipe.vocabulary import SPECIALS
+
+
+def learned_of(config: Config) -> Learned:
+    return learn(config, read(config.data.reader, config.data.train))
+
+
+def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
+    made = learned_of(tiny(tmp_path))
+    assert made.labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
+    assert made.answer == {"kind": "spans", "target": None, "labels": list(made.labels)}
+    assert learned_of(tiny(tmp_path, "head.scheme=IOB2")).labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+
+
+def test_plain_tags_are_the_labels_as_they_stand(tmp_path: Path) -> None:
+    made = learned_of(tiny(tmp_path, "head.scheme=none", "data.reader.scheme=none"))
+    assert made.labels == ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+    assert made.kind.kind == "tags"
+
+
+def test_the_vocabulary_counts_what_training_saw(tmp_path: Path) -> None:
+    config = tiny(tmp_path)
+    records = read(config.data.reader, config.data.train)
+    vocabulary = learn(config, records).vocabulary
+    assert vocabulary[:4] == SPECIALS
+    words = [word.lower() for record in records for word in record["words"]]
+    assert vocabulary.counts is not None
+    assert all(
+        count == words.count(token) for token, count in list(zip(vocabulary, vocabulary.counts, strict=True))[4:]
+    )
+
+
+def test_a_feature_that_a_stage_declares_is_learned_from_the_words_as_written(tmp_path: Path) -> None:
+    config = tiny(tmp_path)
+    words = "".join(word for record in read(config.data.reader, config.data.train) for word in record["words"])
+    assert learned_of(config).featurizer.features["chars"].manifest()["alphabet"] == "".join(sorted(set(words)))
+
+
+def test_what_was_saved_is_read_again_as_it_was(tmp_path: Path) -> None:
+    for make in (lambda folder: tiny(folder), lambda folder: load(writing(folder))):
+        config = make(tmp_path)
+        made = learned_of(config)
+        made.save(tmp_path)
+        again = Learned.load(tmp_path)
+        records = read(config.data.reader, config.data.train)
+        one, other = (some.featurizer.collate(some.featurizer.docs(records)) for some in (made, again))
+        assert all((one[name] == other[name]).all() for name in one)
+        assert (again.counts, again.answer, again.labels) == (made.counts, made.answer, made.labels)
+        assert again.target_vocabulary == made.target_vocabulary
+
+
+def test_a_target_tokenizer_is_the_same_or_learned_from_the_targets(tmp_path: Path) -> None:
+    records = [{"text": "ab", "reversed": "xy"}] * 3
+    yaml = writing(tmp_path)
+    write_jsonl(tmp_path / "train.jsonl", records)
+    same = learned_of(load(yaml))
+    assert same.target_vocabulary == same.vocabulary == (*SPECIALS, "a", "b")
+    own = learned_of(load(yaml, ["head.target_tokenizer={use: chars}"]))
+    assert own.target_vocabulary == (*SPECIALS, "x", "y")
+
+
+def test_data_without_what_the_head_learns_names_the_record_and_what_it_has(tmp_path: Path) -> None:
+    yaml, own = writing(tmp_path), "head.target_tokenizer={use: chars}"
+    with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'answer'; the record has: .*reversed"):
+        learned_of(load(yaml, ["head.target=answer", own]))
+    write_jsonl(tmp_path / "train.jsonl", [{"text": "a", "reversed": 3}])
+    with pytest.raises(DataError, match="'reversed' must be a text, not int"):
+        learned_of(load(yaml, [own]))
+    config = tiny(tmp_path)
+    (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
+    with pytest.raises(DataError, match="holds no span at all"):
+        learned_of(config)
+
+
+def test_a_head_that_writes_text_says_that_it_needs_a_target_tokenizer(tmp_path: Path) -> None:
+    class Writer(nn.Module):
+        answer = "text"
+
+        def __init__(self, dim: int):
+            super().__init__()
+
+        def loss(self, x: Any) -> Any: ...
+
+        def decide(self, x: Any) -> Any: ...
+
+    config = load(
+        writing(tmp_path, {"head": {"use": "writer", "target": "reversed"}}), plugins=plugins(writer=("head", Writer))
+    )
+    with pytest.raises(UsageError, match=r"head: 'writer' answers with text; add `target_tokenizer: same`"):
+        learned_of(config)
+
+
+def test_a_tokenizer_of_a_plugin_that_breaks_the_rules_is_named(tmp_path: Path) -> None:
+    class Bare:
+        """Forgets the special tokens."""
+
+        def train(self, texts: Any) -> Tokenizer:
+            return Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+
+    class Odd:
+        """Returns something else."""
+
+        def train(self, texts: Any) -> list[str]:
+            return list(texts)
+
+    config = tiny(tmp_path)
+    for toy, told in (
+        (Bare, r"the first ids must be those of \[PAD\]"),
+        (Odd, "must return a tokenizers.Tokenizer, not"),
+    ):
+        found = load(config.file, ["tokenizer={use: toy}"], plugins(toy=("tokenizer", toy)))
+        with pytest.raises(PluginError, match=rf"tokenizer 'toy' of toys: .*{told}"):
+            learned_of(found)
+
+
+def test_the_share_of_unknown_words_is_counted_by_tokens(tmp_path: Path) -> None:
+    made = learned_of(tiny(tmp_path))
+    docs = made.featurizer.docs([{"text": "ada flew to zanzibar"}, {"text": ""}])
+    assert unknown_share(made, docs) == pytest.approx(1 / 4)
+    assert unknown_share(replace(made), []) == 0

@@ -1,0 +1,84 @@
+"""What `seqpipe plugins` prints."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Install
+
+from seqpipe.errors import PluginError
+from seqpipe.listing import listing, shown
+from seqpipe.plugins import KINDS, Plugins
+from seqpipe.version import VERSION
+
+CODE = '''
+from seqpipe import hookimpl
+
+@hookimpl
+def register_tokenizers():
+    return {"halves": Halves}
+
+class Halves:
+    """Cuts a text in two.
+
+    It has a second paragraph.
+
+    Args:
+        where: The place to cut at,
+            counted in percent.
+    """
+
+    def __init__(self, *, where: float = 50.0):
+        pass
+'''
+
+
+def test_every_component_stands_on_a_line_with_its_distribution() -> None:
+    lines = [line.split() for line in listing().splitlines()]
+    assert lines[0] == ["kind", "use", "from"]
+    assert ["tokenizer", "words", "seqpipe", VERSION] in lines
+    assert ["head", "crf", "seqpipe", VERSION] in lines
+    kinds = [line[0] for line in lines if line and line[0] in KINDS]
+    assert kinds == sorted(kinds, key=KINDS.index)
+    assert lines[-1] == ["next:", "seqpipe", "plugins", "show", "NAME"]
+
+
+def test_a_broken_plugin_is_listed_with_its_reason(install: Install) -> None:
+    install("seqpipe-broken", "1 / 0")
+    assert "broken: seqpipe-broken 1.0 (toy): ZeroDivisionError: division by zero" in listing()
+
+
+def test_a_name_offered_twice_is_listed_with_the_cure(install: Install) -> None:
+    assert "more than once" not in listing()
+    install("seqpipe-toy", CODE.replace("halves", "words"))
+    assert "'words' is offered more than once: write `use: distribution/words`" in listing()
+
+
+def test_options_are_shown_with_type_default_and_meaning(install: Install) -> None:
+    install("seqpipe-toy", CODE)
+    lines = shown("halves").splitlines()
+    assert lines[:2] == ["tokenizer halves (seqpipe-toy 1.0)", "Cuts a text in two."]
+    assert lines[3].split() == ["option", "type", "default"]
+    assert lines[4].startswith("where")
+    assert "50.0" in lines[4]
+    assert lines[4].endswith("The place to cut at, counted in percent.")
+
+
+def test_all_components_of_a_name_are_shown_or_the_one_that_is_meant(install: Install) -> None:
+    install("seqpipe-toy", CODE.replace("halves", "words"))
+    assert shown("words").count("tokenizer words (") == 2
+    assert shown("seqpipe-toy/words").count("tokenizer words (") == 1
+    assert shown("tokenizer/words") == shown("words")
+    assert "(seqpipe " in shown("seqpipe/words")
+
+
+def test_every_installed_component_can_be_shown() -> None:
+    for offer in Plugins().offers:
+        assert shown(f"{offer.kind}/{offer.name}").startswith(f"{offer.kind} {offer.name} (seqpipe {VERSION})\n")
+
+
+@pytest.mark.parametrize("name", ["lstn", "head/lstm", "elsewhere/lstm"])
+def test_an_unknown_name_is_an_error(name: str) -> None:
+    with pytest.raises(PluginError, match=f"no component named '{name}'"):
+        shown(name)
+    with pytest.raises(PluginError, match=r"did you mean 'lstm'\?"):
+        shown("lstn")

@@ -1,0 +1,187 @@
+"""Toy distributions on the path, sound and broken, through the table of plugins."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Install
+
+from seqpipe.errors import PluginError
+from seqpipe.plugins import KINDS, Plugins
+
+HOOK = "from seqpipe import hookimpl\n\n@hookimpl\n"
+TABLE = HOOK + "def register_heads():\n    return "
+SOUND = HOOK + "def register_encoders():\n    return {'mean': 'seqpipe_sound:Mean'}\n\nclass Mean:\n    pass\n"
+
+BROKEN = {
+    "import error": ("import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+    "syntax error": ("def (", "SyntaxError: "),
+    "exits": ("raise SystemExit(3)", "SystemExit: 3"),
+    "exits silently": ("import sys; sys.exit()", "SystemExit"),
+    "fails": ("1 / 0", "ZeroDivisionError: division by zero"),
+    "recursion": ("def f(): f()\nf()", "RecursionError: maximum recursion depth"),
+    "misspelt hook": (HOOK + "def register_encodes():\n    return {}", "unknown hook 'register_encodes'"),
+    "hook with a parameter": (HOOK + "def register_encoders(table):\n    return table", "'table'"),
+    "no hook": ("def register_encoders():\n    return {}", "it has no hook; decorate register_readers"),
+    "hook fails": (TABLE + "HEADS", "NameError: name 'HEADS' is not defined"),
+    "hook exits": (HOOK + "def register_heads():\n    raise SystemExit", "SystemExit"),
+    "nothing returned": (TABLE + "None", "register_heads must return a dict of names, not NoneType"),
+    "a list": (TABLE + "['a']", "register_heads must return a dict of names, not list"),
+    "an instance": (TABLE + "{'a': object()}", "must map names to classes or 'module:Class'"),
+    "a number as name": (TABLE + "{1: int}", "must map names to classes or 'module:Class', not 1"),
+    "a module alone": (TABLE + "{'a': 'os'}", "not 'a': 'os'"),
+}
+
+
+def test_built_in_components_are_found_through_their_own_entry_point() -> None:
+    found = Plugins()
+    assert found.broken == []
+    assert {"conll", "jsonl"} <= set(found.names("reader"))
+    assert {"words", "chars"} <= set(found.names("tokenizer"))
+    assert found.find("tokenizer", "words").distribution == "seqpipe"
+    assert found.find("tokenizer", "words").load().__name__ == "Words"
+
+
+def test_every_component_on_offer_can_be_loaded() -> None:
+    for offer in Plugins().offers:
+        assert isinstance(offer.load(), type)
+
+
+def test_a_component_of_another_distribution_is_offered_under_its_name(install: Install) -> None:
+    install("seqpipe-sound", SOUND, version="2.5")
+    found = Plugins()
+    offer = found.find("encoder", "mean")
+    assert (offer.distribution, offer.version, offer.load().__name__) == ("seqpipe-sound", "2.5", "Mean")
+    assert found.find("encoder", "seqpipe-sound/mean") == offer
+    assert "lstm" in found.names("encoder")
+
+
+def test_a_class_may_be_given_itself(install: Install) -> None:
+    install("seqpipe-own", HOOK + "def register_heads():\n    return {'own': Own}\n\nclass Own:\n    pass\n")
+    assert Plugins().find("head", "own").load().__name__ == "Own"
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install: Install) -> None:
+    code, reason = BROKEN[fault]
+    install("seqpipe-broken", code, version="0.3")
+    install("seqpipe-sound", SOUND)
+    found = Plugins()
+    (broken,) = found.broken
+    assert (broken.distribution, broken.version, broken.entry_point) == ("seqpipe-broken", "0.3", "toy")
+    assert reason in broken.reason
+    assert found.find("encoder", "mean").load().__name__ == "Mean"
+    assert found.find("tokenizer", "words").load().__name__ == "Words"
+    with pytest.raises(PluginError, match=r"seqpipe-broken 0.3 is broken: "):
+        found.find("encoder", "lost")
+
+
+def test_an_entry_point_to_nothing_is_broken(install: Install) -> None:
+    install("seqpipe-lost", "", entry="seqpipe_lost:plugin")
+    (broken,) = Plugins().broken
+    assert "AttributeError: module 'seqpipe_lost' has no attribute 'plugin'" in broken.reason
+
+
+def test_nothing_of_a_broken_plugin_is_offered(install: Install) -> None:
+    code = (
+        HOOK + "def register_encoders():\n    return {'half': int}\n\n@hookimpl\ndef register_heads():\n    return 5\n"
+    )
+    install("seqpipe-half", code)
+    found = Plugins()
+    assert len(found.broken) == 1
+    assert "half" not in found.names("encoder")
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("nothing_there:Mean", "ModuleNotFoundError: No module named 'nothing_there'"),
+        ("seqpipe_late:Median", "AttributeError: module 'seqpipe_late' has no attribute 'Median'"),
+        ("seqpipe_late:number", "seqpipe_late:number is not a class"),
+        ("seqpipe_late_exit:Mean", "SystemExit: 4"),
+    ],
+)
+def test_a_component_that_cannot_be_loaded_names_its_distribution(target: str, reason: str, install: Install) -> None:
+    install("seqpipe-late", HOOK + f"def register_encoders():\n    return {{'late': {target!r}}}\n\nnumber = 5\n")
+    install("seqpipe-late-exit", "raise SystemExit(4)", entry=None)
+    with pytest.raises(PluginError) as raised:
+        Plugins().find("encoder", "late").load()
+    assert str(raised.value).startswith("encoder 'late' of seqpipe-late 1.0 cannot be loaded: ")
+    assert reason in str(raised.value)
+
+
+def test_a_component_that_lacks_torch_says_how_to_get_it() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from seqpipe.plugins import Plugins\n"
+        "try: Plugins().find('encoder', 'lstm').load()\n"
+        "except Exception as error: sys.exit(str(error))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("encoder 'lstm' of seqpipe ")
+    assert "(it needs the training extra: pip install 'seqpipe[train]')" in done.stderr
+
+
+def test_a_name_that_two_distributions_offer_must_be_written_in_full(install: Install) -> None:
+    install("seqpipe-one", HOOK + "def register_encoders():\n    return {'lstm': One}\n\nclass One:\n    pass\n")
+    found = Plugins()
+    with pytest.raises(PluginError, match="write 'seqpipe/lstm' or 'seqpipe-one/lstm'"):
+        found.find("encoder", "lstm")
+    assert found.find("encoder", "seqpipe-one/lstm").load().__name__ == "One"
+    assert found.find("encoder", "seqpipe/lstm").distribution == "seqpipe"
+    assert found.names("encoder").count("lstm") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "use", "message"),
+    [
+        ("encoder", "lstn", r"no encoder named 'lstn'; did you mean 'lstm'\? \(there is: lstm"),
+        ("encoder", "crf", "no encoder named 'crf'; there is a head of that name"),
+        ("encoder", "elsewhere/lstm", "no encoder named 'elsewhere/lstm'"),
+        ("reader", "", "no reader named ''"),
+    ],
+)
+def test_a_name_that_nobody_offers_is_an_error_with_a_hint(kind: str, use: str, message: str) -> None:
+    with pytest.raises(PluginError, match=message):
+        Plugins().find(kind, use)
+
+
+def test_plugins_can_be_switched_off(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("seqpipe-loud", "raise SystemExit('never imported')")
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
+    found = Plugins()
+    assert found.broken == []
+    assert {offer.distribution for offer in found.offers} == {"seqpipe"}
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "on")
+    assert len(Plugins().broken) == 1
+
+
+def test_without_entry_points_there_is_nothing() -> None:
+    found = Plugins([])
+    assert (found.offers, found.broken, [found.names(kind) for kind in KINDS]) == ([], [], [[]] * len(KINDS))
+    with pytest.raises(PluginError, match=r"there is: none"):
+        found.find("head", "crf")
+
+
+def test_what_a_plugin_prints_is_no_answer(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    table = "def register_encoders():\n    print('hook')\n    return {'loud': 'seqpipe_loud_part:Loud'}\n"
+    install("seqpipe-loud", "print('import')\n" + HOOK + table)
+    install("seqpipe-loud-part", "print('part')\nclass Loud:\n    pass\n", entry=None)
+    Plugins().find("encoder", "loud").load()
+    out, err = capsys.readouterr()
+    assert (out, err.split()) == ("", ["import", "hook", "part"])
+
+
+def test_listing_plugins_imports_no_component(tmp_path: Path) -> None:
+    code = (
+        "import sys; from seqpipe.plugins import Plugins; Plugins()\n"
+        "heavy = {'torch', 'onnxruntime', 'tokenizers', 'numpy'} & set(sys.modules)\n"
+        "own = [name for name in sys.modules if name.startswith('seqpipe_plugins.')]\n"
+        "sys.exit(repr((heavy, own)) if heavy or own else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,166 @@
+"""Files and standard input through `predict`, by hand and by the command itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqpipe import Model
+from seqpipe.errors import DataError, UsageError
+from seqpipe.predict import predict_file
+
+COMMAND = [sys.executable, "-c", "from seqpipe.cli import main; main()", "predict"]
+ENVIRONMENT = {**os.environ, "PYTHONIOENCODING": "ascii"}  # whatever the terminal says, UTF-8 comes out
+
+
+def predicted(model: Model, folder: Path, name: str, content: str | bytes, form: str = "auto", **options: Any) -> str:
+    source, target = folder / name, folder / "out"
+    source.write_bytes(content if isinstance(content, bytes) else content.encode())
+    predict_file(model, source, target, form, options.pop("documents", False), options)
+    return target.read_bytes().decode()
+
+
+def lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def words(answer: list[dict[str, Any]]) -> list[str]:
+    return [span["word"] for span in answer]
+
+
+def test_text_gives_a_line_of_json_a_line(tiny: Model, tmp_path: Path) -> None:
+    out = predicted(tiny, tmp_path, "a.txt", "Anna calls\r\n\nZoë in Bern")
+    assert [words(answer) for answer in lines(out)] == [["Anna"], [], ["Zoë", "Bern"]]
+    assert "Zoë" in out
+
+
+def test_jsonl_is_given_back_whole_with_the_answer(tiny: Model, tmp_path: Path) -> None:
+    records = [
+        {"text": "in Bern", "id": 7, "where": "my own"},
+        {"words": ["Anna", "calls"], "tags": ["O", "O"]},
+        {"text": "", "note": "你"},
+    ]
+    out = lines(predicted(tiny, tmp_path, "a.jsonl", "\n".join(map(json.dumps, records)) + '\n\n"Ben"\n'))
+    assert [words(line.pop("answer")) for line in out] == [["Bern"], ["Anna"], [], ["Ben"]]
+    assert out == [*records, {"text": "Ben"}]
+
+
+def test_conll_gives_the_words_with_their_tags(tiny: Model, tiny_tagger: Model, tmp_path: Path) -> None:
+    source = "# id = 1\nAnna O\nin O\nNew O\nYork O\n\ncalls X\n"
+    expected = "Anna\tB-person\nin\tO\nNew\tB-city\nYork\tI-city\n\ncalls\tO\n\n"
+    assert predicted(tiny, tmp_path, "a.conll", source) == expected
+    assert predicted(tiny_tagger, tmp_path, "a.conll", source) == expected
+
+
+def test_conll_may_come_without_tags(tiny: Model, tmp_path: Path) -> None:
+    out = predicted(tiny, tmp_path, "a.txt", "Anna\nin\n\nBern\n", "conll")
+    assert out == "Anna\tB-person\nin\tO\n\nBern\tB-city\n\n"
+
+
+def test_a_lone_surrogate_is_given_back_as_json_says_it(tiny: Model, tmp_path: Path) -> None:
+    out = predicted(tiny, tmp_path, "a.jsonl", '{"text": "Anna \\ud800"}\n')
+    (line,) = lines(out)
+    assert (line["text"], words(line["answer"])) == ("Anna \ud800", ["Anna"])
+    assert "\\ud800" in out
+
+
+def test_documents_are_taken_whole(tiny: Model, tmp_path: Path) -> None:
+    content = json.dumps({"text": "Anna calls.\nBen in Bern."}) + "\n" + json.dumps({"text": ""})
+    first, second = lines(predicted(tiny, tmp_path, "a.jsonl", content, documents=True))
+    assert [(span["word"], span["start"]) for span in first["answer"]] == [("Anna", 0), ("Ben", 12), ("Bern", 19)]
+    assert second["answer"] == []
+
+
+def test_options_are_handed_on(tiny: Model, tmp_path: Path) -> None:
+    assert predicted(tiny, tmp_path, "a.txt", "Anna", bias=10.0) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "message"),
+    [
+        ("a.txt", b"Anna\n\xe9t\xe9\n", DataError, r"a\.txt:2: byte 1 is not UTF-8; convert it: iconv"),
+        ("a.txt", "a\n" + "a " * 1001, DataError, r"a\.txt:2: 1,001 tokens are over the limit"),
+        ("a.jsonl", '{"text": "a"}\nnot json\n', DataError, r"a\.jsonl:2: not JSON: .*; use --format text"),
+        ("a.jsonl", "[1]", DataError, r"a\.jsonl:1: must be an object with `text` or `words`, not list"),
+        ("a.jsonl", '{"title": "x"}', DataError, r"a\.jsonl:1: field 'text' must be a text, not NoneType"),
+        ("a.jsonl", '\n{"words": "x"}', DataError, r"a\.jsonl:2: 'words' must be a list of strings"),
+        ("a.jsonl", '{"words": ["x"], "text": "y"}', DataError, r"a\.jsonl:1: word 'x' does not stand in the text"),
+        ("a.jsonl", '{"text": "x", "score": NaN}', DataError, r"a\.jsonl:1: not JSON: NaN is not JSON"),
+        ("a.jsonl", '{"a":' * 99_999, DataError, r"a\.jsonl:1: nested too deeply|a\.jsonl:1: not JSON"),
+        ("a.jsonl", "[" * 99_999, DataError, r"a\.jsonl:1: nested too deeply"),
+        ("a.conll", "Anna O\nBern\n", DataError, r"a\.conll:2: "),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_written(
+    name: str, content: str | bytes, error: type[Exception], message: str, tiny: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text("old")
+    with pytest.raises(error, match=message):
+        predicted(tiny, tmp_path, name, content)
+    assert (tmp_path / "out").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["out", name])
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "message"),
+    [
+        ("xml", {}, "--format xml: must be one of text, jsonl, conll"),
+        ("conll", {"documents": True}, "--format conll: .* one answer a sentence"),
+        ("conll", {"n_best": 2}, "--format conll: .* one answer a sentence"),
+        ("conll", {"n_best": "two"}, "--format conll: .* one answer a sentence"),
+        ("text", {"beams": 2}, "no decode option 'beams'"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_an_error(
+    form: str, options: dict[str, Any], message: str, tiny: Model, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        predicted(tiny, tmp_path, "a", "Anna\n", form, **options)
+
+
+def test_a_missing_file_or_folder_is_named(tiny: Model, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing: cannot be read: No such file"):
+        predict_file(tiny, tmp_path / "nothing", None, "auto", False, {})
+    (tmp_path / "a").write_text("Anna")
+    with pytest.raises(UsageError, match=r"there is no folder .*/nowhere"):
+        predict_file(tiny, tmp_path / "a", tmp_path / "nowhere" / "out", "auto", False, {})
+
+
+def test_the_command_reads_standard_input_and_answers_on_standard_output(tiny_bundle: Path) -> None:
+    text = "Anna\n你好 in Bern\n".encode()
+    done = subprocess.run([*COMMAND, str(tiny_bundle)], input=text, capture_output=True, env=ENVIRONMENT, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [words(answer) for answer in lines(done.stdout.decode("utf-8"))] == [["Anna"], ["Bern"]]
+
+
+def test_a_bad_line_ends_the_command_after_the_good_ones_before_it(tiny_bundle: Path) -> None:
+    text = "Anna\n" * 3000 + "a " * 1001 + "\n"
+    done = subprocess.run(
+        [*COMMAND, str(tiny_bundle), "--threads", "1"], input=text, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == DataError.exit_code
+    assert done.stderr.startswith("standard input:3001: 1,001 tokens")
+    assert "Traceback" not in done.stderr
+    assert all(words(answer) == ["Anna"] for answer in lines(done.stdout))
+
+
+def test_who_types_is_answered_at_once(tiny_bundle: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, str(tiny_bundle)], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        for text, expected in (("in Bern", ["Bern"]), ("Anna", ["Anna"])):
+            os.write(ours, f"{text}\n".encode())
+            assert words(json.loads(process.stdout.readline())) == expected
+        os.write(ours, b"\x04")  # end of input
+        assert process.wait(30) == 0
+    os.close(theirs)
+    os.close(ours)

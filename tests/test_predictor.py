@@ -1,0 +1,207 @@
+"""What stands around a run: order, batches, memory, documents, decode options; the run is Python one can watch."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqpipe import Model
+from seqpipe.answers import Spans, Text
+from seqpipe.errors import DataError, UsageError
+from seqpipe.features import Arrays, Featurizer
+from seqpipe.predictor import Predictor, batches, cores, option_arrays
+from seqpipe_plugins.tokenizers.words import Words
+
+TOKENIZER = Words().train(["Bern a b c ."])
+BERN = TOKENIZER.token_to_id("Bern")
+
+
+class Watched:
+    """Says that every Bern is a city, and keeps the shapes of the batches it was given."""
+
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        self.threads: set[str] = set()
+
+    def __call__(self, feeds: Arrays) -> Arrays:
+        self.shapes.append(feeds["ids"].shape)
+        self.threads.add(threading.current_thread().name)
+        flat = np.zeros(feeds["ids"].shape, np.float32)
+        return {"tags": (feeds["ids"] == BERN).astype(int), "scores": flat, "opens": flat, "closes": flat}
+
+
+def predictor(run: Watched | None = None, workers: int = 1, field: str = "text", **options: Any) -> Predictor:
+    spans = Spans(["O", "B-city"])
+    return Predictor(Featurizer(TOKENIZER, {}, field), spans, run or Watched(), options, {"tokens": 50}, workers)
+
+
+def found(made: Predictor, texts: list[str], chunk: int = 1024) -> list[list[int]]:
+    """Where the cities begin, text by text."""
+    return [[span["start"] for span in answer] for answer in made.stream(({"text": t} for t in texts), chunk)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("chunk", [1, 2, 7, 1024])
+def test_answers_come_in_the_order_of_the_texts(chunk: int, workers: int) -> None:
+    texts = ["a " * (i * 7 % 11) + "Bern" * (i % 3 != 0) for i in range(100)]
+    expected = [[2 * (i * 7 % 11)] if i % 3 else [] for i in range(100)]
+    assert found(predictor(workers=workers), texts, chunk) == expected
+
+
+def test_texts_of_like_length_share_a_run_and_empty_ones_need_none() -> None:
+    run = Watched()
+    assert found(predictor(run), ["", "a b c", "Bern", " ", "a", "c b Bern"]) == [[], [], [0], [], [], [4]]
+    assert run.shapes == [(4, 3)]
+    run = Watched()
+    assert found(predictor(run), ["", " "]) == [[], []]
+    assert run.shapes == []
+
+
+def test_batches_hold_every_row_once_longest_first_within_their_limits() -> None:
+    lengths = [3, 0, 9, 1, 3, 40, 2, 0, 5] * 20
+    made = list(batches(lengths, rows=8, tokens=24))
+    rows = [row for batch in made for row in batch]
+    assert sorted(rows) == [i for i, n in enumerate(lengths) if n]
+    assert [lengths[row] for row in rows] == sorted(filter(None, lengths), reverse=True)
+    assert all(len(b) <= 8 and (len(b) == 1 or len(b) * lengths[b[0]] <= 24) for b in made)
+
+
+def test_few_inputs_are_in_hand_at_a_time() -> None:
+    taken = 0
+
+    def texts() -> Iterator[dict[str, str]]:
+        nonlocal taken
+        for _ in range(1_000):
+            taken += 1
+            yield {"text": "a"}
+
+    answers = predictor().stream(texts(), chunk=10)
+    for answered in range(1, 101):
+        next(answers)
+        assert taken <= answered + 20
+
+
+def test_one_at_a_time_means_an_answer_before_the_next_question() -> None:
+    asked: list[str] = []
+
+    def texts() -> Iterator[dict[str, str]]:
+        for text in ("Bern", "a"):
+            asked.append(text)
+            yield {"text": text}
+
+    answers = predictor().stream(texts(), chunk=1)
+    assert (len(next(answers)), asked) == (1, ["Bern"])
+    assert (next(answers), asked) == ([], ["Bern", "a"])
+
+
+def test_a_chunk_of_none_is_an_error() -> None:
+    with pytest.raises(UsageError, match="chunk: 0 inputs at a time"):
+        found(predictor(), ["a"], chunk=0)
+
+
+def test_several_workers_share_the_batches() -> None:
+    run = Watched()
+    found(predictor(run, workers=3), ["a " * (i % 40 + 1) for i in range(500)])
+    assert len(run.threads) > 1
+    assert all(name.startswith("seqpipe") for name in run.threads)
+
+
+def test_too_long_a_text_is_named_and_the_cure_too() -> None:
+    long = {"text": "a " * 51}
+    with pytest.raises(DataError, match=r"record 3: 51 tokens are over the limit of 50; split .*--documents"):
+        list(predictor().stream([{"text": "a"}, {"text": "a"}, long], chunk=2))
+    with pytest.raises(DataError, match=r"x\.txt:7: 51 tokens"):
+        list(predictor().stream([{**long, "where": "x.txt:7"}]))
+    assert found(predictor(), ["a " * 50]) == [[]]
+
+
+def test_a_document_is_answered_sentence_by_sentence_with_its_own_offsets() -> None:
+    run = Watched()
+    text = "a b. Bern c!\n\nBern\nc Bern" + " a" * 48
+    answer = predictor(run).document({"text": text})
+    assert [text[part["start"] : part["end"]] for part in answer] == ["Bern"] * 3
+    assert [part["start"] for part in answer] == [5, 14, 21]
+    assert sum(rows for rows, _ in run.shapes) == 4
+
+
+def test_a_document_is_the_text_even_where_words_are_given() -> None:
+    assert predictor().document({"text": "a. Bern", "words": ["Bern"]})[0]["start"] == 3
+    assert predictor(field="body").document({"text": "", "body": "a. Bern"})[0]["start"] == 3
+    with pytest.raises(DataError, match="x:1: field 'text' must be a text, not NoneType"):
+        predictor().document({"words": ["Bern"], "where": "x:1"})
+
+
+def test_what_has_no_offsets_is_not_split_into_sentences() -> None:
+    made = Predictor(Featurizer(TOKENIZER, {}), Text(TOKENIZER), Watched(), {}, {"tokens": 9})
+    with pytest.raises(UsageError, match="this bundle answers with 'text'"):
+        made.document({"text": "a"})
+    with pytest.raises(UsageError, match="n_best is for single sentences"):
+        predictor(n_best={"type": "size", "default": 1}).document({"text": "a"}, n_best=2)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "beams": {"type": "size", "default": 5, "minimum": 1, "maximum": 100},
+    "n_best": {"type": "size", "default": 1, "minimum": 1, "maximum": 100},
+    "penalty": {"type": "float", "default": 0.5, "minimum": 0, "maximum": None},
+    "steps": {"type": "int", "default": 9},
+    "greedy": {"type": "bool", "default": False},
+}
+
+
+def test_options_become_inputs_and_a_size_the_length_of_one() -> None:
+    arrays = option_arrays(OPTIONS, {"beams": 7, "penalty": 2})
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "beams": (7,),
+        "n_best": (1,),
+        "penalty": (),
+        "steps": (),
+        "greedy": (),
+    }
+    assert [array.dtype for array in arrays.values()] == [np.int64, np.int64, np.float32, np.int64, np.bool_]
+    assert (arrays["penalty"], arrays["steps"], arrays["greedy"]) == (2.0, 9, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"beam": 3}, r"no decode option 'beam'; did you mean 'beams'\? \(there is: beams, n_best, penalty"),
+        ({"beams": 0}, "beams: 0 is not between 1 and 100"),
+        ({"beams": 101}, "beams: 101 is not between"),
+        ({"beams": 2.0}, "beams: must be int, not 2.0"),
+        ({"beams": True}, "beams: must be int, not True"),
+        ({"beams": "3"}, "beams: must be int, not '3'"),
+        ({"penalty": float("nan")}, "penalty: nan is not between 0 and None"),
+        ({"penalty": False}, "penalty: must be float, not False"),
+        ({"greedy": 1}, "greedy: must be bool, not 1"),
+        ({"n_best": 6}, "n_best: 6 answers need as many beams; beams is 5"),
+    ],
+)
+def test_a_wrong_option_is_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        option_arrays(OPTIONS, given)
+
+
+def test_without_options_there_are_none() -> None:
+    assert option_arrays({}, {}) == {}
+    with pytest.raises(UsageError, match=r"there is: none"):
+        option_arrays({}, {"beams": 1})
+
+
+def test_an_option_reaches_the_graph(tiny: Model) -> None:
+    assert [span["word"] for span in tiny("Anna in Bern")] == ["Anna", "Bern"]
+    assert tiny("Anna in Bern", bias=10.0) == []
+
+
+def test_no_more_cores_are_counted_than_this_process_may_use() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert 1 <= cores() <= len(before)

@@ -1,0 +1,277 @@
+"""The toy bundle, opened and asked; and bundles whose hashes are right and whose contents are not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from seqpipe import Model, bundle, load
+from seqpipe.errors import BundleError, DataError, EnvError, UsageError
+from seqpipe.runtime import same_answer
+
+
+def words(answer: list[dict[str, Any]]) -> list[str]:
+    return [span["word"] for span in answer]
+
+
+def test_the_toy_answers_what_its_table_says(tiny: Model) -> None:
+    assert tiny("Anna calls Zoe, in New  York.") == [
+        {"entity_group": "person", "score": 0.97, "word": "Anna", "start": 0, "end": 4},
+        {"entity_group": "person", "score": 0.85, "word": "Zoe", "start": 11, "end": 14},
+        {"entity_group": "city", "score": 0.9409, "word": "New  York", "start": 19, "end": 28},
+    ]
+
+
+def test_a_tagger_answers_every_word(tiny_tagger: Model) -> None:
+    assert [(word["word"], word["entity"], word["score"]) for word in tiny_tagger("Ben in Bern?")] == [
+        ("Ben", "B-person", 0.97),
+        ("in", "O", 0.97),
+        ("Bern", "B-city", 0.97),
+        ("?", "O", 0.85),
+    ]
+
+
+def test_what_goes_in_says_what_comes_out(tiny: Model) -> None:
+    anna, bern = tiny("Anna"), tiny("in Bern")
+    assert tiny({"text": "Anna"}) == tiny({"words": ["Anna"]}) == anna
+    assert tiny(["Anna", {"text": "in Bern"}]) == tiny(("Anna", "in Bern")) == [anna, bern]
+    assert tiny([]) == []
+    answers = tiny(text for text in ("Anna", "in Bern"))
+    assert iter(answers) is answers
+    assert list(answers) == [anna, bern]
+
+
+def test_an_empty_text_has_no_spans(tiny: Model) -> None:
+    assert tiny("") == tiny(" \n") == tiny({"words": []}) == []
+
+
+def test_a_document_is_split_into_sentences(tiny: Model) -> None:
+    text = "Anna calls. " * 300 + "In Bern."
+    with pytest.raises(DataError, match="1,200 tokens are over the limit of 1,000"):
+        tiny("Anna calls . " * 400)
+    answer = tiny(text + " Anna calls." * 100, documents=True)
+    assert len(answer) == 402  # "In" is unknown and has a capital
+    assert all(span["word"] in ("Anna", "In", "Bern") for span in answer)
+
+
+def test_words_and_their_text_may_both_be_given(tiny: Model) -> None:
+    (span,) = tiny({"words": ["in", "Bern"], "text": "in\u3000Bern"})
+    assert (span["start"], span["end"]) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (5, UsageError, r"a text, a record .* not int"),
+        (None, UsageError, "not NoneType"),
+        ([5], UsageError, r"an input is a text or a record \(dict with 'text' or 'words'\), not int"),
+        (b"Anna", UsageError, "not bytes"),
+        ({"title": "x"}, DataError, "field 'text' must be a text, not NoneType; the record has: title"),
+        ({"words": "Anna"}, DataError, "record: 'words' must be a list of strings"),
+        ({"words": ["Anna", 5], "where": "x:3"}, DataError, "x:3: 'words' must be a list of strings"),
+        ({"words": ["Anna"], "text": "Ben"}, DataError, "word 'Anna' does not stand in the text 'Ben'"),
+    ],
+)
+def test_what_is_no_input_is_an_error(given: Any, error: type[Exception], message: str, tiny: Model) -> None:
+    with pytest.raises(error, match=message):
+        tiny(given)
+
+
+def test_a_misspelt_option_is_named(tiny: Model) -> None:
+    with pytest.raises(UsageError, match=r"no decode option 'bais'; did you mean 'bias'\?"):
+        tiny("Anna", bais=1.0)
+
+
+def test_golden_examples_are_answered_as_they_were(tiny: Model) -> None:
+    assert len(tiny.manifest["golden"]) == 1
+    assert tiny.verify() == []
+
+
+def test_a_golden_example_answered_otherwise_is_shown(tiny_bundle: Path, tmp_path: Path) -> None:
+    path = forged(tiny_bundle, tmp_path, golden=[{"record": {"text": "Anna"}, "answer": []}])
+    (wrong,) = load(path, "cpu", threads=1).verify()
+    assert wrong.startswith("golden example 1: {'text': 'Anna'}: got [{'entity_group': 'person'")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ([{"word": "a", "score": 0.5}], [{"word": "a", "score": 0.50009}], True),
+        ([{"word": "a", "score": 0.5}], [{"word": "a", "score": 0.5002}], False),
+        ([{"word": "a", "score": 0.5}], [{"word": "b", "score": 0.5}], False),
+        ([{"word": "a"}], [{"word": "a", "score": 0.5}], False),
+        ([{"start": 1}], [{"start": 1.0}], False),
+        ([], [{}], False),
+        ("a", ["a"], False),
+        (1, True, False),
+    ],
+)
+def test_answers_are_the_same_if_all_that_was_decided_is(one: Any, other: Any, same: bool) -> None:
+    assert same_answer(one, other) is same
+
+
+def test_the_device_is_the_one_asked_for_or_an_error(tiny_bundle: Path) -> None:
+    assert load(tiny_bundle, "cpu", threads=1).device == "cpu"
+    for device in ("gpu", "cuda:x", "cpu:1", "auto:0", ""):
+        with pytest.raises(UsageError, match="must be auto, cpu, cuda or cuda:N"):
+            load(tiny_bundle, device)
+
+
+@pytest.mark.skipif("CUDAExecutionProvider" in __import__("onnxruntime").get_available_providers(), reason="has CUDA")
+def test_without_cuda_asking_for_it_is_an_error_with_its_cure(tiny_bundle: Path) -> None:
+    with pytest.raises(EnvError, match=r"this onnxruntime has no CUDA; .* pip install 'seqpipe\[gpu\]'"):
+        load(tiny_bundle, "cuda")
+    assert load(tiny_bundle, "auto", threads=1).device == "cpu"
+
+
+def test_a_string_is_a_path_too(tiny_bundle: Path) -> None:
+    assert words(load(str(tiny_bundle), threads=1)("Anna")) == ["Anna"]
+
+
+# ── forged: every hash is right ──────────────────────────────────────────────
+
+
+def forged(source: Path, folder: Path, files: dict[str, bytes] | None = None, **changes: Any) -> Path:
+    made = bundle.read(source)
+    manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")} | changes
+    bundle.write(folder / "forged", {**made.files, **(files or {})}, manifest)
+    return folder / "forged"
+
+
+def graph(change: Callable[[onnx.ModelProto], None]) -> Callable[[bundle.Bundle], dict[str, bytes]]:
+    def files(made: bundle.Bundle) -> dict[str, bytes]:
+        model = onnx.load_from_string(made.files["model.onnx"])
+        change(model)
+        return {"model.onnx": model.SerializeToString()}
+
+    return files
+
+
+def other_domain(model: onnx.ModelProto) -> None:
+    model.graph.node[0].domain = "com.example"
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+
+
+def outside(location: str) -> Callable[[onnx.ModelProto], None]:
+    """Makes the graph read its table from a file."""
+
+    def change(model: onnx.ModelProto) -> None:
+        tensor = next(t for t in model.graph.initializer if t.name == "table")
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=location)
+
+    return change
+
+
+def one_more_input(model: onnx.ModelProto) -> None:
+    model.graph.input.append(helper.make_tensor_value_info("secret", onnx.TensorProto.INT64, []))
+
+
+def fewer_outputs(model: onnx.ModelProto) -> None:
+    del model.graph.output[-1]
+
+
+def unknown_opset(model: onnx.ModelProto) -> None:
+    model.opset_import[0].version = 999
+
+
+def tokenizer(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bundle], dict[str, bytes]]:
+    def files(made: bundle.Bundle) -> dict[str, bytes]:
+        content = json.loads(made.files["tokenizer.json"])
+        change(content)
+        return {"tokenizer.json": json.dumps(content).encode()}
+
+    return files
+
+
+TABLE_BYTES = 4 * 16 * 4  # float32, the toy's 15 tokens and a row more, 4 labels
+CONTENTS: dict[str, tuple[Callable[[bundle.Bundle], dict[str, bytes]], str]] = {
+    "no graph": (lambda _: {"model.onnx": b"\x00" * 100}, "model.onnx: onnxruntime .* refuses it"),
+    "an empty graph": (lambda _: {"model.onnx": b""}, "model.onnx: onnxruntime .* refuses it"),
+    "half a graph": (lambda made: {"model.onnx": made.files["model.onnx"][:900]}, "refuses it"),
+    "a custom operator": (graph(other_domain), "refuses it: .*com.example"),
+    "a future opset": (graph(unknown_opset), "refuses it"),
+    "data in a file beside": (graph(outside("table.bin")), "refuses it"),
+    "data in a file above": (graph(outside("../table.bin")), "refuses it"),
+    "data in any file": (graph(outside("/etc/passwd")), "refuses it"),
+    "one more input": (graph(one_more_input), "model.onnx and bundle.json disagree about secret"),
+    "an output missing": (graph(fewer_outputs), "model.onnx and bundle.json disagree about closes"),
+    "no tokenizer": (lambda _: {"tokenizer.json": b"{}"}, "tokenizer.json: not a tokenizer this version reads"),
+    "a tokenizer of bytes": (lambda _: {"tokenizer.json": b"\xff\xfe"}, "not a tokenizer this version reads"),
+    "no special tokens": (tokenizer(lambda c: c["model"]["vocab"].pop("[EOS]")), r"has no token \[EOS\]"),
+    "a tokenizer of the future": (tokenizer(lambda c: c["model"].update(type="Oracle")), "not a tokenizer"),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_contents_that_cannot_be_used_are_refused_with_their_file(
+    name: str, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, message = CONTENTS[name]
+    path = forged(tiny_bundle, tmp_path, change(bundle.read(tiny_bundle)))
+    monkeypatch.chdir(path)
+    for folder in (tmp_path, path):  # what the graph would like to read is there
+        (folder / "table.bin").write_bytes(bytes(TABLE_BYTES))
+    with pytest.raises(BundleError, match=message):
+        load(path, "cpu", threads=1)
+
+
+INPUTS: dict[str, dict[str, Any]] = {"ids": {}, "mask": {}}
+MANIFESTS: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown feature": ({"inputs": {**INPUTS, "chars": {"kind": "x"}}}, "feature kind 'x' is not known"),
+    "a feature without alphabet": ({"inputs": {**INPUTS, "chars": {"kind": "chars"}}}, "lacks or misstates 'longest'"),
+    "inputs of another kind": ({"inputs": {"ids": 5}}, "lacks or misstates"),
+    "fewer inputs": ({"inputs": INPUTS}, "disagree about chars"),
+    "an unknown answer": ({"answer": {"kind": "x"}}, "answer kind 'x' is not known"),
+    "an answer without labels": ({"answer": {"kind": "spans"}}, "lacks or misstates 'labels'"),
+    "labels without O": ({"answer": {"kind": "spans", "labels": ["B-x"]}}, "lacks or misstates"),
+    "text without its tokenizer": ({"answer": {"kind": "text"}}, "answer kind 'text' .* lacks its tokenizer"),
+    "no limit": ({"limits": {}}, "lacks or misstates 'tokens'"),
+    "an odd limit": ({"limits": {"tokens": "many"}}, "lacks or misstates"),
+    "an unknown option type": ({"options": {"bias": {"type": "x", "default": 0}}}, "lacks or misstates 'x'"),
+    "an option out of its range": (
+        {"options": {"bias": {"type": "float", "default": 9.0, "maximum": 1}}},
+        "lacks or misstates bias: 9.0 is not between",
+    ),
+    "an option of another kind": ({"options": {"bias": 5}}, "lacks or misstates"),
+    "an option that the graph lacks": (
+        {"options": {"beams": {"type": "size", "default": 1}}},
+        "disagree about beams, bias",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_that_makes_no_sense_is_refused(name: str, tiny_bundle: Path, tmp_path: Path) -> None:
+    changes, message = MANIFESTS[name]
+    with pytest.raises(BundleError, match=message):
+        load(forged(tiny_bundle, tmp_path, **changes), "cpu", threads=1)
+
+
+def test_a_bundle_may_be_moved_and_deleted_once_it_is_open(tiny_bundle: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(tiny_bundle, tmp_path / "here"))
+    model = load(path, "cpu", threads=1)
+    shutil.rmtree(path)
+    assert words(model("Anna in Bern")) == ["Anna", "Bern"]
+
+
+def test_another_input_field_is_taken_from_records_and_texts_alike(tiny_bundle: Path, tmp_path: Path) -> None:
+    model = load(forged(tiny_bundle, tmp_path, field="question", golden=[]), "cpu", threads=1)
+    assert words(model("in Bern")) == words(model({"question": "in Bern", "text": "Anna"})) == ["Bern"]
+    assert words(model({"question": "a. Bern"}, documents=True)) == ["Bern"]
+
+
+def test_a_run_is_features_in_and_arrays_out(tiny: Model) -> None:
+    featurizer = tiny.predictor.featurizer
+    feeds = featurizer.collate(featurizer.docs([{"text": "Anna in"}]))
+    assert tiny.run(feeds)["tags"].tolist() == [[1, 0]]  # an option not given has its default
+    assert np.allclose(tiny.run(feeds)["scores"], 0.97)

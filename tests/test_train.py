@@ -1,0 +1,236 @@
+"""Training is the plain loop it says it is: schedules, averaging, stopping, rates; and it ends clearly if it cannot go on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factory import QUIET, parts, tiny
+
+from seqpipe.config import Config, load
+from seqpipe.errors import TrainingError
+from seqpipe.train import METRICS, Progress, make_optimizer, rate_factor, train
+
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def scripted(*scores: float) -> Callable[[Callable[[], None]], Mapping[str, Any]]:
+    """Dev scores as told, one an epoch."""
+    left = iter(scores)
+    return lambda heed: {"f1": next(left), "labels": {}}
+
+
+def trained(config: Config, folder: Path, *scores: float) -> tuple[Weights, Progress]:
+    pipeline, batches = parts(config)
+    progress = train(pipeline, config, batches, scripted(*scores) if scores else None, folder / "checkpoints", QUIET)
+    return pipeline.state_dict(), progress
+
+
+def plain_loop(config: Config, optimizer: type[torch.optim.Optimizer], **options: Any) -> tuple[Weights, Weights]:
+    """What anybody would write: the last weights and their moving average."""
+    pipeline, batches = parts(config)
+    settings, step = config.train, 0
+    steps = optimizer(pipeline.parameters(), lr=settings.optimizer.lr, **options)
+    average = {name: p.detach().clone() for name, p in pipeline.named_parameters()}
+    for epoch in range(settings.epochs):
+        order = batches.order(epoch)
+        for i, rows in enumerate(order):
+            share = (epoch + i / len(order)) / settings.epochs
+            steps.param_groups[0]["lr"] = settings.optimizer.lr * rate_factor(settings, share)
+            (pipeline.loss(batches(rows)) / settings.accumulate).backward()
+            if (i + 1) % settings.accumulate and i + 1 < len(order):
+                continue
+            if settings.clip:
+                torch.nn.utils.clip_grad_norm_(pipeline.parameters(), settings.clip)
+            steps.step()
+            steps.zero_grad()
+            step += 1
+            decay = min(settings.average or 0, (1 + step) / (10 + step))
+            for name, p in pipeline.named_parameters():
+                average[name] = decay * average[name] + (1 - decay) * p.detach()
+    return {name: p.detach() for name, p in pipeline.named_parameters()}, average
+
+
+def assert_close(one: Weights, other: Weights) -> None:
+    assert all(torch.allclose(one[name], other[name], atol=2e-5) for name in one)
+
+
+def same(one: Weights, other: Weights) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "settings", "options"),
+    [
+        (torch.optim.AdamW, "{use: adamw, lr: 0.01, weight_decay: 0.1}", {"weight_decay": 0.1}),
+        (torch.optim.Adam, "{use: adam, lr: 0.01, betas: [0.8, 0.99]}", {"betas": (0.8, 0.99)}),
+        (torch.optim.SGD, "{use: sgd, lr: 0.2, momentum: 0.9, nesterov: true}", {"momentum": 0.9, "nesterov": True}),
+    ],
+)
+def test_training_is_the_plain_loop(tmp_path: Path, optimizer: Any, settings: str, options: dict[str, Any]) -> None:
+    config = tiny(tmp_path, f"train.optimizer={settings}", "train.clip=0.5")
+    expected, _ = plain_loop(config, optimizer, **options)
+    assert_close(expected, trained(config, tmp_path)[0])
+
+
+def test_accumulated_batches_and_averaged_weights_are_those_of_the_plain_loop(tmp_path: Path) -> None:
+    config = tiny(
+        tmp_path, "train.accumulate=2", "train.average=0.9", "train.schedule={use: linear, warmup_ratio: 0.3}"
+    )
+    last, average = plain_loop(config, torch.optim.AdamW)
+    weights, progress = trained(config, tmp_path)
+    assert_close(average, weights)
+    assert not all(torch.allclose(last[name], weights[name], atol=2e-5) for name in last)
+    batches = parts(config)[1]
+    assert progress.step == sum(math.ceil(len(batches.order(epoch)) / 2) for epoch in range(2))
+
+
+def test_the_seed_alone_decides_the_weights_dropout_included(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "head.dropout=0.5", "embedding.0.rare_dropout=0.5")
+    one, _ = trained(config, tmp_path / "one")
+    torch.manual_seed(123)
+    assert same(one, trained(config, tmp_path / "two")[0])
+    other = tiny(tmp_path, "head.dropout=0.5", "embedding.0.rare_dropout=0.5", "train.seed=2")
+    assert not same(one, trained(other, tmp_path / "three")[0])
+
+
+def test_without_a_dev_set_the_last_epoch_is_what_ships(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "train.epochs=3")
+    weights, progress = trained(config, tmp_path)
+    assert progress.best_epoch == 2
+    assert_close(plain_loop(config, torch.optim.AdamW)[0], weights)
+
+
+def test_with_a_dev_set_the_best_epoch_ships_and_patience_ends_training(tmp_path: Path) -> None:
+    weights, progress = trained(
+        tiny(tmp_path, "train.epochs=9", "train.patience=2"), tmp_path / "a", 0.1, 0.5, 0.4, 0.5, 0.6
+    )
+    assert (progress.epoch, progress.best_epoch, progress.best) == (4, 1, 0.5)  # an equal score is not a better one
+    two, _ = trained(tiny(tmp_path, "train.epochs=2"), tmp_path / "b")
+    assert_close(two, weights)
+    _, patient = trained(tiny(tmp_path, "train.epochs=5", "train.patience=3"), tmp_path / "c", 0.1, 0.5, 0.4, 0.5, 0.6)
+    assert (patient.epoch, patient.best_epoch) == (5, 4)
+
+
+def test_only_the_best_weights_and_the_last_state_are_kept(tmp_path: Path) -> None:
+    trained(tiny(tmp_path, "train.epochs=4"), tmp_path, 0.1, 0.5, 0.4, 0.3)
+    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == ["best-0002.safetensors", "last.ckpt", METRICS]
+
+
+def test_every_epoch_has_its_line_of_metrics(tmp_path: Path) -> None:
+    trained(tiny(tmp_path, "train.epochs=3"), tmp_path, 0.25, 0.5, 0.125)
+    rows = [json.loads(line) for line in (tmp_path / "checkpoints" / METRICS).read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert [row["dev"] for row in rows] == [{"f1": 0.25}, {"f1": 0.5}, {"f1": 0.125}]
+    assert [row["best"] for row in rows] == [True, True, False]
+    assert rows[0]["loss"] > rows[1]["loss"] > rows[2]["loss"] > 0
+
+
+def test_on_a_plateau_the_rate_falls_each_time_the_patience_is_up(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "train.epochs=7", "train.schedule={use: plateau, factor: 0.1, patience: 2}")
+    _, progress = trained(config, tmp_path, 0.5, 0.4, 0.4, 0.4, 0.6, 0.1, 0.1)
+    rates = [row["lr"] for row in progress.history]
+    assert rates == pytest.approx([0.02, 0.02, 0.02, 0.002, 0.002, 0.002, 0.002])
+    assert progress.factor == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("{use: constant}", {0: 1, 0.5: 1, 1: 1}),
+        ("{use: constant, warmup_ratio: 0.2}", {0: 0.0005, 0.1: 0.5, 0.2: 1, 0.9: 1}),
+        ("{use: linear, warmup_ratio: 0.2}", {0.1: 0.5, 0.2: 1, 0.6: 0.5, 1: 0}),
+        ("{use: linear, final_ratio: 0.5}", {0: 1, 0.5: 0.75, 1: 0.5}),
+        ("{use: cosine}", {0: 1, 0.25: (1 + 2**-0.5) / 2, 0.5: 0.5, 1: 0}),
+        ("{use: cosine, warmup_ratio: 0.5, final_ratio: 0.2}", {0.25: 0.5, 0.5: 1, 0.75: 0.6, 1: 0.2}),
+    ],
+)
+def test_schedules_have_the_values_of_their_formulas(
+    tmp_path: Path, schedule: str, expected: dict[float, float]
+) -> None:
+    settings = tiny(tmp_path, f"train.schedule={schedule}").train
+    assert {share: rate_factor(settings, share) for share in expected} == pytest.approx(expected)
+
+
+def test_a_stage_with_a_rate_of_its_own_is_a_group_of_its_own(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "encoder.lr=0.5", "embedding.0.freeze=true")
+    pipeline, _ = parts(config)
+    groups = make_optimizer(pipeline, config).param_groups
+    assert {group["lr"]: sum(p.numel() for p in group["params"]) for group in groups} == {
+        0.02: sum(p.numel() for part in (pipeline.embedding[1], pipeline.head) for p in part.parameters()),
+        0.5: sum(p.numel() for p in pipeline.encoder.parameters()),
+    }
+
+
+def test_the_schedule_keeps_the_ratio_of_the_stages_rates(tmp_path: Path) -> None:
+    config = tiny(
+        tmp_path, "train.optimizer={use: sgd, lr: 1e-9}", "encoder.lr=0.5", "train.schedule=linear", "train.epochs=1"
+    )
+    before = parts(config)[0].state_dict()
+    after, _ = trained(config, tmp_path)
+    moved = {name.split(".")[0] for name in after if not torch.allclose(before[name], after[name], atol=1e-7)}
+    assert moved == {"encoder"}
+
+
+def test_a_frozen_stage_keeps_its_weights(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "embedding.0.freeze=true", "encoder.freeze=true")
+    before = parts(config)[0].state_dict()
+    after, _ = trained(config, tmp_path)
+    moved = {name.split(".")[0] for name in after if not torch.equal(before[name], after[name])}
+    assert moved == {"embedding", "head"}
+    assert same({"table": before["embedding.0.table.weight"]}, {"table": after["embedding.0.table.weight"]})
+
+
+def test_if_every_stage_is_frozen_there_is_nothing_to_train(tmp_path: Path) -> None:
+    frozen = [f"{stage}.freeze=true" for stage in ("embedding.0", "embedding.1", "encoder", "head")]
+    with pytest.raises(TrainingError, match="every stage is frozen"):
+        trained(tiny(tmp_path, *frozen), tmp_path)
+
+
+def test_a_loss_that_is_no_number_ends_training_with_its_place_and_a_cure(tmp_path: Path) -> None:
+    config = tiny(tmp_path)
+    pipeline, batches = parts(config)
+    with torch.no_grad():
+        pipeline.head.emissions.bias[0] = math.nan
+    with pytest.raises(TrainingError, match=r"the loss became nan in epoch 1, step 1; lower train\.optimizer\.lr"):
+        train(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET)
+
+
+def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
+    config = tiny(tmp_path)
+    one, _ = trained(config, tmp_path, 0.5, 0.4)
+    written = (tmp_path / "checkpoints" / "last.ckpt").stat().st_mtime_ns
+    again, progress = trained(config, tmp_path, 0.9)
+    assert same(one, again)
+    assert progress.done
+    assert (tmp_path / "checkpoints" / "last.ckpt").stat().st_mtime_ns == written
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / ".last.ckpt.abc.part").write_bytes(b"half")
+    trained(tiny(tmp_path, "train.epochs=1"), tmp_path)
+    assert not list((tmp_path / "checkpoints").glob(".*"))
+
+
+def test_a_small_model_learns_the_task(tmp_path: Path) -> None:
+    from seqpipe.data import read
+    from seqpipe.evaluate import evaluate
+    from seqpipe.pipeline import predictor
+
+    config = load(tiny(tmp_path).file, ["train.epochs=12"])
+    pipeline, batches = parts(config)
+    train(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET)
+    records = read(config.data.reader, config.data.tests["test"])
+    assert evaluate(predictor(pipeline, config), records)[""]["f1"] > 0.8

@@ -1,0 +1,78 @@
+"""The `words` tokenizer: what a word is, how it is looked up, what is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from seqpipe.errors import UsageError
+from seqpipe_plugins.tokenizers.words import Words
+
+
+def split(text: str, **options: Any) -> list[str]:
+    """The pieces of the text, as written."""
+    encoding = Words(**options).train(["x 1"]).encode(text, add_special_tokens=False)
+    return [text[start:end] for start, end in encoding.offsets]
+
+
+def known(tokenizer: Tokenizer, word: str) -> bool:
+    return tokenizer.encode(word, add_special_tokens=False).ids != [tokenizer.token_to_id("[UNK]")]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Anna's e-mail, twice!", ["Anna", "'", "s", "e", "-", "mail", ",", "twice", "!"]),
+        ("l'État\tne ", ["l", "'", "État", "ne"]),
+        ("e\u0301tude naïve", ["e\u0301tude", "naïve"]),
+        ("שלום עולם", ["שלום", "עולם"]),
+        ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
+        ("你好，世界", ["你好", "，", "世界"]),
+        ("a_b 3.5 10€", ["a_b", "3", ".", "5", "10", "€"]),
+        ("\u3000a\u00a0b\r\nc", ["a", "b", "c"]),
+        ("...", [".", ".", "."]),
+        ("", []),
+        (" \n", []),
+    ],
+)
+def test_words_and_single_marks_are_pieces(text: str, pieces: list[str]) -> None:
+    assert split(text) == pieces
+
+
+def test_another_pattern_makes_other_words() -> None:
+    assert split("e-mail, twice!", pattern=r"\S+") == ["e-mail,", "twice!"]
+    assert split("a1b", pattern=r"\d") == ["1"]
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a-z", "*", "(?<"])
+def test_a_broken_pattern_is_an_error_of_the_yaml(pattern: str) -> None:
+    with pytest.raises(UsageError, match=r"words\.pattern: .* is no regular expression: "):
+        Words(pattern=pattern)
+
+
+def test_words_are_looked_up_in_lower_case_if_told_so() -> None:
+    plain, lower = Words().train(["Anna"]), Words(lowercase=True).train(["Anna", "İzmir"])
+    assert [known(plain, word) for word in ("Anna", "anna")] == [True, False]
+    assert [known(lower, word) for word in ("Anna", "ANNA", "İZMİR", "izmir", "Ben")] == [True, True, True, True, False]
+
+
+def test_digits_are_looked_up_as_zeros_if_told_so() -> None:
+    tokenizer = Words(fold_digits=True).train(["in 1984"])
+    assert [known(tokenizer, word) for word in ("2024", "٢٠٢٤", "0000", "84")] == [True, True, True, False]
+
+
+def test_folding_moves_no_offset() -> None:
+    text = "İİ ẞ Ǆ 12 ΑΣ"
+    assert split(text, lowercase=True, fold_digits=True) == text.split()
+
+
+def test_frequent_words_are_kept_and_have_the_low_ids() -> None:
+    tokenizer = Words(min_count=2, max_size=1).train(["b b b", "a a", "c"])
+    assert tokenizer.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "[BOS]": 2, "[EOS]": 3, "b": 4}
+
+
+def test_words_already_split_are_learned_as_they_stand() -> None:
+    tokenizer = Words().train([["New York", "e.g."]])
+    assert {"New York", "e.g."} <= set(tokenizer.get_vocab())
