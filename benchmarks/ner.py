@@ -39,7 +39,10 @@ def quality(name: str, seeds: int, device: str) -> None:
         f1, other = (100 * next(iter(s.values()))["f1"] for s in scores)
         raw = _scores(ROOT / "runs" / run / "bundle", "--raw")
         raw_f1 = 100 * next(value for key, value in raw.items() if key.endswith("(raw)"))["f1"]
-        print(f"{name} seed {seed}: PyTorch {f1:.2f}, bundle {other:.2f}, raw text {raw_f1:.2f}, {minutes:.1f} min", flush=True)
+        print(
+            f"{name} seed {seed}: PyTorch {f1:.2f}, bundle {other:.2f}, raw text {raw_f1:.2f}, {minutes:.1f} min",
+            flush=True,
+        )
 
 
 def speed(epochs: int, peers: bool) -> None:
@@ -67,7 +70,9 @@ def _ours(run: Path) -> dict[str, float]:
     texts = [{"text": record["text"]} for record in records]
     tokens = sum(len(record["words"]) for record in records)
     docs = model.predictor.featurizer.docs(records)
-    feeds = [model.predictor.featurizer.collate([docs[i] for i in rows]) for rows in batches([len(doc) for doc in docs])]
+    feeds = [
+        model.predictor.featurizer.collate([docs[i] for i in rows]) for rows in batches([len(doc) for doc in docs])
+    ]
     with ThreadPoolExecutor(cores()) as pool:
         bare = _median(lambda: list(pool.map(model.run, feeds)))
     words, raw = _median(lambda: model(records)), _median(lambda: model(texts))

@@ -1,4 +1,4 @@
-"""seqpipe: train a sequence model from one YAML, ship it as one ONNX bundle that needs neither PyTorch nor plugin code."""
+"""Train a sequence model from one YAML; ship it as one ONNX bundle that needs neither PyTorch nor plugin code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.errors import SeqpipeError
 from seqpipe.hookspecs import hookimpl
 from seqpipe.signature import SIZE, Size
-from seqpipe.version import VERSION as __version__
+from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
     from seqpipe.features import Chars
@@ -16,10 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SIZE", "Chars", "Model", "SeqpipeError", "Size", "__version__", "hookimpl", "load", "word_level"]
 
-_LATER = {"Chars": "seqpipe.features", "Model": "seqpipe.runtime", "load": "seqpipe.runtime", "word_level": "seqpipe.vocabulary"}
+__version__ = VERSION
+
+_LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime take their time
+    "Chars": "seqpipe.features",
+    "Model": "seqpipe.runtime",
+    "load": "seqpipe.runtime",
+    "word_level": "seqpipe.vocabulary",
+}
 
 
-def __getattr__(name: str) -> Any:  # numpy, tokenizers and onnxruntime are imported when first asked for
+def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'seqpipe' has no attribute {name!r}")
     import importlib

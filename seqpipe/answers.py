@@ -27,7 +27,7 @@ class Kind(Protocol):
     outputs: tuple[str, ...]
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]: ...
-    def empty(self) -> Answer: ...
+    def empty(self, several: bool) -> Answer: ...
     def gold(self, record: Record) -> Any: ...
     def predicted(self, answer: Answer) -> Any: ...
     def manifest(self) -> dict[str, Any]: ...
@@ -68,8 +68,9 @@ class Tags:
             if s > -1e8
         ]
 
-    def empty(self) -> Answer:
-        return []
+    def empty(self, several: bool) -> Answer:
+        """The answer to a text of no tokens: nothing, for certain."""
+        return [{self.kind: [], "score": 1.0}] if several else []
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """(tag, start, end) of every word of the reference."""
@@ -159,8 +160,9 @@ class Text:
         kept = tokens[: tokens.index(self._end)] if self._end in tokens else tokens
         return str(self.tokenizer.decode([t for t in kept if t > self._end], skip_special_tokens=False))
 
-    def empty(self) -> Answer:
-        return {"generated_text": "", "score": 1.0}
+    def empty(self, several: bool) -> Answer:
+        nothing = {"generated_text": "", "score": 1.0}
+        return [nothing] if several else nothing
 
     def gold(self, record: Record) -> str:
         return str(_required(record, self.target or "target"))

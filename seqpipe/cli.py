@@ -48,14 +48,19 @@ Target = Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="A run's fold
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder.")]
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"seqpipe {VERSION}")
+        raise typer.Exit
+
+
 @app.callback()
 def common(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and end.")] = False,
-) -> None:
-    if version:
-        typer.echo(f"seqpipe {VERSION}")
-        raise typer.Exit
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None: ...
 
 
 @app.command()

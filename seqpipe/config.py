@@ -451,10 +451,11 @@ class _Check:
         for key in given:
             if key in ALL_FRAME_KEYS and key not in allowed:
                 places = [kind for kind, keys in FRAME_KEYS.items() if key in keys]
-                where = f"only beside the `use` of {_a(' or '.join(places))}" if places else "it is kept for a later version"
+                beside = f"only beside the `use` of {_a(' or '.join(places))}"
+                told = beside if places else "it is kept for a later version"
                 self.complain(
                     (*path, key),
-                    f"means nothing here, {where}; delete it",
+                    f"means nothing here, {told}; delete it",
                     key=True,
                 )
         usual = [key for key in allowed if key in Frame.model_fields]

@@ -10,7 +10,7 @@ SeqpipeError
 │   └── ParityError     5   a graph that answers differently from PyTorch
 ├── BundleError         6   a bundle that is damaged, hostile or of another format
 ├── EnvError            7   something this machine lacks
-└── Interrupted       130   a signal, after the state was saved (128 + its number)
+└── InterruptedRunError 130   a signal, after the state was saved (128 + its number)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UsageError(SeqpipeError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a YAML: where it stands (line and column from 1; 0 for the command line), which key, what to do."""
+    """One mistake in a YAML: where it stands (line and column from 1; 0: command line), which key, what to do."""
 
     file: str
     line: int
@@ -81,7 +81,7 @@ class EnvError(SeqpipeError):
     exit_code = 7
 
 
-class Interrupted(SeqpipeError):
+class InterruptedRunError(SeqpipeError):
     """A signal ended the work after its state was saved."""
 
     def __init__(self, signal_number: int, message: str):

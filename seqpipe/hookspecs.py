@@ -1,7 +1,7 @@
 """The hooks a plugin may implement: each returns a table from `use:` names to components, and does nothing else.
 
-A component is a class, or the string "package.module:Class", imported when it is first used (so that listing plugins imports
-no torch). All hooks are called once, when the plugins are first asked for.
+A component is a class, or the string "package.module:Class", imported when it is first used (so that listing plugins
+imports no torch). All hooks are called once, when the plugins are first asked for.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from seqpipe.config import Component, Config
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features import Doc, Feature, Featurizer, Record, feature_from, token_counts
 from seqpipe.files import write
-from seqpipe.vocabulary import EOS, SPECIALS, UNK, Vocabulary, vocabulary_of
+from seqpipe.vocabulary import EOS, SPECIALS, UNK, Vocabulary, clean, vocabulary_of
 from seqpipe.wiring import answer_kind
 
 FILE = "learned.json"
@@ -195,7 +195,7 @@ def _text_of(record: Record, field: str) -> str:
     text = _present(record, field)
     if not isinstance(text, str):
         raise DataError(f"{record.get('where', 'record')}: field {field!r} must be a text, not {type(text).__name__}")
-    return text
+    return clean(text)
 
 
 def _present(record: Record, field: str) -> Any:

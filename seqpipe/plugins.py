@@ -97,7 +97,8 @@ class Plugins:
             choices = " or ".join(f"'{offer.distribution}/{name}'" for offer in found)
             raise PluginError(f"{kind} {name!r} is offered by more than one distribution; write {choices}")
         elsewhere = [offer.kind for offer in self.offers if offer.name == name]
-        hint = nearest(name, self.names(kind)) or (f"; there is a {elsewhere[0]} of that name" if elsewhere else "")
+        other = f"; it is the name of another kind: {elsewhere[0]}" if elsewhere else ""
+        hint = nearest(name, self.names(kind)) or other
         broken = "".join(f"; {b.distribution} {b.version} is broken: {b.reason}" for b in self.broken)
         known = ", ".join(self.names(kind)) or "none"
         raise PluginError(f"no {kind} named {use!r}{hint} (there is: {known}{broken})")

@@ -5,6 +5,7 @@ What runs a batch is given: onnxruntime at deployment, PyTorch in training and e
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 from collections import deque
@@ -50,15 +51,16 @@ class Predictor:
         if chunk < 1:
             raise UsageError(f"chunk: {chunk} inputs at a time are none; at least 1")
         feeds = option_arrays(self.options, options)
+        empty = self.kind.empty(len(feeds.get("n_best", ())) > 1)
         pending: deque[Task] = deque()
         count = 0
         for some in _chunks(records, chunk):
             pending.append(self._start(some, feeds, count))
             count += len(some)
             if len(pending) > (chunk > 1):
-                yield from _finish(pending.popleft(), self.kind)
+                yield from _finish(pending.popleft(), empty)
         while pending:
-            yield from _finish(pending.popleft(), self.kind)
+            yield from _finish(pending.popleft(), empty)
 
     def document(self, record: Record, **options: Any) -> Answer:
         """Answers for a whole document: split into sentences, offsets into the document."""
@@ -148,11 +150,11 @@ def _chunks(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
         yield some
 
 
-def _finish(task: Task, kind: Kind) -> Iterator[Answer]:
+def _finish(task: Task, empty: Answer) -> Iterator[Answer]:
     docs, tasks = task
     answers: list[Answer] = [None] * len(docs)
     for rows, future in tasks:
         for row, answer in zip(rows, future.result(), strict=True):
             answers[row] = answer
     for doc, answer in zip(docs, answers, strict=True):
-        yield answer if len(doc) else kind.empty()
+        yield answer if len(doc) else copy.deepcopy(empty)

@@ -27,7 +27,7 @@ from seqpipe import checkpoint
 from seqpipe.config import Config, Train
 from seqpipe.console import Console, Tick
 from seqpipe.data import Batch, Batches
-from seqpipe.errors import Interrupted, TrainingError
+from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import remove_torn, write
 from seqpipe.pipeline import Pipeline
 
@@ -247,10 +247,10 @@ class Training(lightning.LightningModule):
             self.stop_if_signalled()
 
     def stop_if_signalled(self) -> None:
-        """Raises Interrupted if a signal came; what last.ckpt holds is what the next run goes on from."""
+        """Raises InterruptedRunError if a signal came; what last.ckpt holds is what the next run goes on from."""
         if self.signal is not None:
             name, epoch = signal.Signals(self.signal).name, self.progress.epoch + 1
-            raise Interrupted(
+            raise InterruptedRunError(
                 self.signal,
                 f"{name}: stopped in epoch {epoch}, state saved in {self.folder}; run the same command to go on",
             )

@@ -362,7 +362,7 @@ BAD = [
     ),
     # Components: which
     Bad(stage(tokenizer="word"), ["5:12: tokenizer.use"], "no tokenizer named 'word'; did you mean 'words'?"),
-    Bad(stage(tokenizer="{use: mean}"), ["5:18: tokenizer.use"], "encoder of that name"),
+    Bad(stage(tokenizer="{use: mean}"), ["5:18: tokenizer.use"], "it is the name of another kind: encoder"),
     Bad(stage(tokenizer="3"), ["5:12: tokenizer"], "the name of a tokenizer or {use: NAME, …}, not 3"),
     Bad(stage(tokenizer="[words]"), ["5:12: tokenizer"], "not [words]"),
     Bad(stage(tokenizer="{min_count: 2}"), ["5:1: tokenizer.use"], "say which tokenizer (there is: words)"),

@@ -277,10 +277,10 @@ class Child:
     server = multiprocessing.get_context("forkserver")
 
     def __init__(self, folder: Path, *arguments: str | Path, kill: tuple[str, float] | None = None):
-        self.server.set_forkserver_preload(["seqpipe.run", "seqpipe.cli", "rich.progress"])
-        self.told = folder / "told.txt"
+        self.server.set_forkserver_preload(["seqpipe.run", "seqpipe.cli", "onnxscript", "torch.onnx.ops"])
+        self.told = folder.with_name(f"{folder.name}-told.txt")
         self.told.write_text("")
-        self.process = self.server.Process(target=_child, args=(folder, [*map(str, arguments)], kill))
+        self.process = self.server.Process(target=_child, args=(folder, self.told, [*map(str, arguments)], kill))
         self.process.start()
 
     def wait_for(self, text: str, seconds: float = 60) -> None:
@@ -297,16 +297,16 @@ class Child:
         return self.process.exitcode
 
 
-def _child(folder: Path, arguments: list[str], kill: tuple[str, float] | None) -> None:
+def _child(folder: Path, told: Path, arguments: list[str], kill: tuple[str, float] | None) -> None:
     os.chdir(folder)
     sys.argv = ["seqpipe", *arguments]
-    sys.stderr = open("told.txt", "w", buffering=1)  # noqa: SIM115 (for the rest of this process)
+    sys.stderr = told.open("w", buffering=1)
     if kill:
-        _kill_at(*kill)
+        kill_at(*kill)
     main()
 
 
-def _kill_at(how: str, when: float) -> None:
+def kill_at(how: str, when: float) -> None:
     """Has this process killed after `when` seconds, or inside its `when`-th write, rename or sync of a file."""
 
     def die() -> None:

@@ -149,5 +149,5 @@ def test_an_unknown_answer_kind_asks_for_an_update(manifest: dict[str, str]) -> 
 
 
 def test_an_empty_text_has_an_empty_answer() -> None:
-    assert Tags(LABELS).empty() == Spans(LABELS).empty() == []
-    assert Text(WRITER).predicted(Text(WRITER).empty()) == ""
+    assert Tags(LABELS).empty(False) == Spans(LABELS).empty(False) == []
+    assert Text(WRITER).predicted(Text(WRITER).empty(False)) == ""

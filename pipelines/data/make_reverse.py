@@ -12,7 +12,6 @@ ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "0123456789", "天地人山水火木�
 LONGEST = 8
 
 
-
 def string(dice: Dice) -> str:
     """Half of the strings use one alphabet, half mix all three; longer ones are drawn a little more often."""
     length = 1 + max(dice.below(LONGEST), dice.below(LONGEST))

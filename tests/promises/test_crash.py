@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import Child, Done, command, environ, seqpipe, tagging
+from factory import Child, Done, command, environ, kill_at, seqpipe, tagging
 
 from seqpipe import bundle, checkpoint
 
@@ -95,15 +95,27 @@ def test_after_kills_at_random_moments_training_ends_bit_equal(tmp_path: Path, u
 def test_killed_while_exporting_the_bundle_is_absent_or_whole(tmp_path: Path, undisturbed: Path) -> None:
     shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "runs/tiny/bundle"
-    for how, when in (("write_bytes", 1), ("write_bytes", 4), ("fsync", 3), ("replace", 1)):
-        assert killed(tmp_path, how, when, "export", "runs/tiny", "-q")
-        assert not path.exists()
-    assert seqpipe("export", "runs/tiny", "-q", folder=tmp_path).code == 0
-    whole = bundle.read(path).manifest
-    for how, when in (("write_bytes", 2), ("fsync", 5), ("replace", 1), ("replace", 2)):
-        assert killed(tmp_path, how, when, "export", "runs/tiny", "-q")
-        assert not path.exists() or bundle.read(path).manifest["name"] == whole["name"]
-    assert seqpipe("verify", path).code == (0 if path.exists() else 6)
+    assert killed(tmp_path, "write_bytes", 2, "export", "runs/tiny", "-q")
+    assert not path.exists()
+    assert finished(tmp_path, "export", "runs/tiny", "-q").code == 0
+    assert seqpipe("verify", path).code == 0
+    again = (bundle.read(path), path.with_name("copy"))
+    kills = 0
+    for how, most in (("write_bytes", 4), ("fsync", 8), ("replace", 3)):
+        for when in range(1, most + 1):
+            writer = Child.server.Process(target=rewrite, args=(*again, how, when))
+            writer.start()
+            writer.join()
+            kills += writer.exitcode == -signal.SIGKILL
+            assert not again[1].exists() or bundle.read(again[1]).files == again[0].files
+    assert kills >= 10
+
+
+def rewrite(whole: bundle.Bundle, path: Path, how: str, when: float) -> None:
+    """Writes a bundle, again and again replacing itself, and is killed at it."""
+    kill_at(how, when)
+    for _ in range(2):
+        bundle.write(path, whole.files, {key: whole.manifest[key] for key in whole.manifest if key != "files"})
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from factory import QUIET, Watched, tiny
 from seqpipe import checkpoint
 from seqpipe.config import Config
 from seqpipe.console import Console
-from seqpipe.errors import Interrupted
+from seqpipe.errors import InterruptedRunError
 from seqpipe.run import start, train_run
 
 RANDOM = ("head.dropout=0.3", "embedding.0.rare_dropout=0.5", "embedding.1.dropout=0.2")
@@ -89,7 +89,7 @@ def test_a_signal_at_any_batch_loses_nothing(tmp_path: Path, settings: tuple[str
     epoch = count // 2
     for batch in sorted({1, 2, 3, 5, epoch - 2, epoch - 1, epoch, epoch + 1, epoch + 2, count - 2, count - 1, count}):
         folder = tmp_path / f"stopped-{batch}"
-        with pytest.raises(Interrupted, match="SIGTERM: stopped in epoch"):
+        with pytest.raises(InterruptedRunError, match="SIGTERM: stopped in epoch"):
             trained(folder, config, at(batch, terminated))
         assert_equal(expected, trained(folder, config))
 
@@ -114,7 +114,7 @@ def test_stopped_at_every_other_batch_it_still_ends_the_same(tmp_path: Path) -> 
         try:
             state = trained(folder, config, at(1, terminated))
             break
-        except Interrupted:
+        except InterruptedRunError:
             stops += 1
     assert stops >= 4
     assert_equal(expected, state)
@@ -129,7 +129,7 @@ def test_the_comparison_sees_a_run_that_forgets_where_it_was(tmp_path: Path) -> 
         ("average", lambda state: state["average"].update(state["weights"])),
     ):
         folder = tmp_path / part
-        with pytest.raises(Interrupted):
+        with pytest.raises(InterruptedRunError):
             trained(folder, config, at(3, terminated))
         path = folder / "runs" / "tiny" / "checkpoints" / "last.ckpt"
         state = checkpoint.load(path)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seqpipe_plugins import readers
-from seqpipe_plugins.readers import conll
-from seqpipe_plugins.readers.conll import Conll, format_record
 
 from seqpipe import schemes
 from seqpipe.errors import DataError, UsageError
+from seqpipe_plugins import readers
+from seqpipe_plugins.readers import conll
+from seqpipe_plugins.readers.conll import Conll, format_record
 
 
 def read(content: str | bytes, folder: Path, **options: Any) -> list[dict[str, Any]]:

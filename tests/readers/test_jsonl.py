@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seqpipe_plugins.readers.jsonl import Jsonl
 
 from seqpipe.errors import DataError
+from seqpipe_plugins.readers.jsonl import Jsonl
 
 
 def read(content: str | bytes, folder: Path, **options: Any) -> list[dict[str, Any]]:
