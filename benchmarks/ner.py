@@ -1,9 +1,9 @@
-"""Named entities, side by side: quality from scratch on three data sets, speed against Flair and spaCy on the same cores.
+"""Named entities, side by side: quality from scratch on three data sets, speed beside Flair and spaCy, same cores.
 
-    python benchmarks/ner.py quality ncbi --seeds 3     # trains and tests; bundle and PyTorch must agree
-    python benchmarks/ner.py speed                      # Flair's sizes; installs the peers into .peers if they are not there
+    python benchmarks/ner.py quality ncbi --seeds 3   # trains and tests; bundle and PyTorch must agree
+    python benchmarks/ner.py speed                    # Flair's sizes; installs the peers into .peers
 
-Run it on an otherwise idle machine. Each command prints a table and appends to nothing: figures go into RESULTS.md by hand.
+Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
 """
 
 from __future__ import annotations

@@ -451,8 +451,9 @@ class _Check:
         for key in given:
             if key in ALL_FRAME_KEYS and key not in allowed:
                 places = [kind for kind, keys in FRAME_KEYS.items() if key in keys]
-                beside = f"only beside the `use` of {_a(' or '.join(places))}"
-                told = beside if places else "it is kept for a later version"
+                told = "it is kept for a later version"
+                if places:
+                    told = f"only beside the `use` of {_a(' or '.join(places))}"
                 self.complain(
                     (*path, key),
                     f"means nothing here, {told}; delete it",

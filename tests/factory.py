@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -307,11 +308,18 @@ def _child(folder: Path, told: Path, arguments: list[str], kill: tuple[str, floa
 
 
 def kill_at(how: str, when: float) -> None:
-    """Has this process killed after `when` seconds, or inside its `when`-th write, rename or sync of a file."""
+    """Has this process killed after `when` seconds, or inside its `when`-th write, rename or sync of a file.
+
+    With `limit`, it may write files of at most so many bytes instead.
+    """
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    if how == "limit":
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(when), int(when)))
+        return
     if how == "seconds":
         threading.Timer(when, die).start()
         return

@@ -1,4 +1,4 @@
-"""Training is the plain loop it says it is: schedules, averaging, stopping, rates; and it ends clearly if it cannot go on."""
+"""Training is the plain loop it says it is: schedules, averaging, stopping, rates; and it ends clearly."""
 
 from __future__ import annotations
 

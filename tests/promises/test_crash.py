@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import Child, Done, command, environ, kill_at, seqpipe, tagging
+from factory import Child, Done, kill_at, seqpipe, tagging
 
 from seqpipe import bundle, checkpoint
 
@@ -157,14 +156,8 @@ def test_a_file_that_may_not_grow_leaves_the_old_one_and_a_clear_error(tmp_path:
     last = tmp_path / "runs/tiny/checkpoints/last.ckpt"
     kept = last.read_bytes()
 
-    def limited() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-
-    done = subprocess.run(
-        command("export", "runs/tiny", "-q"), cwd=tmp_path, env=environ(), capture_output=True, preexec_fn=limited
-    )
-    result = Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    child = Child(tmp_path, "export", "runs/tiny", "-q", kill=("limit", 4096))
+    result = Done(child.end(), "", child.told.read_text())
     assert result.code == 7, result.err
     assert "Traceback" not in result.err
     assert last.read_bytes() == kept

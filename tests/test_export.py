@@ -1,0 +1,161 @@
+"""A bundle is written once its graph answers as PyTorch does, whole, with all that a deployment needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factory import LEAN, QUIET, parts, tiny, toy_encoders
+from tokenizers import normalizers
+
+from seqpipe import bundle, load
+from seqpipe.config import Config
+from seqpipe.data import read
+from seqpipe.errors import ExportError, ParityError
+from seqpipe.export import bundle_files, bundle_manifest, export, verify_parity
+from seqpipe.features import Featurizer
+from seqpipe.graph import to_onnx
+from seqpipe.pipeline import Pipeline
+from seqpipe.runtime import Model
+from seqpipe.train import train
+
+
+class Trained:
+    """A small pipeline that has learned something, and its graph."""
+
+    def __init__(self, folder: Path):
+        torch.set_num_threads(1)
+        self.config: Config = tiny(folder, "embedding={use: lookup, dim: 8}", "train.epochs=8")
+        self.pipeline: Pipeline
+        self.pipeline, batches = parts(self.config)
+        train(self.pipeline, self.config, batches, None, folder / "checkpoints", QUIET)
+        self.records = read(self.config.data.reader, self.config.data.tests["test"])
+        self.path = folder / "bundle"
+        self.scores = {"test": {"f1": 0.5, "precision": 0.5}}
+        self.model = export(self.pipeline, self.config, self.records, self.path, QUIET, self.scores)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return Trained(tmp_path_factory.mktemp("export"))
+
+
+def test_the_bundle_says_what_goes_in_and_what_comes_out(made: Trained) -> None:
+    manifest = bundle.read(made.path).manifest
+    session = made.model.session
+    assert list(manifest["inputs"]) == [i.name for i in session.get_inputs()]
+    assert all(manifest["inputs"][i.name]["axes"] == i.shape for i in session.get_inputs())
+    assert list(manifest["options"]) == [i.name for i in session.get_overridable_initializers()] == ["n_best"]
+    assert set(manifest["outputs"]) <= {o.name for o in session.get_outputs()}
+    assert manifest["answer"]["labels"] == list(made.pipeline.learned.labels)
+    assert manifest["reader"] == {"use": "conll", "options": dict(made.config.data.reader.options)}
+    assert manifest["made_with"]["components"]["encoder lstm"].startswith("seqpipe ")
+
+
+def test_the_parity_that_was_shown_stands_in_it(made: Trained) -> None:
+    parity = bundle.read(made.path).manifest["parity"]
+    assert parity["decisions"] > 1000
+    assert parity["worst_score"] <= 1e-4
+    assert parity["records"] == len(made.records)
+    assert parity["metric"] == "f1"
+    assert parity["pytorch"] == parity["onnxruntime"] > 0.5
+
+
+def test_golden_examples_are_answered_again_with_and_without_words_and_options(made: Trained) -> None:
+    model = load(made.path, "cpu")
+    golden = model.manifest["golden"]
+    assert {tuple(example["record"]) for example in golden} == {("text",), ("words", "text")}
+    assert golden[-1]["options"] == {"n_best": 3}
+    assert len(golden[-1]["answer"]) == 3
+    assert model.verify() == []
+
+
+def test_the_model_card_names_labels_scores_and_makers(made: Trained) -> None:
+    card = (made.path / "README.md").read_text()
+    for part in ("# tiny", "`B-PER`", "| test | f1 | 50.00 |", "- torch ", "- encoder lstm: seqpipe", "agreed on"):
+        assert part in card
+
+
+def test_nothing_of_this_machine_stands_in_the_bundle(made: Trained) -> None:
+    for path in made.path.iterdir():
+        assert str(made.path.parent).encode() not in path.read_bytes()
+        assert str(Path.home()).encode() + b"/" not in path.read_bytes()
+        assert str(Path(__file__).parent.parent).encode() not in path.read_bytes()
+
+
+def test_a_bundle_that_is_there_is_replaced_and_nothing_is_left_over(made: Trained) -> None:
+    before = bundle.read(made.path).manifest["sha256"] if "sha256" in bundle.read(made.path).manifest else None
+    export(made.pipeline, made.config, made.records[:5], made.path, QUIET)
+    again = bundle.read(made.path).manifest
+    assert again["parity"]["records"] == 5
+    assert again.get("sha256") == before or before is None
+    assert not [path.name for path in made.path.parent.iterdir() if path.name.startswith(".")]
+
+
+def other(made: Trained, **changes: Any) -> Model:
+    """A model whose bundle was made from something else than the pipeline it is compared with."""
+    learned = replace(made.pipeline.learned, **changes)
+    kept, made.pipeline.learned = made.pipeline.learned, learned
+    try:
+        files = bundle_files(made.pipeline, bundle.read(made.path).files["model.onnx"])
+        manifest = bundle_manifest(made.pipeline, made.config, bundle.read(made.path).manifest["options"], {})
+        return Model(bundle.Bundle(made.path, manifest, files), "cpu")
+    finally:
+        made.pipeline.learned = kept
+
+
+def test_the_same_pipeline_is_the_same(made: Trained) -> None:
+    assert verify_parity(made.pipeline, made.config, other(made), made.records)["ties"] == 0
+
+
+def test_a_bundle_that_splits_words_otherwise_has_another_metric_and_is_refused(made: Trained) -> None:
+    from tokenizers import Tokenizer
+
+    featurizer = made.pipeline.learned.featurizer
+    tokenizer = Tokenizer.from_str(featurizer.tokenizer.to_str())
+    tokenizer.normalizer = normalizers.Sequence([])  # no longer in lower case: names become unknown words
+    model = other(made, featurizer=Featurizer(tokenizer, featurizer.features))
+    with pytest.raises(ParityError, match=r"f1 is 0\.\d+ with onnxruntime and 0\.\d+ with PyTorch on 16 records"):
+        verify_parity(made.pipeline, made.config, model, made.records)
+
+
+def test_weights_that_changed_after_the_export_are_found(made: Trained) -> None:
+    weight = made.pipeline.head.emissions.weight
+    kept = weight.detach().clone()
+    with torch.no_grad():
+        weight += 0.05 * torch.randn_like(weight)
+    try:
+        with pytest.raises(ParityError, match="decisions differ"):
+            verify_parity(made.pipeline, made.config, other(made), made.records)
+    finally:
+        with torch.no_grad():
+            weight.copy_(kept)
+
+
+@pytest.mark.parametrize(("toy", "error"), [("nomask", ParityError), ("unrolled", ExportError)])
+def test_a_pipeline_that_fails_leaves_no_bundle_and_an_old_one_as_it_was(
+    tmp_path: Path, toy: str, error: type[Exception]
+) -> None:
+    config = tiny(tmp_path, *LEAN, f"encoder={toy}", **toy_encoders())
+    pipeline, _ = parts(config)
+    records = read(config.data.reader, config.data.train)
+    with pytest.raises(error):
+        export(pipeline, config, records, tmp_path / "bundle", QUIET)
+    assert not (tmp_path / "bundle").exists()
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "old").touch()
+    with pytest.raises(error):
+        export(pipeline, config, records, tmp_path / "bundle", QUIET)
+    assert [path.name for path in (tmp_path / "bundle").iterdir()] == ["old"]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_opset_of_the_yaml_is_the_graphs(tmp_path: Path) -> None:
+    import onnx
+
+    config = tiny(tmp_path, *LEAN, "encoder=sound", "export.opset=20", **toy_encoders())
+    data = to_onnx(parts(config)[0].eval(), {}, config.export.opset)
+    assert {entry.version for entry in onnx.load_from_string(data).opset_import} == {20}

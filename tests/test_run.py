@@ -1,0 +1,228 @@
+"""A run goes on, does nothing, or says what changed; it never overwrites what it did not make."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from factory import LEAN, Watched, tagging, tiny, write_conll
+
+from seqpipe.config import Config, load
+from seqpipe.console import Console
+from seqpipe.errors import EnvError, UsageError
+from seqpipe.run import (
+    Run,
+    device_of,
+    differences,
+    fingerprint,
+    held_out,
+    open_run,
+    run_all,
+    run_seeds,
+    start,
+    train_run,
+    trained,
+)
+
+QUIET = Console(-1)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    torch.set_num_threads(1)
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a finished run, in which the tests stand."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("finished")
+    with contextlib.chdir(folder):
+        run_all(tiny(folder, *LEAN, "train.epochs=6"), QUIET, "cpu")
+        yield folder
+
+
+def again(folder: Path, *overrides: str) -> Config:
+    return load(folder / "tiny.yaml", [*LEAN, "train.epochs=6", *overrides])
+
+
+def changed(folder: Path, *overrides: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        start(again(folder, *overrides), QUIET)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_a_run_holds_everything_that_was_made(finished: Path) -> None:
+    folder = finished / "runs" / "tiny"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "run.json",
+        "pipeline.yaml",
+        "learned.json",
+        "tokenizer.json",
+        "checkpoints",
+        "metrics.json",
+        "bundle",
+    }
+    assert set(json.loads((folder / "metrics.json").read_text())) == {"test"}
+    assert {path.name for path in (folder / "bundle").iterdir()} == {
+        "bundle.json",
+        "model.onnx",
+        "tokenizer.json",
+        "README.md",
+    }
+
+
+def test_an_unchanged_finished_run_does_nothing_and_says_so(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*")}
+    result = run_all(again(finished), Console(), "cpu")
+    assert {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*")} == before
+    assert result["scores"] == json.loads((finished / "runs/tiny/metrics.json").read_text())
+    assert "nothing changed: nothing to do (--fresh trains again)" in capsys.readouterr().err
+
+
+def test_the_saved_yaml_is_every_setting_and_reads_as_the_same_pipeline(finished: Path) -> None:
+    text = (finished / "runs/tiny/pipeline.yaml").read_text()
+    assert "bidirectional: true" in text
+    assert "../../train.conll" in text
+    opened = open_run(finished / "runs/tiny").config
+    config = again(finished)
+    assert fingerprint(opened) == fingerprint(config)
+    assert (opened.data.train, opened.data.dev, opened.data.tests) == (
+        config.data.train,
+        config.data.dev,
+        config.data.tests,
+    )
+
+
+def test_the_saved_yaml_can_be_read_from_anywhere(finished: Path, tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        assert open_run(finished / "runs/tiny").config.data.train == finished / "train.conll"
+
+
+def test_a_changed_yaml_is_refused_naming_every_change(finished: Path) -> None:
+    told = changed(finished, "train.epochs=7", "encoder.hidden=9", "train.seed=5")
+    assert "runs/tiny was made from something else:" in told
+    assert "\n  encoder.hidden: 6 -> 9" in told
+    assert "\n  train.epochs: 6 -> 7" in told
+    assert "\n  train.seed: 1 -> 5" in told
+    assert "--fresh" in told
+    assert told.count("->") == 3
+
+
+def test_changed_data_is_refused_naming_the_file(finished: Path) -> None:
+    kept = {name: (finished / name).read_bytes() for name in ("train.conll", "test.conll")}
+    try:
+        for role in ("train", "test"):
+            write_conll(finished / f"{role}.conll", 20, 99)
+            assert f"\n  data.{role}: the file's content changed" in changed(finished)
+            (finished / f"{role}.conll").write_bytes(kept[f"{role}.conll"])
+    finally:
+        for name, data in kept.items():
+            (finished / name).write_bytes(data)
+    start(again(finished), QUIET)
+
+
+def test_moved_data_is_the_same_data(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "moved.conll").write_bytes((finished / "train.conll").read_bytes())
+    start(again(finished, f"data.train={tmp_path / 'moved.conll'}"), QUIET)
+
+
+def test_a_test_set_named_train_hides_nothing(here: Path) -> None:
+    config = tiny(here, "data.test={train: test.conll, dev: dev.conll}")
+    before = fingerprint(config)
+    write_conll(here / "train.conll", 20, 99)
+    assert differences(before, fingerprint(config)) == ["data.train: the file's content changed"]
+
+
+def test_fresh_moves_the_old_run_aside(here: Path) -> None:
+    config = tiny(here, *LEAN)
+    for number in range(3):
+        run = start(config, QUIET, fresh=number > 0)
+        (run.folder / f"mark-{number}").touch()
+    assert sorted(path.name for path in (here / "runs").iterdir()) == ["tiny", "tiny.1", "tiny.2"]
+    assert (here / "runs/tiny.1/mark-0").exists()
+    assert (here / "runs/tiny.2/mark-1").exists()
+    assert (here / "runs/tiny/mark-2").exists()
+
+
+def test_a_folder_that_is_no_run_is_left_alone(here: Path) -> None:
+    (here / "runs/tiny").mkdir(parents=True)
+    start(tiny(here), QUIET)  # an empty one is taken
+    (here / "runs/tiny/run.json").unlink()
+    (here / "runs/tiny/thesis.tex").write_text("precious")
+    with pytest.raises(UsageError, match="is there and is not a run; give the YAML another name: or move the folder"):
+        start(tiny(here), QUIET, fresh=True)
+    with pytest.raises(UsageError, match=r"not a run \(no run.json\)"):
+        open_run(here / "runs/tiny")
+
+
+def test_a_run_that_was_killed_as_it_began_begins(here: Path) -> None:
+    (here / "runs/tiny").mkdir(parents=True)
+    (here / "runs/tiny/pipeline.yaml").write_text("name: ti")
+    (here / "runs/tiny/.run.json.x.part").write_text("{")
+    run = start(tiny(here), QUIET)
+    assert sorted(path.name for path in run.folder.iterdir()) == ["pipeline.yaml", "run.json"]
+    open_run(run.folder)
+
+
+def test_an_untrained_run_has_nothing_to_show(here: Path) -> None:
+    class StopError(Exception): ...
+
+    def stop(count: int) -> None:
+        raise StopError
+
+    config = tiny(here, *LEAN)
+    run = start(config, QUIET)
+    with pytest.raises(UsageError, match="not trained yet; `seqpipe train` or `seqpipe run` first"):
+        trained(run)
+    with pytest.raises(StopError):
+        train_run(
+            start(load(config.file, [*LEAN, "train.checkpoint_steps=1", "name=stopped"]), QUIET), Watched(stop), "cpu"
+        )
+    with pytest.raises(UsageError, match="stopped before the first epoch ended"):
+        trained(open_run(here / "runs/stopped"))
+
+
+def test_parity_is_shown_on_test_else_dev_else_train(here: Path) -> None:
+    def sizes(*overrides: str) -> int:
+        return len(held_out(Run(here, tiny(here, *overrides))))
+
+    assert [sizes(), sizes("data.test=null"), sizes("data.test=null", "data.dev=null")] == [16, 12, 36]
+
+
+def test_seeds_are_runs_of_their_own_with_mean_and_deviation(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tagging(here)
+    more = [*LEAN, "train.epochs=4"]
+    summary = run_seeds(lambda chosen: load(file, [*more, *chosen]), "tiny", 2, Console(), "cpu", False)
+    one, two = summary["test"]["values"]
+    assert (summary["test"]["metric"], summary["test"]["mean"]) == ("f1", pytest.approx((one + two) / 2))
+    assert summary["test"]["deviation"] == pytest.approx(abs(one - two) / 2**0.5)
+    assert sorted(path.name for path in (here / "runs").iterdir()) == ["tiny-seed1", "tiny-seed2"]
+    said = capsys.readouterr().err
+    assert "== seed 2 of 2" in said
+    assert "± " in said
+
+
+def test_a_device_that_is_not_there_is_an_error() -> None:
+    assert device_of("cpu") == "cpu"
+    with pytest.raises(UsageError, match="must be auto, cpu, cuda or cuda:N"):
+        device_of("gpu")
+    if not torch.cuda.is_available():
+        assert device_of("auto") == "cpu"
+        with pytest.raises(EnvError, match="sees no CUDA device; see `seqpipe doctor`"):
+            device_of("cuda:0")
+
+
+def test_a_dev_label_that_training_never_saw_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny(here, *LEAN, "train.epochs=1")
+    (here / "dev.conll").write_text("Ada\tB-ORG\n")
+    train_run(start(config, Console()), Console(), "cpu")
+    assert "the dev set holds the label 'ORG', which training never saw; it counts as missed" in capsys.readouterr().err
