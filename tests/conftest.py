@@ -7,6 +7,7 @@ The best tag of a word has the probability SURE (GUESS for an unknown word), and
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from seqpipe import Chars, Model, bundle, load
 from seqpipe_plugins.tokenizers.words import Words
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers with two threads each would fight for two cores
 
 SURE, GUESS = 0.97, 0.85
 LABELS = ("O", "B-person", "B-city", "I-city")

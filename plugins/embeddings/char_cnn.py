@@ -108,7 +108,8 @@ class CharCNN(nn.Module):
         for filters in self.filters:  # (D', char_dim, width)
             width = filters.shape[2]
             widened.append(F.pad(filters, (self.left - (width - 1) // 2, self.right - width // 2)))
-        padding = torch.arange(len(self.chars.weight))[:, None] == 0  # adds nothing, and no window stands over it
+        characters = torch.arange(len(self.chars.weight), device=self.chars.weight.device)
+        padding = characters[:, None] == 0  # adds nothing, and no window stands over it
         return [
             torch.where(padding, SILENT if place == self.left else 0.0, F.linear(self.chars.weight, filters))
             for place, filters in enumerate(torch.cat(widened).unbind(2))

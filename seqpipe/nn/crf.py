@@ -115,13 +115,13 @@ def decode(emissions: Tensor, chain: Tensor, goes_on: Tensor, n: int) -> Decisio
     found = _apart(sums, weights)
     along = _along(path, found, chain)
     nexts = torch.cat([_shares(found.behind * weights)[1:], edge[:1]])  # (T, P, B) what comes next
-    stops = _at(torch.where(goes_on, 0.0, chain.exp()) @ nexts, path) / _at(found.behind, path)
+    stops = _log(_at(torch.where(goes_on, 0.0, chain.exp()) @ nexts, path)) - _log(_at(found.behind, path))
     paths, gaps = _n_best(scores, chain, path, n)
     return Decision(
         path,
         along.tag_log_p.exp(),
         along.tag_log_p - along.so_far,
-        along.so_far + _log(stops),
+        along.so_far + stops,
         paths,
         torch.where(gaps < -FORBIDDEN / 2, along.log_p[:, None] - gaps, NO_PATH),
     )
@@ -135,7 +135,7 @@ def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor
     dropped). The first is the best path, at exactly 0. For n = 1 there is nothing to do, and no step is made.
     """
     T, P, _ = scores.shape
-    rank, times = torch.arange(n), torch.arange(T)
+    rank, times = torch.arange(n, device=scores.device), torch.arange(T, device=scores.device)
     short = torch.where(rank == 0, 0.0, -NO_PATH) + torch.zeros_like(scores[0, 0, :, None])  # (B, n)
     tags = torch.full_like(short, P - 1, dtype=torch.int64)
     several, into = (rank > 0).any(), chain.transpose(0, 1).contiguous()
@@ -152,7 +152,7 @@ def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor
         paths = paths.gather(2, parent_of[chosen][None].expand(T, -1, -1))
         return t - 1, tags, short, torch.where((times == t)[:, None, None], tags[None], paths)
 
-    start = (torch.tensor(0) + T - 1, tags, short, path[..., None] + torch.zeros_like(tags)[None])
+    start = (times[-1], tags, short, path[..., None] + torch.zeros_like(tags)[None])
     _, _, short, paths = while_loop(go_on, step, start)
     return paths, short
 

@@ -54,8 +54,9 @@ def beam_search(
         Tokens (B, n_best, N), the best first, [PAD] after [EOS]; and their log-probabilities (B, n_best). Where there
         are not so many sequences, [PAD] alone and NEVER.
     """
-    rank, times = torch.arange(beams), torch.arange(longest)
-    first_row = (torch.arange(start[0].shape[0]) * beams)[:, None]  # (B, 1)
+    device = start[0].device
+    rank, times = torch.arange(beams, device=device), torch.arange(longest, device=device)
+    first_row = (torch.arange(start[0].shape[0], device=device) * beams)[:, None]  # (B, 1)
 
     def go_on(t: Tensor, tokens: Tensor, scores: Tensor, written: Tensor, *rest: Tensor) -> Tensor:
         return (t < times.shape[0]) & ~rest[2].all()
@@ -99,13 +100,13 @@ def beam_search(
         return ((5 + lengths) / 6) ** length_penalty
 
     def only_first(n: int) -> Tensor:
-        return torch.where(torch.arange(n) == 0, 0.0, NEVER)[None]  # (1, n)
+        return torch.where(torch.arange(n, device=device) == 0, 0.0, NEVER)[None]  # (1, n)
 
     scores = only_first(beams) + torch.zeros_like(first_row, dtype=torch.float32)  # (B, K)
     none = torch.zeros_like(scores, dtype=torch.int64)  # (B, K)
     repeated = tuple(part[:, None].expand(-1, beams, *part.shape[1:]).flatten(0, 1) for part in start)
     begin = (none + BOS, scores, none[..., None] + 0 * times, none, none > 0, (none > 0).any(1))
-    _, _, scores, written, *_ = while_loop(go_on, step, (torch.tensor(0), *begin, *repeated))
+    _, _, scores, written, *_ = while_loop(go_on, step, (times[0], *begin, *repeated))
     n = torch.sym_min(n_best, beams)
     possible = scores > NEVER / 2
     return torch.where(possible[..., None], written, PAD)[:, :n], torch.where(possible, scores, NEVER)[:, :n]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, export
+from nn.exported import Graph, elsewhere, export
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -82,3 +82,9 @@ def test_every_weight_learns_and_padding_does_not() -> None:
     assert all(p.grad is not None and p.grad.any() for p in cnn.parameters())
     assert cnn.chars.weight.grad is not None
     assert not cnn.chars.weight.grad[0].any()
+
+
+def test_everything_is_made_where_the_input_is() -> None:
+    cnn, chars = CharCNN({"chars": 12}, dim=6, char_dim=4), words(2, 3, 4)
+    with elsewhere():
+        assert cnn(chars).device.type == "cpu"

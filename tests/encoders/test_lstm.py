@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from nn.exported import Graph, export, ragged
+from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe_plugins.encoders.lstm import LSTM
@@ -69,3 +69,9 @@ def test_the_width_is_as_stated_and_every_weight_learns() -> None:
         assert lstm.dim == made["x"].shape[2] == made["state"].shape[1] == dim
         made["x"].sum().backward()
         assert all(p.grad is not None and p.grad.any() for p in lstm.parameters())
+
+
+def test_everything_is_made_where_the_input_is() -> None:
+    lstm, x, mask = LSTM(5, hidden=6), torch.randn(2, 4, 5), ragged(4, 2)
+    with elsewhere():
+        assert lstm(x, mask)["x"].device.type == "cpu"

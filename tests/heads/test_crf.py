@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torchcrf
-from nn.exported import Graph, export, ragged
+from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.schemes import allowed, continues
@@ -204,6 +204,14 @@ def test_a_graph_that_is_told_another_mask_decides_differently(pair: tuple[CRF, 
     x, mask = torch.randn(20, 6, 6), ragged(*[6, 3] * 10)
     made = graph(x=x, mask=torch.ones_like(mask), n=torch.zeros(1))
     assert (made["tags"] != crf.decide(x, mask)["tags"].numpy())[mask.numpy()].any()
+
+
+def test_everything_is_made_where_the_input_is() -> None:
+    crf, x, gold = head().float(), torch.randn(3, 5, 6), torch.zeros(3, 5, dtype=torch.int64)
+    with elsewhere():
+        made = crf.decide(x, MASK, n_best=3)
+        crf.loss(x, MASK, gold).backward()
+    assert {rows.device.type for rows in made.values()} == {"cpu"}
 
 
 def test_plain_tags_have_no_constraints_and_are_answered_as_tags() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, export
+from nn.exported import Graph, elsewhere, export
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -112,6 +112,14 @@ def test_padding_and_beginnings_are_never_written() -> None:
         head.output.bias[[PAD, BOS]] += 100
         tokens = head.decide(state, beams=3, n_best=3, longest=10)["tokens"]
     assert not torch.isin(tokens, torch.tensor([PAD, BOS])).any()
+
+
+def test_everything_is_made_where_the_input_is() -> None:
+    head, state, target = writer(), torch.randn(2, 5), torch.tensor([[5, EOS], [7, EOS]])
+    with elsewhere():
+        made = head.decide(state, beams=3, n_best=2, longest=5, length_penalty=0.5)
+        head.loss(state, target, target != PAD).backward()
+    assert {rows.device.type for rows in made.values()} == {"cpu"}
 
 
 def test_a_text_can_be_learned() -> None:

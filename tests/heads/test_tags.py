@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, export, ragged
+from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.schemes import continues
@@ -74,6 +74,13 @@ def test_the_loss_is_the_mean_of_real_tokens_and_reaches_every_weight() -> None:
     assert loss.item() == pytest.approx(-tags.score(x, mask, gold).sum().item() / 6, abs=1e-6)
     loss.backward()
     assert all(p.grad is not None and p.grad.any() for p in tags.parameters())
+
+
+def test_everything_is_made_where_the_input_is() -> None:
+    tags, x, mask = Tags(6, LABELS), torch.randn(2, 4, 6), ragged(4, 2)
+    with elsewhere():
+        made = tags.decide(x, mask)
+    assert {rows.device.type for rows in made.values()} == {"cpu"}
 
 
 def test_plain_tags_are_answered_as_tags() -> None:

@@ -74,6 +74,11 @@ def export(
     return graph
 
 
+def elsewhere() -> torch.device:
+    """Within `with elsewhere():` a tensor made without a device is made on one where it cannot meet the others."""
+    return torch.device("meta")
+
+
 def ragged(*lengths: int) -> Tensor:
     """A mask with rows of these lengths."""
     return torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]  # (B, T)

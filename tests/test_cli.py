@@ -1,0 +1,314 @@
+"""The commands do what they say, in one number from training to deployment, and end with the exit code they promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factory import LEAN, Done, command, environ, process, seqpipe, tagging, write_jsonl, writing
+
+CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which `seqpipe run tiny.yaml` has run."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("cli")
+    tagging(folder)
+    done = seqpipe("run", "tiny.yaml", *CRF, "--json", folder=folder)
+    assert done.code == 0, done.err
+    (folder / "run.json").write_text(done.out)
+    (folder / "run.err").write_text(done.err)
+    return folder
+
+
+def answers(done: Done) -> list[Any]:
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+# One number everywhere
+
+
+def test_run_tells_what_it_does_and_gives_its_scores_as_json(here: Path) -> None:
+    result, said = json.loads((here / "run.json").read_text()), (here / "run.err").read_text()
+    assert result["run"] == "runs/tiny"
+    assert result["scores"]["test"]["f1"] > 0.6
+    for part in (
+        "training tiny: 36 examples",
+        "epoch   8/8",
+        "exporting to ONNX",
+        "answers of the bundle:",
+        "test f1 ",
+    ):
+        assert part in said
+    assert said.rstrip().endswith("next: seqpipe predict runs/tiny/bundle")
+
+
+def test_run_and_bundle_and_the_training_have_the_same_score(here: Path) -> None:
+    trained = json.loads((here / "run.json").read_text())["scores"]
+    of_run = json.loads(seqpipe("evaluate", "runs/tiny", "--json", folder=here).out)
+    of_bundle = json.loads(seqpipe("evaluate", "runs/tiny/bundle", "--json", folder=here).out)
+    assert of_run == of_bundle == trained
+    assert json.loads((here / "runs/tiny/bundle/bundle.json").read_text())["metrics"] == trained
+
+
+def test_evaluate_takes_another_file_and_a_bundle_that_stands_alone_needs_one(here: Path, tmp_path: Path) -> None:
+    shutil.copytree(here / "runs/tiny/bundle", tmp_path / "alone")
+    assert seqpipe("evaluate", tmp_path / "alone").code == 2
+    alone = seqpipe("evaluate", tmp_path / "alone", "--data", here / "dev.conll", "--json")
+    run = seqpipe("evaluate", here / "runs/tiny", "--data", here / "dev.conll", "--json")
+    assert json.loads(alone.out) == json.loads(run.out)
+    assert list(json.loads(run.out)) == ["dev.conll"]
+
+
+def test_evaluate_splits_by_a_field_and_scores_raw_text_and_lists_errors(here: Path) -> None:
+    by = json.loads(seqpipe("evaluate", "runs/tiny/bundle", "--by", "topic", "--json", folder=here).out)["test"]
+    assert set(by) == {"", "topic=a", "topic=b"}
+    raw = json.loads(seqpipe("evaluate", "runs/tiny/bundle", "--raw", "--json", folder=here).out)
+    assert list(raw) == ["test", "test (raw)"]
+    assert raw["test"] == raw["test (raw)"]  # the toy data splits as the tokenizer does
+    done = seqpipe("evaluate", "runs/tiny/bundle", "--errors", "wrong.jsonl", folder=here)
+    assert "what went wrong is listed in wrong.jsonl" in done.err
+    wrong = [json.loads(line) for line in (here / "wrong.jsonl").read_text().splitlines()]
+    assert all(set(line) == {"where", "text", "missed", "wrong"} for line in wrong)
+    missing = seqpipe("evaluate", "runs/tiny/bundle", "--by", "colour", folder=here)
+    assert (missing.code, "no field 'colour' to split by" in missing.err) == (3, True)
+
+
+def test_verify_repeats_the_golden_examples(here: Path) -> None:
+    done = seqpipe("verify", "runs/tiny/bundle", "--json", folder=here)
+    assert (done.code, json.loads(done.out)["golden"] > 4) == (0, True)
+    assert "golden examples answered the same on cpu" in done.err
+
+
+def test_export_writes_the_bundle_again_elsewhere(here: Path, tmp_path: Path) -> None:
+    assert seqpipe("export", "runs/tiny", "-o", tmp_path / "there", "-q", folder=here).code == 0
+    assert seqpipe("verify", tmp_path / "there").code == 0
+    one, two = ((path / "model.onnx").read_bytes() for path in (here / "runs/tiny/bundle", tmp_path / "there"))
+    assert one == two
+
+
+def test_a_run_under_several_seeds_gives_mean_and_deviation(tmp_path: Path) -> None:
+    tagging(tmp_path)
+    done = seqpipe("run", "tiny.yaml", *LEAN, "train.epochs=2", "--seeds", "2", "--json", "-q", folder=tmp_path)
+    assert done.code == 0, done.err
+    summary = json.loads(done.out)["test"]
+    assert len(summary["values"]) == 2
+    assert set(summary) == {"metric", "mean", "deviation", "values"}
+    assert (tmp_path / "runs/tiny-seed2/bundle/model.onnx").exists()
+    assert (
+        "train.seed" in seqpipe("train", "tiny.yaml", *LEAN, "name=tiny-seed2", "train.epochs=2", folder=tmp_path).err
+    )
+
+
+# Predict
+
+
+def predict(here: Path, *arguments: str | Path, stdin: str | bytes = "") -> Done:
+    data = stdin if isinstance(stdin, bytes) else stdin.encode("utf-8", "surrogatepass")
+    return seqpipe("predict", here / "runs/tiny/bundle", "--device", "cpu", *arguments, stdin=data)
+
+
+def test_text_in_gives_a_line_of_json_a_line_in_order(here: Path) -> None:
+    lines = ["Ada flew to Rome .", "", "nobody came .", "in Oslo , Cho met Eli .", "   ", "x\0y"]
+    found = answers(predict(here, stdin="\n".join(lines) + "\n"))
+    assert len(found) == len(lines)
+    assert [found[i] for i in (1, 2, 4)] == [[], [], []]
+    for line, answer in zip(lines, found, strict=True):
+        assert all(line[span["start"] : span["end"]] == span["word"] for span in answer)
+        assert all(set(span) == {"entity_group", "score", "word", "start", "end"} for span in answer)
+    assert [span["word"] for span in found[0]] == ["Ada", "Rome"]
+
+
+def test_jsonl_in_keeps_the_record_and_adds_the_answer(here: Path, tmp_path: Path) -> None:
+    records = [
+        {"id": 7, "text": "Ada flew to Rome ."},
+        {"words": ["Ada", "left"], "text": "Ada left"},
+        {"text": "\ud800 Ada left"},
+        {"text": ""},
+    ]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records) + '\n"Ada left"\n')
+    found = answers(predict(here, "-i", path))
+    assert [{key: line[key] for key in line if key != "answer"} for line in found] == [*records, {"text": "Ada left"}]
+    assert found[1]["answer"][0]["word"] == "Ada"
+    assert found[2]["answer"][0]["start"] == 2
+    assert found[3]["answer"] == []
+
+
+def test_conll_in_gives_conll_with_the_tags(here: Path) -> None:
+    given = "Dee\nDee\nFox\nleft\n\nnobody\ncame\n.\n"
+    done = predict(here, "--format", "conll", stdin=given)
+    assert done.code == 0, done.err
+    rows = [line.split("\t") for line in done.out.splitlines()]
+    assert [row[0] for row in rows] == [*given.rstrip("\n").split("\n"), ""]
+    assert {row[1] for row in rows if len(row) == 2} <= {"O", "B-PER", "I-PER", "B-LOC", "I-LOC"}
+    assert rows[0][1] == "B-PER"
+    with_tags = predict(here, "-i", here / "test.conll")
+    assert with_tags.code == 0, with_tags.err
+    bare = [line.split("\t")[0] for line in (here / "test.conll").read_text().splitlines() if not line.startswith("# ")]
+    assert [line.split("\t")[0] for line in with_tags.out.rstrip("\n").splitlines()] == bare
+
+
+def test_n_best_gives_alternatives_best_first(here: Path) -> None:
+    (found,) = answers(predict(here, "--n-best", "3", stdin="Ada flew to Rome .\n"))
+    assert len(found) == 3
+    assert [a["score"] for a in found] == sorted((a["score"] for a in found), reverse=True)
+    (usual,) = answers(predict(here, stdin="Ada flew to Rome .\n"))
+    assert [span["word"] for span in found[0]["spans"]] == [span["word"] for span in usual]
+    same = predict(here, "--option", "n_best=3", stdin="Ada flew to Rome .\n")
+    assert answers(same) == [found]
+
+
+def test_documents_are_split_into_sentences_with_offsets_into_the_document(here: Path) -> None:
+    text = "nobody came . Ada left . Cho flew to Lima ."
+    (found,) = answers(predict(here, "--documents", stdin=text + "\n"))
+    assert all(text[span["start"] : span["end"]] == span["word"] for span in found)
+    assert [span["word"] for span in found] == ["Ada", "Cho", "Lima"]
+
+
+def test_an_output_file_is_written_whole_or_not_at_all(here: Path, tmp_path: Path) -> None:
+    done = predict(here, "-o", tmp_path / "out.jsonl", stdin="Ada left\nBob Ray left\n")
+    assert (done.code, done.out) == (0, "")
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
+    bad = predict(here, "-o", tmp_path / "out.jsonl", "--format", "jsonl", stdin='{"text": "Ada left"}\nnot json\n')
+    assert (bad.code, "standard input:2: not JSON" in bad.err) == (3, True)
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
+    assert os.listdir(tmp_path) == ["out.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "told"),
+    [
+        (["--format", "xml"], "a\n", 2, "must be one of text, jsonl, conll"),
+        (["--option", "n_best"], "a\n", 2, "must be KEY=VALUE"),
+        (["--option", "nbest=2"], "a\n", 2, "no decode option 'nbest'; did you mean 'n_best'?"),
+        (["--n-best", "0"], "a\n", 2, "n_best: 0 is not between 1 and 100000"),
+        (["--beams", "2"], "a\n", 2, "no decode option 'beams'"),
+        (["--format", "conll", "--n-best", "2"], "a\n", 2, "one answer a sentence"),
+        (["--documents", "--n-best", "2"], "a\n", 2, "n_best is for single sentences"),
+        (["-i", "gone.txt"], "", 3, "gone.txt: cannot be read"),
+        ([], b"fine\n\xff\xfe\n", 3, "standard input:2: byte 1 is not UTF-8"),
+        (["--format", "jsonl"], '{"txt": "a"}\n', 3, "standard input:1: field 'text' must be a text"),
+        (["--format", "jsonl"], "[1]\n", 3, "must be an object with `text` or `words`"),
+    ],
+)
+def test_predict_refuses_what_it_cannot_do(here: Path, arguments: list[str], stdin: Any, code: int, told: str) -> None:
+    done = predict(here, *arguments, stdin=stdin)
+    assert (done.code, told in done.err, "Traceback" in done.err) == (code, True, False), done.err
+
+
+def test_text_that_is_written_has_beams_and_hypotheses(tmp_path: Path) -> None:
+    writing(tmp_path, {"train": {"epochs": 1, "batch_tokens": 64, "threads": 1}})
+    done = seqpipe("run", "backward.yaml", "-q", "--json", folder=tmp_path)
+    assert done.code == 0, done.err
+    path = tmp_path / "runs/backward/bundle"
+    found = answers(seqpipe("predict", path, "--beams", "3", "--n-best", "2", stdin=b"abc\n"))
+    assert len(found[0]) == 2
+    assert set(found[0][0]) == {"generated_text", "score"}
+    few = seqpipe("predict", path, "--n-best", "4", "--beams", "2", stdin=b"abc\n")
+    assert (few.code, "n_best: 4 answers need as many beams" in few.err) == (2, True)
+    scores = [json.loads(seqpipe("evaluate", place, "--json").out) for place in (path, path.parent)]
+    assert scores[0] == scores[1] == json.loads(done.out)["scores"]
+
+
+# Exit codes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["check", "bad.yaml"], 2, "bad.yaml:4:1: tokeniser: no such key; did you mean 'tokenizer'?"),
+        (["train", "tiny.yaml", "data.train=bad.conll", "name=bad"], 3, "bad.conll:2: "),
+        (["verify", "damaged"], 6, "damaged: its sha256 is not the one"),
+        (["evaluate", "runs/tiny", "--device", "cuda:7"], 7, "sees no CUDA device"),
+    ],
+    ids=["config", "data", "bundle", "environment"],
+)
+def test_a_process_ends_with_the_promised_exit_code(here: Path, arguments: list[str], code: int, told: str) -> None:
+    (here / "bad.yaml").write_text("name: x\ndata:\n  reader: conll\ntokeniser: words\nhead: crf\n")
+    (here / "bad.conll").write_text("Ada\tB-PER\nleft\n")
+    if not (here / "damaged").exists():
+        shutil.copytree(here / "runs/tiny/bundle", here / "damaged")
+        with (here / "damaged/tokenizer.json").open("r+b") as file:
+            file.write(b"?")
+    done = process(*arguments, folder=here, CUDA_VISIBLE_DEVICES="")
+    assert (done.code, told in done.err, "Traceback" in done.err) == (code, True, False), done.err
+
+
+def test_every_problem_of_a_yaml_is_told_at_once_and_nothing_is_run(tmp_path: Path) -> None:
+    tagging(tmp_path)
+    done = seqpipe("run", "tiny.yaml", "train.epoch=3", "head.schema=BIOES", "encoder=lsmt", folder=tmp_path)
+    assert done.code == 2
+    assert all(
+        hint in done.err for hint in ("did you mean 'epochs'?", "did you mean 'scheme'?", "did you mean 'lstm'?")
+    )
+    assert "3 problems; nothing was run" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_changed_yaml_ends_with_2_and_fresh_moves_the_run_aside(tmp_path: Path) -> None:
+    tagging(tmp_path)
+    assert seqpipe("train", "tiny.yaml", *LEAN, "-q", folder=tmp_path).code == 0
+    other = seqpipe("train", "tiny.yaml", *LEAN, "--seed", "9", folder=tmp_path)
+    assert (other.code, "train.seed: 1 -> 9" in other.err) == (2, True)
+    fresh = seqpipe("train", "tiny.yaml", *LEAN, "--seed", "9", "--fresh", folder=tmp_path)
+    assert (fresh.code, "the old run is now runs/tiny.1" in fresh.err) == (0, True)
+    assert "next: seqpipe evaluate runs/tiny" in fresh.err
+    again = seqpipe("train", "tiny.yaml", *LEAN, "--seed", "9", "--resume", folder=tmp_path)
+    assert again.code == 0
+
+
+def test_a_traceback_is_shown_with_debug_alone(tmp_path: Path) -> None:
+    assert "Traceback" not in process("verify", "gone", folder=tmp_path).err
+    assert "Traceback" in process("--debug", "verify", "gone", folder=tmp_path).err
+
+
+def test_a_run_that_is_none_is_told_with_what_makes_one(tmp_path: Path) -> None:
+    for verb in ("evaluate", "export"):
+        done = seqpipe(verb, "gone", folder=tmp_path)
+        assert (done.code, "a run is what `seqpipe train` or `seqpipe run` writes" in done.err) == (2, True)
+    done = seqpipe("predict", "gone", folder=tmp_path)
+    assert (done.code, "no such folder; a bundle is the folder that" in done.err) == (6, True)
+
+
+def test_a_pipe_that_closes_ends_predict_quietly(here: Path) -> None:
+    call = " ".join(command("predict", "runs/tiny/bundle", "--device", "cpu"))
+    done = subprocess.run(
+        f"yes Ada left | {call} | head -n 1",
+        shell=True,
+        cwd=here,
+        capture_output=True,
+        text=True,
+        env=environ(),
+        timeout=120,
+    )
+    assert json.loads(done.stdout)[0]["word"] == "Ada"
+    assert "Traceback" not in done.stderr
+
+
+# Check
+
+
+def test_check_explains_who_provides_and_who_uses_each_name(here: Path) -> None:
+    done = seqpipe("check", "tiny.yaml", "--static", "--explain", folder=here)
+    assert (done.code, "tiny.yaml: ok" in done.err) == (0, True)
+    assert "encoder.forward" in done.out
+    assert "head.loss" in done.out
+
+
+def test_check_builds_and_exports_in_the_small(here: Path) -> None:
+    done = seqpipe("check", "tiny.yaml", *LEAN, "--json", folder=here)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["decisions"] == 12
+    assert done.err.rstrip().endswith("next: seqpipe run tiny.yaml")
+    wrong = write_jsonl(here / "no.jsonl", [{"text": "a"}])
+    assert seqpipe("check", "tiny.yaml", f"data.train={wrong}", "data.reader=jsonl", folder=here).code == 3

@@ -1,0 +1,72 @@
+"""Every pipeline that is shipped is sound: checked, trained some steps, exported, verified and run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from factory import seqpipe
+
+from seqpipe.config import load
+
+PIPELINES = sorted((Path(__file__).parent.parent / "pipelines").glob("*.yaml"))
+FEW = {"train": 60, "dev": 10, "test": 12}
+
+
+def shortened(path: Path, records: int, folder: Path) -> Path:
+    """The first records of a file, in another folder."""
+    with path.open(encoding="utf-8") as file:
+        if path.suffix == ".jsonl":
+            kept = "".join(itertools.islice(file, records))
+        else:
+            kept = "\n\n".join(file.read().split("\n\n")[:records]) + "\n"
+    target = folder / path.name
+    target.write_text(kept, encoding="utf-8")
+    return target
+
+
+def small(path: Path, folder: Path) -> list[str]:
+    """Overrides that train this pipeline on little data, a little while."""
+    data = load(path).data
+    found = [f"data.train={shortened(data.train, FEW['train'], folder)}", "train.epochs=1", "train.threads=1"]
+    if data.dev:
+        found.append(f"data.dev={shortened(data.dev, FEW['dev'], folder)}")
+    if data.tests:
+        files = {name: str(shortened(file, FEW["test"], folder)) for name, file in data.tests.items()}
+        found.append(f"data.test={json.dumps(files)}")
+    return found
+
+
+def test_there_are_pipelines() -> None:
+    assert {"ner", "ner-zh", "reverse"} <= {path.stem for path in PIPELINES}
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+class TestPipeline:
+    def test_its_first_line_says_what_it_is_and_it_fits_a_screen(self, path: Path) -> None:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith("# ")
+        assert len(lines) <= 40
+
+    def test_its_name_is_its_files(self, path: Path) -> None:
+        assert load(path).name == path.stem
+
+    def test_it_is_right(self, path: Path) -> None:
+        done = seqpipe("check", path, "--static")
+        assert done.code == 0, done.err
+
+    def test_it_trains_exports_verifies_and_answers(self, path: Path, tmp_path: Path) -> None:
+        torch.set_num_threads(1)
+        done = seqpipe("run", path, *small(path, tmp_path), "--device", "cpu", "--json", folder=tmp_path)
+        assert done.code == 0, done.err
+        result = json.loads(done.out)
+        bundle = tmp_path / result["bundle"]
+        assert seqpipe("verify", bundle, "--device", "cpu").code == 0
+        scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
+        assert json.loads(scored.out) == result["scores"]
+        texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
+        answered = seqpipe("predict", bundle, "--device", "cpu", stdin=texts.encode())
+        assert (answered.code, len(answered.out.splitlines())) == (0, 4), answered.err
