@@ -239,7 +239,7 @@ def test_a_process_ends_with_the_promised_exit_code(here: Path, arguments: list[
     if not (here / "damaged").exists():
         shutil.copytree(here / "runs/tiny/bundle", here / "damaged")
         with (here / "damaged/tokenizer.json").open("r+b") as file:
-            file.write(b"?")
+            file.write(b"?")  # in place of a brace
     done = process(*arguments, folder=here, CUDA_VISIBLE_DEVICES="")
     assert (done.code, told in done.err, "Traceback" in done.err) == (code, True, False), done.err
 
