@@ -101,6 +101,14 @@ def remove_torn(folder: Path) -> None:
             torn.unlink(missing_ok=True)
 
 
+def read_json(path: Path) -> Any:
+    """The content of a JSON file that a run wrote; DataError if it was damaged since."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise DataError(f"{path}: damaged: {error}; run with --fresh to move the run aside and start anew") from error
+
+
 def set_aside(path: Path) -> Path:
     """Moves a folder to the first free `path.N`, and says where it went."""
     number = 1

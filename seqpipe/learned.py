@@ -15,7 +15,7 @@ from seqpipe.answers import Kind, kind_from
 from seqpipe.config import Component, Config
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features import Doc, Feature, Featurizer, Record, feature_from, token_counts
-from seqpipe.files import write
+from seqpipe.files import read_json, write
 from seqpipe.vocabulary import EOS, SPECIALS, UNK, Vocabulary, clean, vocabulary_of
 from seqpipe.wiring import answer_kind
 
@@ -60,7 +60,7 @@ class Learned:
 
     @staticmethod
     def load(folder: Path) -> Learned:
-        state = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        state = read_json(folder / FILE)
         features = {name: feature_from(made) for name, made in state["features"].items()}
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         target = folder / "target_tokenizer.json"

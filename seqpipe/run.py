@@ -48,7 +48,7 @@ class Run:
     @property
     def scores(self) -> dict[str, Any] | None:
         path = self.folder / SCORES
-        return json.loads(path.read_text()) if path.exists() else None
+        return files.read_json(path) if path.exists() else None
 
 
 def start(config: Config, console: Console, fresh: bool = False) -> Run:
@@ -56,8 +56,7 @@ def start(config: Config, console: Console, fresh: bool = False) -> Run:
     folder = RUNS / config.name
     mine = fingerprint(config)
     if (folder / STATE).exists():
-        old = json.loads((folder / STATE).read_text(encoding="utf-8"))["fingerprint"]
-        changed = differences(old, mine)
+        changed = [] if fresh else differences(files.read_json(folder / STATE)["fingerprint"], mine)
         if fresh:
             console.say(f"the old run is now {files.set_aside(folder)}")
         elif changed:

@@ -13,7 +13,8 @@ from factory import LEAN, Watched, tagging, tiny, write_conll
 
 from seqpipe.config import Config, load
 from seqpipe.console import Console
-from seqpipe.errors import EnvError, UsageError
+from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.learned import Learned
 from seqpipe.run import (
     Run,
     device_of,
@@ -226,3 +227,9 @@ def test_a_dev_label_that_training_never_saw_is_told(here: Path, capsys: pytest.
     (here / "dev.conll").write_text("Ada\tB-ORG\n")
     train_run(start(config, Console()), Console(), "cpu")
     assert "the dev set holds the label 'ORG', which training never saw; it counts as missed" in capsys.readouterr().err
+
+
+def test_a_damaged_run_file_is_an_error_that_names_the_cure(tmp_path: Path) -> None:
+    (tmp_path / "learned.json").write_text('{"field": ')
+    with pytest.raises(DataError, match=r"learned\.json: damaged: .*--fresh"):
+        Learned.load(tmp_path)
