@@ -47,10 +47,10 @@ def quality(name: str, seeds: int, device: str) -> None:
 
 def speed(epochs: int, peers: bool) -> None:
     """Training and tagging speed at Flair's sizes: ours, the peers', ours again."""
-    yaml = HERE / "ner" / "flair-size.yaml"
-    _seqpipe("run", yaml)
+    for name in ("flair-size", "small"):
+        _seqpipe("run", HERE / "ner" / f"{name}.yaml")
     run = ROOT / "runs" / "bench-flair-size"
-    rows = [("seqpipe", _ours(run))]
+    rows = [("seqpipe", _ours(run)), ("seqpipe, small", _ours(ROOT / "runs" / "bench-small"))]
     if peers:
         for peer in ("flair", "spacy"):
             rows.append((peer, _peer(peer, epochs)))
