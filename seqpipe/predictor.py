@@ -21,6 +21,7 @@ from seqpipe.errors import DataError, UsageError, nearest
 from seqpipe.features import Arrays, Doc, Featurizer, Record, sentences
 
 CHUNK = 1024  # records encoded at a time
+ENOUGH = 128  # records to split on several cores
 ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
 _TYPES: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
@@ -79,7 +80,7 @@ class Predictor:
         ]
 
     def _start(self, records: Sequence[Record], feeds: Arrays, before: int) -> Task:
-        docs = self.featurizer.docs(records)
+        docs = self._docs(records)
         for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
             if len(doc) > self.limits["tokens"]:
                 where, most = record.get("where", f"record {i}"), self.limits["tokens"]
@@ -97,6 +98,14 @@ class Predictor:
             else:
                 tasks.append((rows, self._pool.submit(self._answers, some, feeds)))
         return docs, tasks
+
+    def _docs(self, records: Sequence[Record]) -> list[Doc]:
+        """The records split, on every core if there are enough: most of what is not the run is splitting."""
+        if self._pool is None or len(records) < ENOUGH:
+            return self.featurizer.docs(records)
+        size = -(-len(records) // self.workers)
+        parts = [records[i : i + size] for i in range(0, len(records), size)]
+        return [doc for some in self._pool.map(self.featurizer.docs, parts) for doc in some]
 
     def _answers(self, docs: Sequence[Doc], feeds: Arrays) -> list[Answer]:
         return self.kind.answers(docs, self.run(self.featurizer.collate(docs) | feeds))
