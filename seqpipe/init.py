@@ -23,7 +23,7 @@ _GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, a
 _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
-_SPELLING = "  - {use: char-cnn, dim: 60, widths: [2, 3, 4], dropout: 0.3}  # spelling: prefixes, suffixes, case"
+_SPELLING = "  - {use: char-cnn, dim: 60, widths: [2, 3, 4], dropout: 0.5}  # spelling: prefixes, suffixes, case"
 
 
 @dataclass
@@ -174,7 +174,7 @@ def _yaml(look: Look, data: Path, target: Path) -> str:
     reader = "".join(f", {key}: {flow(value)}" for key, value in look.options.items())
     common = ", ".join(f"{label} {count:,}" for label, count in look.labels.most_common(12))
     lines = [
-        f"# Made by `seqpipe init` from {data.name}: {look.records:,} records, {look.words:,} words.",
+        f"# Made by `seqpipe init` from {data.name}: {look.records:,} records{'' if look.wide else f', {look.words:,} words'}.",
         f"# {'Tags' if look.plain_tags else 'Entities'}: {common}{' …' if len(look.labels) > 12 else ''}",
         *(f"# Note: {note}." for note in look.notes),
         f"name: {flow(name or 'pipeline')}",
@@ -191,7 +191,8 @@ def _yaml(look: Look, data: Path, target: Path) -> str:
     lines += [
         "tokenizer: " + ("{use: chars}" if look.wide else "{use: words, lowercase: true, fold_digits: true}"),
         "embedding:  # what each token is turned into; the parts are concatenated",
-        "  - {use: lookup, dim: 100, dropout: 0.3, " + ("word_dropout: 0.05}" if look.wide else "rare_dropout: 0.3}"),
+        "  - {use: lookup, dim: 100, dropout: 0.3, "
+        + ("word_dropout: 0.1}" if look.wide else "word_dropout: 0.15, rare_dropout: 0.5}"),
         *([] if look.wide else [_SPELLING]),
         f"encoder: {{use: lstm, hidden: {128 if small else 200}}}  # units in each direction",
         f"head: {{use: crf, scheme: {'none' if look.plain_tags else 'BIOES'}, dropout: 0.5}}",
