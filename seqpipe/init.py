@@ -173,8 +173,9 @@ def _yaml(look: Look, data: Path, target: Path) -> str:
     name = re.sub("[^A-Za-z0-9._-]", "-", target.stem).lstrip("._-")
     reader = "".join(f", {key}: {flow(value)}" for key, value in look.options.items())
     common = ", ".join(f"{label} {count:,}" for label, count in look.labels.most_common(12))
+    words = "" if look.wide else f", {look.words:,} words"
     lines = [
-        f"# Made by `seqpipe init` from {data.name}: {look.records:,} records{'' if look.wide else f', {look.words:,} words'}.",
+        f"# Made by `seqpipe init` from {data.name}: {look.records:,} records{words}.",
         f"# {'Tags' if look.plain_tags else 'Entities'}: {common}{' …' if len(look.labels) > 12 else ''}",
         *(f"# Note: {note}." for note in look.notes),
         f"name: {flow(name or 'pipeline')}",
