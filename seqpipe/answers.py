@@ -175,11 +175,52 @@ class Text:
         return {"kind": self.kind, "target": self.target}
 
 
+class Label:
+    """One label a text: `{"label", "score"}`; score: the label's probability."""
+
+    kind = "label"
+    outputs: tuple[str, ...] = ("label", "scores")
+
+    def __init__(self, labels: Sequence[str], target: str | None = None):
+        self.labels, self.target = tuple(labels), target
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        scored = zip(decision["label"].tolist(), decision["scores"], strict=True)
+        return [{"label": self.labels[label], "score": _probability(scores[label])} for label, scores in scored]
+
+    def empty(self, several: bool) -> Answer:
+        """The answer to a text of no tokens: no label."""
+        nothing = {"label": None, "score": 0.0}
+        return [nothing] if several else nothing
+
+    def gold(self, record: Record) -> str:
+        return label_of(record, self.target or "label")
+
+    def predicted(self, answer: Answer) -> str | None:
+        label: str | None = answer["label"]
+        return label
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+
+
+def label_of(record: Record, field: str) -> str:
+    """The label of a record, a text or a whole number, as text; DataError if there is none."""
+    label = _required(record, field)
+    if isinstance(label, bool) or not isinstance(label, (str, int)) or not str(label).strip():
+        raise DataError(
+            f"{record.get('where', 'record')}: field {field!r} is {label!r}; a label is a text or a whole number"
+        )
+    return str(label)
+
+
 def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -> Kind:
     """The answer kind that a bundle or a run describes."""
     name, target = manifest.get("kind"), manifest.get("target")
     if name in ("tags", "spans"):
         return (Tags if name == "tags" else Spans)(manifest["labels"], target)
+    if name == "label":
+        return Label(manifest["labels"], target)
     if name == "text" and target_tokenizer is not None:
         return Text(target_tokenizer, target)
     raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")

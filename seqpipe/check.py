@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from seqpipe import bundle
+from seqpipe.blame import blamed
 from seqpipe.config import Config
 from seqpipe.console import Console
 from seqpipe.data import Batches, examples, read
@@ -35,22 +36,25 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
     batches = Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
-    loss = pipeline.loss(batches(batches.order(0)[0]))
+    batch = batches(batches.order(0)[0])
+    loss = pipeline.loss(batch)
     if not torch.isfinite(loss):
-        raise TrainingError(f"the loss of the first batch is {loss.item()}; look at what the components return")
+        raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
     loss.backward()
     weights = sum(p.numel() for p in pipeline.parameters())
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss.item():.3f}")
     pipeline.eval()
     options = option_table(config.head[0])
-    graph = to_onnx(pipeline, options, config.export.opset)
+    with blamed(pipeline, config.export.opset):
+        graph = to_onnx(pipeline, options, config.export.opset)
     files = bundle_files(pipeline, graph)
     model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu")
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
     tally, ours = Tally(), predictor(pipeline, config)
-    for feeds in grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9)):
-        compare(tally, pipeline, ours.run, model.run, feeds, option_arrays(options, {}))
-    tally.check()
+    with blamed(pipeline, config.export.opset):
+        for feeds in grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9)):
+            compare(tally, pipeline, ours.run, model.run, feeds, option_arrays(options, {}))
+        tally.check()
     seconds = time.monotonic() - clock
     console.say(
         f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,12 +81,12 @@ def run(
 ) -> None:
     """Check, train, evaluate, export, verify, and show answers. Goes on where an interrupted run stopped."""
     console = _console(quiet, verbose)
-    config = _load(file, overrides, sets, seed)
+    config = _load(console, file, overrides, sets, seed)
     from seqpipe.run import run_all, run_seeds
 
     if seeds:
         result = run_seeds(
-            lambda more: _load(file, overrides, [*(sets or []), *more], seed),
+            lambda more: _load(Console(-1), file, overrides, [*(sets or []), *more], seed),
             config.name,
             seeds,
             console,
@@ -110,7 +111,7 @@ def check(
 ) -> None:
     """Find every mistake in a YAML, then build it small, export it, run it and compare: exportable before trained."""
     console = _console(quiet, verbose)
-    config = _load(file, overrides, sets, None)
+    config = _load(console, file, overrides, sets, None)
     if explain:
         from seqpipe.wiring import explain as explained
 
@@ -141,7 +142,7 @@ def train(
 ) -> None:
     """Train only."""
     console = _console(quiet, verbose)
-    config = _load(file, overrides, sets, seed)
+    config = _load(console, file, overrides, sets, seed)
     from seqpipe.run import RUNS, STATE, start, train_run
 
     if resume and not (RUNS / config.name / STATE).exists():
@@ -191,7 +192,7 @@ def export(
     from seqpipe.run import held_out, open_run, trained
 
     console = _console(quiet, False)
-    opened = open_run(folder)
+    opened = open_run(folder, console)
     path = output or opened.bundle
     export_bundle(trained(opened), opened.config, held_out(opened), path, console, opened.scores)
     console.say(f"\nnext: seqpipe predict {path}")
@@ -279,6 +280,61 @@ def plugins_show(
     typer.echo(shown(name))
 
 
+@plugins_app.command("new")
+def plugins_new(
+    name: Annotated[str, typer.Argument(help="The distribution's name, such as acme-conv.")],
+    kind: Annotated[str, typer.Option("--kind", help="encoder, head, embedding, tokenizer or reader.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The folder to write it in; this one by default.")
+    ] = None,
+    license: Annotated[str, typer.Option("--license", help="Apache-2.0, MIT, BSD-3-Clause or none.")] = "Apache-2.0",
+) -> None:
+    """Write a plugin package that installs and whose test passes, to start from."""
+    from seqpipe.scaffold import new
+
+    folder = new(name, kind, output, license)
+    console = Console()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        console.say(f"wrote {path}")
+    console.say(f"\nnext: pip install -e {folder} && pytest {folder}")
+
+
+@plugins_app.command("check")
+def plugins_check(
+    package: Annotated[str, typer.Argument(help="An installed distribution, such as acme-conv.")],
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTION=VALUE", help="An option of the components that have it; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the conformance kit on every component of an installed package."""
+    from seqpipe.testing import check_package, table
+
+    reports = check_package(package, _decode_options(sets or [], {}))
+    if as_json:
+        _print_json([asdict(report) for report in reports], True)
+    else:
+        typer.echo(table(reports))
+    if any(finding.state == "failed" for report in reports for finding in report.findings):
+        raise typer.Exit(5)
+
+
+@app.command()
+def schema(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output by default.")] = None,
+) -> None:
+    """Print the JSON Schema of pipelines, with the components of every installed plugin, for editors."""
+    from seqpipe.files import write
+    from seqpipe.schema import schema as made
+
+    text = json.dumps(made(tell=Console().say), ensure_ascii=False, indent=1) + "\n"
+    if output:
+        write(output, text)
+    else:
+        typer.echo(text, nl=False)
+
+
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """Look at this machine: onnxruntime and its providers, CUDA, wheels in conflict, threads."""
@@ -328,11 +384,16 @@ def _console(quiet: bool, verbose: bool) -> Console:
     return Console(-1 if quiet else 1 if verbose else 0)
 
 
-def _load(file: Path, overrides: list[str] | None, sets: list[str] | None, seed: int | None) -> Config:
+def _load(
+    console: Console, file: Path, overrides: list[str] | None, sets: list[str] | None, seed: int | None
+) -> Config:
     from seqpipe.config import load
 
     chosen = [*(overrides or []), *(sets or []), *([f"train.seed={seed}"] if seed is not None else [])]
-    return load(file, chosen)
+    config = load(file, chosen)
+    for note in config.drift:
+        console.say(note)
+    return config
 
 
 def _decode_options(given: list[str], short: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from seqpipe import wiring, yaml
 from seqpipe.errors import ConfigError, PluginError, Problem, nearest
@@ -51,6 +52,7 @@ TOP: Mapping[str, str] = {
     "head": "What is learned and decided.",
     "train": "How it is trained.",
     "export": "What the shipped graph is like.",
+    "plugins": "Which installed plugins may be used, and which versions were.",
 }
 STAGES = ("embedding", "encoder", "head")
 
@@ -162,6 +164,34 @@ class Export(_Keys):
     opset: int = Field(default=18, ge=18, le=23, description="Version of the ONNX operators.")
 
 
+def _requirement(text: str) -> str:
+    try:
+        Requirement(text)
+    except InvalidRequirement as error:
+        told = str(error).splitlines()[0]
+        raise ValueError(f"{text!r} is no distribution with versions, such as 'acme-conv>=1,<2': {told}") from None
+    return text
+
+
+Allowed = Annotated[str, AfterValidator(_requirement), Means("a distribution with versions, such as 'acme-conv>=1,<2'")]
+
+
+class PluginKeys(_Keys):
+    """Which installed plugins may be used, and which versions were."""
+
+    allow: tuple[Allowed, ...] | None = Field(
+        default=None,
+        description="Distributions, with version ranges, whose plugins may be used; null: all. Ours always may.",
+    )
+    versions: dict[str, str] = Field(
+        default={}, description="Versions that a run was made with, by distribution; another one installed is told."
+    )
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...] | None:
+        return None if self.allow is None else tuple(map(Requirement, self.allow))
+
+
 class DataKeys(_Keys):
     """The keys of `data` beside `reader`; paths are relative to the YAML."""
 
@@ -198,6 +228,29 @@ class Config:
     head: tuple[Component, ...]
     train: Train
     export: Export
+    plugins: PluginKeys = field(default=PluginKeys(), compare=False)  # what it may be made of is not what it is
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """Every component of the pipeline, in the order in which data meets them."""
+        targets = [head.frame.get("target_tokenizer") for head in self.head]
+        others = [one for one in targets if isinstance(one, Component)]
+        return (self.data.reader, self.tokenizer, *self.embedding, *self.encoder, *self.head, *others)
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The versions of the distributions that its components come from."""
+        return {one.offer.distribution: one.offer.version for one in self.components}
+
+    @property
+    def drift(self) -> list[str]:
+        """A note for each distribution that has another version here than in `plugins.versions`."""
+        stated = self.plugins.versions
+        return [
+            f"note: {self.file} was made with {name} {stated[name]}; {version} is installed"
+            for name, version in self.owners.items()
+            if stated.get(name, version) != version
+        ]
 
 
 def load(path: Path, overrides: Sequence[str] = (), plugins: Plugins | None = None, files: bool = True) -> Config:
@@ -215,7 +268,7 @@ def load(path: Path, overrides: Sequence[str] = (), plugins: Plugins | None = No
     unread = {problem.key for problem in problems if problem.key}
     for text in overrides:
         problems += _override(tree, text)
-    check = _Check(tree, plugins or Plugins(), path.absolute().parent, files)
+    check = _Check(tree, plugins, path.absolute().parent, files)
     config = check.config(path)
     # What could not be read is told once, not again as a wrong or missing value.
     problems += [p for p in check.problems if not any(p.key == key or p.key.startswith(f"{key}.") for key in unread)]
@@ -255,6 +308,7 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
         **{kind: several(getattr(config, kind)) for kind in STAGES},
         "train": config.train.model_dump(mode="json"),
         "export": config.export.model_dump(mode="json"),
+        "plugins": {"allow": plain(config.plugins.allow), "versions": config.owners},
     }
 
 
@@ -267,9 +321,12 @@ _CHOICES: Mapping[str, Mapping[str, type[BaseModel]]] = {
 class _Check:
     """One tree in, one Config or problems out."""
 
-    def __init__(self, tree: Tree, plugins: Plugins, root: Path, files: bool):
-        self.tree, self.plugins, self.root, self.files = tree, plugins, root, files
+    def __init__(self, tree: Tree, plugins: Plugins | None, root: Path, files: bool):
+        self.tree, self.root, self.files = tree, root, files
         self.problems: list[Problem] = []
+        given = tree.data.get("plugins") if isinstance(tree.data, dict) else None
+        self.chosen = self.keys(PluginKeys, self.mapping(given, ("plugins",)), ("plugins",), "'plugins'")
+        self.plugins = plugins or Plugins(allow=self.chosen.requirements if self.chosen else ())
         self.unsound: set[str] = set()  # keys of components whose options are wrong
 
     def config(self, path: Path) -> Config | None:
@@ -287,10 +344,11 @@ class _Check:
         export = self.keys(Export, self.mapping(top.get("export"), ("export",)), ("export",), "'export'")
         self.watched(top, train)
         self.wiring(stages)
-        if self.problems or not (data and tokenizer and train and export):
+        if self.problems or not (data and tokenizer and train and export and self.chosen):
             return None
         embedding, encoder, head = (tuple(one for one in stages[kind] if one) for kind in STAGES)
-        return Config(path, self.root, name, data, tokenizer, embedding, encoder, head, train, export)
+        stages_and_keys = (embedding, encoder, head, train, export, self.chosen)
+        return Config(path, self.root, name, data, tokenizer, *stages_and_keys)
 
     def complain(self, path: Where, message: str, *, key: bool = False) -> None:
         self.problems.append(self.tree.problem(path, message, key=key))

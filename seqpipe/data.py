@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ import torch
 from seqpipe.config import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
-from seqpipe.learned import Learned, targets
+from seqpipe.learned import Learned, Targets, targets
 
 Batch = dict[str, torch.Tensor]
 
@@ -23,11 +24,11 @@ class Example:
     """One training example: the split text and what the head learns of it."""
 
     doc: Doc
-    targets: dict[str, list[int]]
+    targets: Targets
 
     @property
     def length(self) -> int:
-        return max(len(self.doc), *map(len, self.targets.values()))
+        return max([len(self.doc), *(len(one) for one in self.targets.values() if isinstance(one, list))])
 
 
 def read(reader: Component, path: Path, most: int | None = None) -> list[Record]:
@@ -79,14 +80,15 @@ class Batches:
 
 
 def collate(learned: Learned, some: Sequence[Example]) -> Batch:
-    """Examples as padded tensors: features, then targets (padding 0; `…_mask` boolean)."""
+    """Examples as padded tensors: features, then targets (padding 0; `…_mask` boolean; one number a record: (B,))."""
     arrays = learned.featurizer.collate([example.doc for example in some])
     batch = {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
     for name in some[0].targets:
-        rows = [example.targets[name] for example in some]
-        width = max(map(len, rows))
-        dtype = torch.bool if name.endswith("_mask") else torch.int64
-        batch[name] = torch.tensor([row + [0] * (width - len(row)) for row in rows], dtype=dtype)
+        rows: list[Any] = [example.targets[name] for example in some]
+        if isinstance(rows[0], list):
+            width = max(map(len, rows))
+            rows = [row + [0] * (width - len(row)) for row in rows]
+        batch[name] = torch.tensor(rows, dtype=torch.bool if name.endswith("_mask") else torch.int64)
     return batch
 
 
@@ -99,7 +101,8 @@ def unseen_labels(learned: Learned, records: Iterable[Record]) -> Iterator[str]:
     )
     seen: set[str] = set()
     for record in records:
-        for label, *_ in learned.kind.gold(record) if learned.labels else ():
+        gold = learned.kind.gold(record) if learned.labels else ()
+        for label in [gold] if isinstance(gold, str) else [label for label, *_ in gold]:
             if label not in known and label not in seen:
                 seen.add(label)
                 yield label

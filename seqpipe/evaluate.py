@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import metrics
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, PluginError
 from seqpipe.features import Record
 from seqpipe.files import json_bytes, write
 from seqpipe.predictor import Predictor
@@ -37,15 +37,13 @@ def evaluate(
     """
     kind = predictor.kind
     for_model, for_gold = tee(records)
-    counters = {"": metrics.counter(kind.kind)}
+    counters = {"": _Counts(predictor)}
     wrong = []
     answers = predictor.stream(map(_unsplit, for_model) if raw else for_model)
     for record, answer in zip(for_gold, answers, strict=True):
         gold, predicted = kind.gold(record), kind.predicted(answer)
-        groups = ["", _group(record, by)] if by else [""]
-        counted = _word_by_word(gold, predicted) if kind.kind == "tags" else (gold, predicted)
-        for group in groups:
-            counters.setdefault(group, metrics.counter(kind.kind)).add(*counted)
+        for group in ["", _group(record, by)] if by else [""]:
+            counters.setdefault(group, _Counts(predictor)).add(gold, predicted)
         if errors and gold != predicted:
             wrong.append(_error(record, gold, predicted))
     if errors:
@@ -56,6 +54,32 @@ def evaluate(
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
     """The name and value of the metric that decides which weights are best."""
     return next((name, float(value)) for name, value in scores.items())
+
+
+class _Counts:
+    """The answer kind's scores, then the head's own where it has any: for those the answers are kept to the end."""
+
+    def __init__(self, predictor: Predictor):
+        self.kind, self.own = predictor.kind.kind, predictor.metrics
+        self.counter = metrics.counter(self.kind)
+        self.answers: list[tuple[Any, Any]] = []
+
+    def add(self, gold: Any, predicted: Any) -> None:
+        if self.own:
+            self.answers.append((gold, predicted))
+        self.counter.add(*(_word_by_word(gold, predicted) if self.kind == "tags" else (gold, predicted)))
+
+    def result(self) -> Scores:
+        scores = self.counter.result()
+        if not (self.own and self.answers):
+            return scores
+        own = self.own(*zip(*self.answers, strict=True))
+        if taken := sorted(scores.keys() & own.keys()):
+            raise PluginError(
+                f"the head's `metrics` gives {taken[0]!r}, which its answer kind gives; name it otherwise"
+            )
+        labels = {"labels": scores.pop("labels")} if "labels" in scores else {}
+        return scores | dict(own) | labels
 
 
 def _word_by_word(gold: Sequence[Tag], predicted: Sequence[Tag]) -> tuple[list[str], list[str]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import bundle
-from seqpipe.config import Config
+from seqpipe.blame import blamed
+from seqpipe.config import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.evaluate import evaluate, headline
@@ -19,6 +20,7 @@ from seqpipe.parity import Tally, compare, grid
 from seqpipe.pipeline import MOST_TOKENS, Pipeline, option_table, predictor
 from seqpipe.predictor import batches, option_arrays
 from seqpipe.runtime import Model
+from seqpipe.signature import plain
 
 GOLDEN, GOLDEN_TOKENS = 8, 40  # examples a bundle carries, and the longest of them
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
@@ -49,10 +51,13 @@ def export(
     pipeline.eval()
     options = option_table(config.head[0])
     console.say("exporting to ONNX")
-    files = bundle_files(pipeline, to_onnx(pipeline, options, config.export.opset))
+    with blamed(pipeline, config.export.opset):
+        graph = to_onnx(pipeline, options, config.export.opset)
+    files = bundle_files(pipeline, graph)
     model = Model(bundle.Bundle(path, bundle_manifest(pipeline, config, options, scores or {}), files), "cpu")
     console.say("comparing onnxruntime with PyTorch")
-    parity = verify_parity(pipeline, config, model, records)
+    with blamed(pipeline, config.export.opset):
+        parity = verify_parity(pipeline, config, model, records)
     console.say(
         f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
         f"scores within {parity['worst_score']:.1g}; {parity['metric']} {100 * parity['pytorch']:.2f} in both"
@@ -116,7 +121,6 @@ def bundle_manifest(
     }
     for name, feature in learned.featurizer.features.items():
         inputs[name] = {**feature.manifest(), "axes": list(feature.axes), "dtype": "int64"}
-    stages = (config.data.reader, config.tokenizer, *config.embedding, *config.encoder, *config.head)
     return {
         "name": config.name,
         "field": learned.featurizer.field,
@@ -128,13 +132,22 @@ def bundle_manifest(
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],
         "metrics": scores,
+        **_own_metrics(config.head[0]),
         "parity": {},
         "made_with": {
             "packages": {name: importlib.metadata.version(name) for name in ("seqpipe", *PACKAGES)},
-            "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in stages},
+            "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
             "python": platform.python_version(),
         },
     }
+
+
+def _own_metrics(head: Component) -> dict[str, Any]:
+    """Whose metrics the scores hold beside the answer kind's: `evaluate` asks that package where it is installed."""
+    if not hasattr(head.cls, "metrics"):
+        return {}
+    owner = {"use": head.use, "distribution": head.offer.distribution, "version": head.offer.version}
+    return {"own_metrics": {**owner, "options": plain(head.options)}}
 
 
 def _golden(model: Model, records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,21 @@ class _Graph(nn.Module):
         return tuple(decision.values())
 
 
+class _Stages(nn.Module):
+    """The first stages alone: what the last of them makes of the features."""
+
+    def __init__(self, pipeline: Pipeline, features: list[str], count: int):
+        super().__init__()
+        self.pipeline, self.features, self.count = pipeline, features, count
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.made(dict(zip(self.features, inputs, strict=True))).values())
+
+    def made(self, names: dict[str, Any]) -> dict[str, Tensor]:
+        *_, (_, made) = itertools.islice(self.pipeline.trace(names), self.count)
+        return {name: tensor * 1 for name, tensor in made.items()}  # an input given on is no output of a graph
+
+
 def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset: int) -> bytes:
     """The bytes of model.onnx, every decode option an input with its default; ExportError says what hinders it.
 
@@ -52,16 +68,33 @@ def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset:
     axes += [{0: name} if option["type"] == "size" else {} for name, option in options.items()]
     names = list(_outputs(pipeline, features, given, options))
     graph = _Graph(pipeline, list(features), options).eval()
+    model = _exported(pipeline, graph, features | given, axes, names, opset)
+    return _finished(model, option_arrays(options, {}))
+
+
+def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
+    """The graph of the first `count` stages; its outputs are what the last of them makes."""
+    features, _ = _example(pipeline, {})
+    graph = _Stages(pipeline, list(features), count).eval()
+    with torch.no_grad():
+        names = list(graph.made({name: torch.from_numpy(array) for name, array in features.items()}))
+    axes = [_axes(pipeline, name) for name in features]
+    return _finished(_exported(pipeline, graph, features, axes, [f"made.{name}" for name in names], opset), {})
+
+
+def _exported(
+    pipeline: Pipeline, graph: nn.Module, inputs: Arrays, axes: list[dict[int, str]], outputs: list[str], opset: int
+) -> onnx.ModelProto:
     kept = {name: p.requires_grad for name, p in pipeline.named_parameters()}
     try:
         pipeline.requires_grad_(False)
         with torch.no_grad(), _silent():
             program = torch.onnx.export(
                 graph,
-                tuple(torch.from_numpy(np.array(array)) for array in (features | given).values()),
+                tuple(torch.from_numpy(np.array(array)) for array in inputs.values()),
                 dynamo=True,
-                input_names=[*features, *options],
-                output_names=names,
+                input_names=list(inputs),
+                output_names=outputs,
                 dynamic_shapes=(tuple(axes),),
                 opset_version=opset,
                 verbose=False,
@@ -76,7 +109,7 @@ def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset:
             parameter.requires_grad_(kept[name])
     if program is None:
         raise ExportError("the pipeline does not export: the exporter returned no graph")
-    return _finished(program.model_proto, option_arrays(options, {}))
+    return program.model_proto
 
 
 def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tuple[Arrays, Arrays]:

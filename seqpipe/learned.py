@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe import schemes
-from seqpipe.answers import Kind, kind_from
+from seqpipe.answers import Kind, kind_from, label_of
 from seqpipe.config import Component, Config
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features import Doc, Feature, Featurizer, Record, feature_from, token_counts
@@ -20,6 +20,7 @@ from seqpipe.vocabulary import EOS, SPECIALS, UNK, Vocabulary, clean, vocabulary
 from seqpipe.wiring import answer_kind
 
 FILE = "learned.json"
+Targets = dict[str, list[int] | int]  # by name: a number for each token, or one for the record
 
 
 @dataclass(frozen=True)
@@ -96,14 +97,17 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     return Learned(Featurizer(tokenizer, features, field), counts, manifest, labels, target_tokenizer)
 
 
-def targets(learned: Learned, head: Component, misaligned: str) -> Callable[[Record, Doc], dict[str, list[int]]]:
+def targets(learned: Learned, head: Component, misaligned: str) -> Callable[[Record, Doc], Targets]:
     """The function that makes what the head learns from a record."""
     target = head.frame.get("target")
     if learned.target_tokenizer:
         return _text_target(learned.target_tokenizer, target or "target")
     scheme, ids = head.options.get("scheme", "none"), {label: i for i, label in enumerate(learned.labels)}
 
-    def tags(record: Record, doc: Doc) -> dict[str, list[int]]:
+    def label(record: Record, doc: Doc) -> Targets:
+        return {"label": ids[label_of(record, target or "label")]}
+
+    def tags(record: Record, doc: Doc) -> Targets:
         if scheme == "none":
             return {"tags": [ids[tag] for tag in _present(record, target or "tags")]}
         spans = _word_spans(record, doc, target, misaligned)
@@ -114,13 +118,13 @@ def targets(learned: Learned, head: Component, misaligned: str) -> Callable[[Rec
                 f"{record.get('where', 'record')}: {error} (in words); correct or remove one of the spans"
             ) from error
 
-    return tags
+    return label if learned.answer["kind"] == "label" else tags
 
 
-def _text_target(tokenizer: Tokenizer, field: str) -> Callable[[Record, Doc], dict[str, list[int]]]:
+def _text_target(tokenizer: Tokenizer, field: str) -> Callable[[Record, Doc], Targets]:
     end = SPECIALS.index(EOS)
 
-    def text(record: Record, doc: Doc) -> dict[str, list[int]]:
+    def text(record: Record, doc: Doc) -> Targets:
         ids = tokenizer.encode(_text_of(record, field), add_special_tokens=False).ids
         return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}
 
@@ -148,6 +152,8 @@ def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -
 
 
 def _labels(records: Sequence[Record], answer: str, scheme: schemes.Scheme, target: str | None) -> tuple[str, ...]:
+    if answer == "label":
+        return tuple(sorted({label_of(record, target or "label") for record in records}))
     if answer == "tags":
         return tuple(sorted({tag for record in records for tag in _present(record, target or "tags")}))
     names: set[str] = set()

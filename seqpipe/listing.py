@@ -18,6 +18,8 @@ def listing(plugins: Plugins | None = None) -> str:
     lines += [
         f"\n{name!r} is offered more than once: write `use: distribution/{name}`" for name in sorted(set(doubled))
     ]
+    lines += [f"\nnote: {n.distribution} {n.version}: {n.text}" for n in found.notes]
+    lines += [f"\n{told}" for told in found.left_out]
     lines += [f"\nbroken: {b.distribution} {b.version} ({b.entry_point}): {b.reason}" for b in found.broken]
     return "\n".join([*lines, "\nnext: seqpipe plugins show NAME"])
 

@@ -1,4 +1,4 @@
-"""Gold and predicted answers in, scores out: spans, tags and texts, counted record by record in constant memory.
+"""Gold and predicted answers in, scores out: spans, tags, labels, texts, counted record by record in constant memory.
 
 Scores are fractions (0 to 1) and a division by zero gives 0; only `table` speaks of per cent.
 """
@@ -67,6 +67,29 @@ class TagCounter:
         return {"accuracy": accuracy, "labels": _each(self.gold, self.predicted, self.correct)}
 
 
+class LabelCounter:
+    """Accuracy, the mean of the labels' F1, and precision, recall and F1 of each label."""
+
+    def __init__(self) -> None:
+        self.gold: Counter[str] = Counter()
+        self.predicted: Counter[str] = Counter()
+        self.correct: Counter[str] = Counter()
+
+    def add(self, gold: str, predicted: str | None) -> None:
+        """One record's label; None for a text that has none, since it has no token."""
+        self.gold[gold] += 1
+        self.predicted.update([] if predicted is None else [predicted])
+        self.correct[gold] += gold == predicted
+
+    def result(self) -> Scores:
+        each = _each(self.gold, self.predicted, self.correct)
+        return {
+            "accuracy": _ratio(self.correct.total(), self.gold.total()),
+            "macro_f1": sum(scores["f1"] for scores in each.values()) / max(1, len(each)),
+            "labels": each,
+        }
+
+
 class TextCounter:
     """The share of texts that are equal, and edits over characters of gold, both over all records."""
 
@@ -87,7 +110,13 @@ class TextCounter:
         }
 
 
-COUNTERS: dict[str, type[Counts]] = {"spans": SpanCounter, "tags": TagCounter, "text": TextCounter}
+FRACTIONS = ("f1", "precision", "recall", "accuracy", "macro_f1", "exact_match", "character_error_rate")
+COUNTERS: dict[str, type[Counts]] = {
+    "spans": SpanCounter,
+    "tags": TagCounter,
+    "label": LabelCounter,
+    "text": TextCounter,
+}
 
 
 def counter(answer_kind: str) -> Counts:
@@ -136,11 +165,11 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def table(scores: Mapping[str, Any]) -> str:
-    """The scores as aligned plain text: a row a label, then one over all; fractions in per cent."""
+    """The scores as aligned plain text: a row a label, then one over all; our own fractions in per cent."""
     rows = [*scores.get("labels", {}).items(), ("overall", {k: v for k, v in scores.items() if k != "labels"})]
     columns = list(dict.fromkeys(column for _, row in reversed(rows) for column in row))
     lines = [["", *(column.replace("_", " ") for column in columns)]]
-    lines += [[label, *(_cell(row.get(column)) for column in columns)] for label, row in rows]
+    lines += [[label, *(_cell(column, row.get(column)) for column in columns)] for label, row in rows]
     widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
     padded = ([" " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)] for line in lines)
     return "\n".join(
@@ -177,8 +206,10 @@ def _ratio(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.2f}" if isinstance(value, float) else str(value)
+def _cell(column: str, value: float | None) -> str:
+    if not isinstance(value, float):
+        return "" if value is None else str(value)
+    return f"{100 * value:.2f}" if column in FRACTIONS else f"{value:.4g}"
 
 
 def _width(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -48,9 +49,10 @@ def compare(tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, fee
     """Runs both on one batch and adds what was found. Features are padded with zeros; garbage there is tried too."""
     shape = feeds["mask"].shape
     expected = torch_run(feeds | options)
-    got, polluted = (_answered(onnx_run, given | options, shape) for given in (feeds, _pollute(feeds)))
+    got, polluted = (_answered(onnx_run, given | options, shape) for given in (feeds, pollute(feeds)))
     different = np.zeros(shape[0], bool)
-    for rows, where in _faults(tally, pipeline, feeds, expected, got, polluted):
+    faults = _faults(tally, pipeline, feeds, expected, got, polluted)
+    for rows, where in itertools.chain(faults, _alone(tally, pipeline, onnx_run, feeds, options, expected)):
         different |= rows
         if rows.any():
             tally.where = tally.where or f"{where}, at shape {shape}"
@@ -94,6 +96,37 @@ def _faults(
         yield leaked, f"{name} changes with what stands in the padding"
 
 
+def _alone(
+    tally: Tally, pipeline: Pipeline, onnx_run: Run, feeds: Arrays, options: Arrays, expected: Arrays
+) -> Iterator[tuple[np.ndarray, str]]:
+    """The shortest row by itself, without padding: the others must not have changed its answer."""
+    row, alone = shortest(feeds)
+    if alone["mask"].shape == feeds["mask"].shape:
+        return
+    got = _answered(onnx_run, alone | options, alone["mask"].shape)
+    # What stands in the batch's padding is no part of the answer.
+    wanted = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
+    for rows, where in _faults(tally, pipeline, alone, wanted, got, got):
+        yield (
+            np.arange(len(feeds["mask"])) == row if rows.any() else np.zeros(len(feeds["mask"]), bool),
+            (f"{where} (a row alone, without the batch around it)"),
+        )
+
+
+def shortest(feeds: Arrays) -> tuple[int, Arrays]:
+    """The position of the shortest row, and that row as a batch of its own, cut to its length."""
+    row = int(feeds["mask"].sum(1).argmin())
+    n, shape = int(feeds["mask"][row].sum()), feeds["mask"].shape
+    return row, {
+        name: array[row : row + 1, :n] if array.shape[:2] == shape else array[row : row + 1]
+        for name, array in feeds.items()
+    }
+
+
+def _corner(array: np.ndarray) -> tuple[slice, ...]:
+    return tuple(slice(0, n) for n in array.shape)
+
+
 def _rowwise(equal: np.ndarray) -> np.ndarray:  # (B, …) -> (B,)
     return np.asarray(equal.all(tuple(range(1, equal.ndim))))
 
@@ -132,7 +165,7 @@ def _margin(pipeline: Pipeline, feeds: Arrays, one: Arrays, other: Arrays) -> np
     return (scores[0] - scores[1]).abs().numpy()
 
 
-def _pollute(feeds: Arrays) -> Arrays:
+def pollute(feeds: Arrays) -> Arrays:
     """The same features with other ids in the padding."""
     outside = ~feeds["mask"]
     polluted = {}

@@ -17,6 +17,7 @@ from seqpipe.features import Arrays
 from seqpipe.learned import Learned
 from seqpipe.predictor import Predictor
 from seqpipe.signature import decode_options
+from seqpipe.wiring import own_metrics, who
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
 Names = dict[str, Any]
@@ -55,12 +56,29 @@ class Pipeline(nn.Module):
     def forward(self, names: Names) -> Names:
         """Features (B, T, …) to everything the head may ask for: the features, x, and what else the stages returned."""
         names = dict(names)
-        embedded = [_made(stage, module, names)["x"] for stage, module in self.stages[: len(self.embedding)]]
-        if embedded:
-            names["x"] = torch.cat(embedded, -1) if len(embedded) > 1 else embedded[0]  # (B, T, D)
-        for stage, module in self.stages[len(embedded) : -1]:
-            names |= _made(stage, module, names)
+        for _ in self.trace(names):
+            pass
         return names
+
+    def trace(self, names: Names) -> Iterator[tuple[Component, Names]]:
+        """Each stage before the head, with what it makes of the names; they are joined by it on the way."""
+        embedded: list[Tensor] = []
+        for stage, module in self.stages[:-1]:
+            made = _made(stage, module, names)
+            yield stage, made
+            if stage.kind == "embedding":
+                embedded.append(made["x"])
+                names["x"] = torch.cat(embedded, -1) if len(embedded) == len(self.embedding) > 1 else made["x"]
+            else:
+                names |= made
+
+    def not_finite(self, batch: Mapping[str, Tensor]) -> str:
+        """Which stage is the first to make a NaN or an infinity of this batch, in words."""
+        with torch.no_grad():
+            for stage, made in self.trace(dict(batch)):
+                if "x" in made and not torch.isfinite(made["x"][batch["mask"]]).all():
+                    return f"{stage.key}: {who(stage)}: `forward` returned NaN or infinity for real tokens"
+        return f"{self.stages[-1][0].key}: {who(self.stages[-1][0])}: `loss` returned NaN or infinity"
 
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The head's loss of a batch of features and targets, times its weight."""
@@ -141,7 +159,7 @@ def _blamed(stage: Component, what: str) -> Iterator[None]:
 
 
 def _fault(stage: Component, told: str) -> PluginError:
-    return PluginError(f"{stage.key}: {stage.kind} {stage.use!r} of {stage.offer.distribution}: {told}")
+    return PluginError(f"{stage.key}: {who(stage)}: {told}")
 
 
 def predictor(
@@ -167,4 +185,6 @@ def predictor(
         pipeline.train(was_training)
         return {name: tensor.cpu().numpy() for name, tensor in decision.items()}
 
-    return Predictor(learned.featurizer, learned.kind, run, options, {"tokens": MOST_TOKENS})
+    head = config.head[0]
+    metrics = own_metrics(head.cls, head.options, who(head))
+    return Predictor(learned.featurizer, learned.kind, run, options, {"tokens": MOST_TOKENS}, metrics=metrics)

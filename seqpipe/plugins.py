@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
 import pluggy
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from seqpipe import hookspecs
 from seqpipe.errors import PluginError, nearest
@@ -18,6 +22,7 @@ from seqpipe.errors import PluginError, nearest
 GROUP = "seqpipe"
 KINDS = ("reader", "tokenizer", "embedding", "encoder", "head")
 BUILTIN = "seqpipe"  # the distribution whose components are the built-ins
+SLOW = 0.5  # seconds: a plugin that takes longer to import is named
 
 
 @dataclass(frozen=True)
@@ -60,28 +65,59 @@ class Broken:
     reason: str
 
 
+@dataclass(frozen=True)
+class Note:
+    """What a plugin that works does while it is imported, to everybody's cost."""
+
+    distribution: str
+    version: str
+    text: str
+
+
 class Plugins:
     """Every component that the given entry points offer; by default those of all installed distributions.
+
+    Args:
+        entry_points: Which to ask.
+        allow: Requirements such as `acme-conv>=1,<2`; the plugins of other distributions and versions are left out
+            without being imported. None asks all. The built-ins are always asked.
 
     With SEQPIPE_PLUGINS=off only the built-ins are asked.
     """
 
-    def __init__(self, entry_points: Iterable[metadata.EntryPoint] | None = None):
+    def __init__(
+        self, entry_points: Iterable[metadata.EntryPoint] | None = None, allow: Sequence[Requirement] | None = None
+    ):
         self.offers: list[Offer] = []
         self.broken: list[Broken] = []
-        only_builtins = os.environ.get("SEQPIPE_PLUGINS", "").lower() == "off"
+        self.notes: list[Note] = []
+        self.left_out: list[str] = []
+        off = os.environ.get("SEQPIPE_PLUGINS", "").lower() == "off"
         for entry_point in metadata.entry_points(group=GROUP) if entry_points is None else entry_points:
             distribution, version = _owner(entry_point)
-            if only_builtins and distribution != BUILTIN:
-                continue
-            try:
-                with contextlib.redirect_stdout(sys.stderr):
-                    self.offers += _offers(entry_point.load(), distribution, version)
-            except BaseException as error:  # a plugin may raise anything at all, SystemExit included
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
+            hindrance = "" if distribution == BUILTIN else _hindrance(distribution, version, off, allow)
+            if hindrance:
+                self.left_out.append(f"{distribution} {version} is left out: {hindrance}")
+            else:
+                self._ask(entry_point, distribution, version)
         self.offers.sort(key=lambda offer: (KINDS.index(offer.kind), offer.name, offer.distribution))
+
+    def _ask(self, entry_point: metadata.EntryPoint, distribution: str, version: str) -> None:
+        printed, clock = io.StringIO(), time.perf_counter()
+        try:
+            with contextlib.redirect_stdout(printed):  # standard output is for answers
+                self.offers += _offers(entry_point.load(), distribution, version)
+        except BaseException as error:  # a plugin may raise anything at all, SystemExit included
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
+        seconds = time.perf_counter() - clock
+        if seconds > SLOW and distribution != BUILTIN:
+            told = f"its import takes {seconds:.1f} s of every command; offer components as 'module:Class'"
+            self.notes.append(Note(distribution, version, told))
+        sys.stderr.write(printed.getvalue())
+        if text := " ".join(printed.getvalue().split()):
+            self.notes.append(Note(distribution, version, f"it prints when it is imported: {text[:80]}"))
 
     def names(self, kind: str) -> list[str]:
         """The names that `use:` takes for this kind, in order."""
@@ -100,6 +136,7 @@ class Plugins:
         other = f"; it is the name of another kind: {elsewhere[0]}" if elsewhere else ""
         hint = nearest(name, self.names(kind)) or other
         broken = "".join(f"; {b.distribution} {b.version} is broken: {b.reason}" for b in self.broken)
+        broken += "".join(f"; {told}" for told in self.left_out)
         known = ", ".join(self.names(kind)) or "none"
         raise PluginError(f"no {kind} named {use!r}{hint} (there is: {known}{broken})")
 
@@ -107,6 +144,18 @@ class Plugins:
 def _owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
     distribution = entry_point.dist
     return (distribution.name, distribution.version) if distribution else (entry_point.value.partition(":")[0], "?")
+
+
+def _hindrance(distribution: str, version: str, off: bool, allow: Sequence[Requirement] | None) -> str:
+    """Why a distribution's plugins are not asked; nothing if they are."""
+    if off:
+        return "SEQPIPE_PLUGINS is off"
+    if allow is None:
+        return ""
+    mine = [one for one in allow if canonicalize_name(one.name) == canonicalize_name(distribution)]
+    if any(one.specifier.contains(version, prereleases=True) for one in mine):
+        return ""
+    return f"plugins.allow says {str(mine[0])!r}" if mine else "plugins.allow does not name it"
 
 
 def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:

@@ -12,13 +12,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqpipe.answers import Answer, Kind
 from seqpipe.errors import DataError, UsageError, nearest
 from seqpipe.features import Arrays, Doc, Featurizer, Record, sentences
+
+if TYPE_CHECKING:
+    from seqpipe.wiring import Metrics
 
 CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records to split on several cores
@@ -39,9 +42,10 @@ class Predictor:
         options: Mapping[str, Mapping[str, Any]],
         limits: Mapping[str, int],
         workers: int = 1,
+        metrics: Metrics | None = None,
     ):
         self.featurizer, self.kind, self.options, self.limits, self.workers = featurizer, kind, options, limits, workers
-        self.run = run
+        self.run, self.metrics = run, metrics
         self._pool = ThreadPoolExecutor(workers, "seqpipe") if workers > 1 else None
 
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:

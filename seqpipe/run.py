@@ -75,11 +75,14 @@ def start(config: Config, console: Console, fresh: bool = False) -> Run:
     return Run(folder, config)
 
 
-def open_run(folder: Path, need_data: bool = True) -> Run:
-    """The run in a folder."""
+def open_run(folder: Path, console: Console, need_data: bool = True) -> Run:
+    """The run in a folder; the console is told which versions have changed since."""
     if not (folder / STATE).exists():
         raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
-    return Run(folder, load(folder / YAML, files=need_data))
+    config = load(folder / YAML, files=need_data)
+    for note in config.drift:
+        console.say(note)
+    return Run(folder, config)
 
 
 def fingerprint(config: Config) -> dict[str, Any]:
@@ -89,11 +92,11 @@ def fingerprint(config: Config) -> dict[str, Any]:
     paths = {"train": config.data.train, "dev": config.data.dev, **tests}
     for role in ("train", "dev", "test"):
         made["data"].pop(role, None)
-    stages = (config.data.reader, config.tokenizer, *config.embedding, *config.encoder, *config.head)
+    made.pop("plugins")  # the components' versions stand below
     return {
         "yaml": made,
         "data": {role: files.sha256_file(path) for role, path in paths.items() if path},
-        "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in stages},
+        "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
     }
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from seqpipe import bundle, yaml
 from seqpipe.console import Console
-from seqpipe.errors import UsageError
+from seqpipe.errors import PluginError, UsageError
 from seqpipe.evaluate import evaluate
 from seqpipe.features import Record
 from seqpipe.metrics import table
 from seqpipe.plugins import Plugins
 from seqpipe.predictor import Predictor
 from seqpipe.runtime import load
+from seqpipe.signature import options_model, validate, values
+from seqpipe.wiring import Metrics, own_metrics
 
 
 def score_target(
@@ -28,7 +30,7 @@ def score_target(
     device: str = "auto",
 ) -> dict[str, Any]:
     """Scores of `target` on the file `data`, or on every test set of the run that it is or stands in."""
-    predictor, reader, tests = (_bundle if (target / bundle.MANIFEST).exists() else _run)(target, device, data)
+    predictor, reader, tests = (_bundle if (target / bundle.MANIFEST).exists() else _run)(target, device, data, console)
     if errors and len(tests) > 1:
         raise UsageError(f"--errors needs one data file; give one of {', '.join(map(str, tests.values()))} with --data")
     result: dict[str, Any] = {}
@@ -42,11 +44,11 @@ def score_target(
     return result
 
 
-def _run(folder: Path, device: str, data: Path | None) -> tuple[Predictor, Any, dict[str, Path]]:
+def _run(folder: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
     from seqpipe.pipeline import predictor
     from seqpipe.run import device_of, open_run, trained
 
-    run, place = open_run(folder, need_data=data is None), device_of(device)
+    run, place = open_run(folder, console, data is None), device_of(device)
     reader = run.config.data.reader
     tests = {data.name: data} if data else dict(run.config.data.tests)
     if not tests:
@@ -54,11 +56,27 @@ def _run(folder: Path, device: str, data: Path | None) -> tuple[Predictor, Any, 
     return predictor(trained(run).to(place), run.config, place), reader.cls(**reader.options), tests
 
 
-def _bundle(path: Path, device: str, data: Path | None) -> tuple[Predictor, Any, dict[str, Path]]:
-    model = load(path, device)
+def _bundle(path: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
+    model, plugins = load(path, device), Plugins()
     reader = model.manifest["reader"]
-    made = Plugins().find("reader", reader["use"]).load()(**reader["options"])
+    made = plugins.find("reader", reader["use"]).load()(**reader["options"])
+    if "own_metrics" in model.manifest:
+        model.predictor.metrics = _own_metrics(model.manifest["own_metrics"], plugins, console)
     return model.predictor, made, {data.name: data} if data else _tests_beside(path)
+
+
+def _own_metrics(owner: Mapping[str, Any], plugins: Plugins, console: Console) -> Metrics | None:
+    """The metrics of the head that the bundle was trained with; where they cannot be had, that is said."""
+    name = f"{owner['distribution']}/{owner['use']}"
+    try:
+        cls = plugins.find("head", name).load()
+        options, mistakes = validate(options_model(cls), owner["options"])
+        if options is None:
+            raise PluginError("; ".join(f"{'.'.join(map(str, one.where))}: {one.message}" for one in mistakes))
+    except PluginError as error:
+        console.say(f"note: the metrics of head {name} {owner['version']} are absent here: {error}")
+        return None
+    return own_metrics(cls, values(options), f"head {name!r}")
 
 
 def _tests_beside(path: Path) -> dict[str, Path]:

@@ -108,7 +108,7 @@ class Training(lightning.LightningModule):
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"the loss became {loss.item()} in epoch {at.epoch + 1}, step {at.step + 1}; "
-                "lower train.optimizer.lr, or set train.clip"
+                f"lower train.optimizer.lr, or set train.clip ({self.pipeline.not_finite(batch)})"
             )
         self.manual_backward(loss / settings.accumulate)
         at.position += 1

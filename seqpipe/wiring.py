@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from seqpipe.errors import PluginError, Problem, nearest
 from seqpipe.plugins import Offer
 from seqpipe.signature import decode_options, method_names, wired
+
+Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ _TAGS = Answer(("tags",), ("tags", "scores", "opens", "closes", "paths", "path_s
 ANSWERS: Mapping[str, Answer] = {
     "tags": _TAGS,
     "spans": _TAGS,
-    "label": Answer((), (), True),
+    "label": Answer(("label",), ("label", "scores"), True),
     "labels": Answer((), (), True),
     "score": Answer((), (), False),
     "text": Answer(("target_ids", "target_mask"), ("tokens", "scores"), False),
@@ -63,7 +65,10 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "target_ids": ("(B, N)", "int64"),
     "target_mask": ("(B, N)", "bool"),
     "tags": ("(B, T)", "int64"),
+    "label": ("(B,)", "int64"),
     "scores": ("(B, T)", "float32"),
+    "label.scores": ("(B, L)", "float32"),
+    "text.scores": ("(B, K)", "float32"),
     "opens": ("(B, T)", "float32"),
     "closes": ("(B, T)", "float32"),
     "paths": ("(B, K, T)", "int64"),
@@ -113,17 +118,35 @@ def answer_kind(head: Component) -> str:
             answer = answer(dict(head.options))
         except Exception as error:  # a plugin may raise anything at all
             reason = f"{type(error).__name__}: {error}"
-            raise PluginError(f"{_who(head)}: it cannot tell its answer kind: {reason}") from error
+            raise PluginError(f"{who(head)}: it cannot tell its answer kind: {reason}") from error
     if isinstance(answer, str) and answer in ANSWERS:
         return answer
     said = "its class has no `answer`" if answer is None else f"`answer` is {answer!r}{nearest(str(answer), ANSWERS)}"
-    raise PluginError(f"{_who(head)}: {said}; an answer kind is one of {', '.join(ANSWERS)}")
+    raise PluginError(f"{who(head)}: {said}; an answer kind is one of {', '.join(ANSWERS)}")
 
 
-def _who(component: Component) -> str:
+def who(component: Component) -> str:
+    """The component as errors name it: kind, `use` and distribution."""
     return f"{component.kind} {component.use!r} of {component.offer.distribution}"
 
 
+def own_metrics(cls: type, options: Mapping[str, Any], whose: str) -> Metrics | None:
+    """What a head's class offers as `metrics(options, gold, predicted)`, checked when called; None if it has none."""
+    given = getattr(cls, "metrics", None)
+    if given is None:
+        return None
+
+    def metrics(gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+        try:
+            found = given(dict(options), gold, predicted)
+            return {str(name): float(value) for name, value in found.items()}
+        except Exception as error:  # a plugin may raise anything at all
+            raise PluginError(f"{whose}: `metrics` raised {type(error).__name__}: {error}") from error
+
+    return metrics
+
+
+_METRICS = ("options", "gold", "predicted")
 _TARGETS = {name for answer in ANSWERS.values() for name in answer.targets}
 _DECIDED = {name for answer in ANSWERS.values() for name in answer.decided}
 _ANY = Answer(tuple(_TARGETS), tuple(_DECIDED), True)  # of a head that does not tell: that is mistake enough
@@ -142,7 +165,7 @@ class _Trace:
         self.wire("vocabulary", "tokenizer")
         self.wire("sizes", "features")
         self.declare([*embedding, *encoder, *head])
-        answers = [self.answer(stage) for stage in head]
+        kinds = [self.answer(stage) for stage in head]
         for stage in embedding:
             self.construct(stage)
             self.method(stage, "forward")
@@ -153,9 +176,9 @@ class _Trace:
             self.method(stage, "forward")
             for name in self.returned(stage):
                 self.give(name, stage.key)
-        for stage, answer in zip(head, answers, strict=True):
+        for stage, kind in zip(head, kinds, strict=True):
             self.construct(stage)
-            self.decide(stage, answer)
+            self.decide(stage, kind)
 
     def give(self, name: str, provider: str, kind: str = "") -> None:
         shape, dtype = _SHAPES.get(kind or name, ("as returned", "as returned"))
@@ -169,7 +192,7 @@ class _Trace:
         self.names.append(self.wired[name])
 
     def complain(self, stage: Component, message: str) -> None:
-        self.problems.append(stage.problem(f"{_who(stage)}: {message}"))
+        self.problems.append(stage.problem(f"{who(stage)}: {message}"))
 
     def declare(self, stages: Iterable[Component]) -> None:
         """The features that the stages declare; one name means one feature."""
@@ -190,18 +213,18 @@ class _Trace:
                 elif first is stage:
                     self.give(name, f"data (feature of {stage.key})", str(getattr(feature, "kind", name)))
 
-    def answer(self, head: Component) -> Answer:
-        """The answer kind of a head, and what that and its target tokenizer provide to constructors."""
+    def answer(self, head: Component) -> str:
+        """The answer kind of a head, "" if it does not tell; wires what that and its target tokenizer provide."""
+        kind = ""
         try:
-            answer = ANSWERS[answer_kind(head)]
+            kind = answer_kind(head)
         except PluginError as error:
             self.problems.append(head.problem(str(error)))
-            answer = _ANY
-        if answer.has_labels:
+        if ANSWERS.get(kind, _ANY).has_labels:
             self.wire("labels", f"data (target of {head.key})")
         if head.frame.get("target_tokenizer") is not None:
             self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
-        return answer
+        return kind
 
     def construct(self, stage: Component) -> None:
         try:
@@ -252,7 +275,7 @@ class _Trace:
         self.complain(stage, f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}")
         return ("x",)
 
-    def decide(self, head: Component, answer: Answer) -> None:
+    def decide(self, head: Component, kind: str) -> None:
         """A head's three methods: targets are given to `loss` alone, what `decide` returns to `score`."""
         self.method(head, "decide")
         try:
@@ -260,15 +283,18 @@ class _Trace:
                 self.complain(head, f"decode option {name!r} has the name of what the frame gives; it needs another")
         except (PluginError, ValueError, TypeError) as error:
             self.complain(head, str(error))
-        before = dict(self.given)
+        answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
         for method, names, provider in (
             ("loss", answer.targets, f"data (target of {head.key})"),
             ("score", answer.decided, f"{head.key}.decide"),
         ):
             for name in names:
-                self.give(name, provider)
+                self.give(name, provider, f"{kind}.{name}" if f"{kind}.{name}" in _SHAPES else "")
             self.method(head, method)
             self.given = dict(before)
+        metrics = getattr(head.cls, "metrics", None)
+        if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
+            self.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
         self.names = [name for name in self.names if name.users or name.provider != f"{head.key}.decide"]
 
 

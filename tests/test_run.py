@@ -93,7 +93,7 @@ def test_the_saved_yaml_is_every_setting_and_reads_as_the_same_pipeline(finished
     text = (finished / "runs/tiny/pipeline.yaml").read_text()
     assert "bidirectional: true" in text
     assert "../../train.conll" in text
-    opened = open_run(finished / "runs/tiny").config
+    opened = open_run(finished / "runs/tiny", QUIET).config
     config = again(finished)
     assert fingerprint(opened) == fingerprint(config)
     assert (opened.data.train, opened.data.dev, opened.data.tests) == (
@@ -105,7 +105,7 @@ def test_the_saved_yaml_is_every_setting_and_reads_as_the_same_pipeline(finished
 
 def test_the_saved_yaml_can_be_read_from_anywhere(finished: Path, tmp_path: Path) -> None:
     with contextlib.chdir(tmp_path):
-        assert open_run(finished / "runs/tiny").config.data.train == finished / "train.conll"
+        assert open_run(finished / "runs/tiny", QUIET).config.data.train == finished / "train.conll"
 
 
 def test_a_changed_yaml_is_refused_naming_every_change(finished: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_folder_that_is_no_run_is_left_alone(here: Path) -> None:
     with pytest.raises(UsageError, match="is there and is not a run; give the YAML another name: or move the folder"):
         start(tiny(here), QUIET, fresh=True)
     with pytest.raises(UsageError, match=r"not a run \(no run.json\)"):
-        open_run(here / "runs/tiny")
+        open_run(here / "runs/tiny", QUIET)
 
 
 def test_a_run_that_was_killed_as_it_began_begins(here: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_run_that_was_killed_as_it_began_begins(here: Path) -> None:
     (here / "runs/tiny/.run.json.x.part").write_text("{")
     run = start(tiny(here), QUIET)
     assert sorted(path.name for path in run.folder.iterdir()) == ["pipeline.yaml", "run.json"]
-    open_run(run.folder)
+    open_run(run.folder, QUIET)
 
 
 def test_an_untrained_run_has_nothing_to_show(here: Path) -> None:
@@ -189,7 +189,7 @@ def test_an_untrained_run_has_nothing_to_show(here: Path) -> None:
             start(load(config.file, [*LEAN, "train.checkpoint_steps=1", "name=stopped"]), QUIET), Watched(stop), "cpu"
         )
     with pytest.raises(UsageError, match="stopped before the first epoch ended"):
-        trained(open_run(here / "runs/stopped"))
+        trained(open_run(here / "runs/stopped", QUIET))
 
 
 def test_parity_is_shown_on_test_else_dev_else_train(here: Path) -> None:
