@@ -52,7 +52,7 @@ def compare(tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, fee
     got, polluted = (_answered(onnx_run, given | options, shape) for given in (feeds, pollute(feeds)))
     different = np.zeros(shape[0], bool)
     faults = _faults(tally, pipeline, feeds, expected, got, polluted)
-    for rows, where in itertools.chain(faults, _alone(tally, pipeline, onnx_run, feeds, options, expected)):
+    for rows, where in itertools.chain(faults, _alone(pipeline, onnx_run, feeds, options, expected)):
         different |= rows
         if rows.any():
             tally.where = tally.where or f"{where}, at shape {shape}"
@@ -97,7 +97,7 @@ def _faults(
 
 
 def _alone(
-    tally: Tally, pipeline: Pipeline, onnx_run: Run, feeds: Arrays, options: Arrays, expected: Arrays
+    pipeline: Pipeline, onnx_run: Run, feeds: Arrays, options: Arrays, expected: Arrays
 ) -> Iterator[tuple[np.ndarray, str]]:
     """The shortest row by itself, without padding: the others must not have changed its answer."""
     row, alone = shortest(feeds)
@@ -106,11 +106,9 @@ def _alone(
     got = _answered(onnx_run, alone | options, alone["mask"].shape)
     # What stands in the batch's padding is no part of the answer.
     wanted = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
-    for rows, where in _faults(tally, pipeline, alone, wanted, got, got):
-        yield (
-            np.arange(len(feeds["mask"])) == row if rows.any() else np.zeros(len(feeds["mask"]), bool),
-            (f"{where} (a row alone, without the batch around it)"),
-        )
+    for wrong, where in _faults(Tally(), pipeline, alone, wanted, got, got):  # its ties are no further decisions
+        rows = np.arange(len(feeds["mask"])) == row
+        yield rows & wrong, f"{where} (a row alone, without the batch around it)"
 
 
 def shortest(feeds: Arrays) -> tuple[int, Arrays]:
