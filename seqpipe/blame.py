@@ -58,7 +58,7 @@ def _graph_fault(pipeline: Pipeline, count: int, opset: int) -> str:
     """Whether the graph of the stages so far cannot be made, fails, or differs."""
     try:
         session = onnxruntime.InferenceSession(stages_to_onnx(pipeline, count, opset), _quiet())
-        for feeds in grid(pipeline.learned, 1, (1, 3), (1, 7)):
+        for feeds in grid(pipeline.learned, 1, (1, 3), (7, 1)):
             given = {one.name: feeds[one.name] for one in session.get_inputs()}
             got = session.run(None, given)
             for (name, array), mine in zip(_made(pipeline, count, feeds).items(), got, strict=True):

@@ -534,6 +534,14 @@ BAD = [
     Bad(top("export: {precision: int4}"), ["9:21: export.precision"], "should be 'fp32', not 'int4'"),
     Bad(top("export: {opset: 17}"), ["9:17: export.opset"], "from 18 to 23, not 17"),
     Bad(top("export: {format: onnx}"), ["9:10: export.format"], "there is: precision, opset"),
+    Bad(top("plugins: {allow: acme}"), ["9:18: plugins.allow"], "should be a list, each a distribution with versions"),
+    Bad(
+        top("plugins: {allow: ['acme>=']}"),
+        ["9:19: plugins.allow.0"],
+        "'acme>=' is no distribution with versions, such as 'acme-conv>=1,<2'",
+    ),
+    Bad(top("plugins: {versions: {acme: 1.0}}"), ["9:28: plugins.versions.acme"], "should be"),
+    Bad(top("plugins: {deny: []}"), ["9:11: plugins.deny"], "there is: allow, versions"),
     # Wiring
     Bad(
         GOOD.replace("embedding: {use: lookup}\n", ""),

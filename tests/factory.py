@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -270,6 +270,68 @@ def toy_encoders() -> dict[str, tuple[str, type]]:
 
     toys = (Sound, NoMask, Unrolled, Batched, Baked, Rough, Fails)
     return {toy.__name__.lower(): ("encoder", toy) for toy in toys}
+
+
+def moods(count: int, seed: int) -> list[dict[str, Any]]:
+    """Texts with a label that a word of theirs gives away; the same for the same seed."""
+    dice = random.Random(seed)
+    told = {"bad": ("awful", "sad"), "fine": ("fair", "usual"), "good": ("lovely", "glad")}
+    labels = [dice.choice(list(told)) for _ in range(count)]
+    return [{"text": f"a {dice.choice(told[label])} {dice.choice('xyz')} day", "label": label} for label in labels]
+
+
+def labelling(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
+    """Writes data and the YAML of a tiny pipeline that labels texts, with the toy head `mean`."""
+    for name, count, seed in (("train", 60, 1), ("dev", 12, 2), ("test", 12, 3)):
+        write_jsonl(folder / f"{name}.jsonl", moods(count, seed))
+    content: dict[str, Any] = {
+        "name": "moods",
+        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
+        "tokenizer": "words",
+        "embedding": {"use": "lookup", "dim": 8},
+        "head": {"use": "mean", "order": ["bad", "fine", "good"]},
+        "train": {"epochs": 6, "batch_tokens": 64, "optimizer": {"use": "adamw", "lr": 0.05}, "threads": 1},
+    }
+    path = folder / "moods.yaml"
+    path.write_text(dump(content | dict(changes or {})))
+    return path
+
+
+def toy_heads() -> dict[str, tuple[str, type]]:
+    """A head that labels texts, with a metric of its own."""
+    import torch
+    from torch import Tensor, nn
+
+    class Mean(nn.Module):
+        """The likeliest label of a linear layer of the mean of x."""
+
+        answer = "label"
+
+        def __init__(self, dim: int, labels: Sequence[str], *, order: tuple[str, ...] = ()):
+            super().__init__()
+            self.output = nn.Linear(dim, len(labels))
+
+        def log_p(self, x: Tensor, mask: Tensor) -> Tensor:
+            real = mask[..., None].float()
+            return self.output((x * real).sum(1) / real.sum(1)).log_softmax(1)
+
+        def loss(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:
+            return nn.functional.nll_loss(self.log_p(x, mask), label)
+
+        def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+            log_p = self.log_p(x, mask)
+            return {"label": log_p.argmax(1), "scores": log_p.exp()}
+
+        def score(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:
+            return torch.gather(self.log_p(x, mask), 1, label[:, None])[:, 0]
+
+        @staticmethod
+        def metrics(options: Mapping[str, Any], gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
+            places = list(options["order"])
+            apart = [abs(places.index(a) - places.index(b)) for a, b in zip(gold, predicted, strict=True)]
+            return {"mean_absolute_error": sum(apart) / len(apart)}
+
+    return {"mean": ("head", Mean)}
 
 
 class Child:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.answers import Kind, Spans, Tags, Text, kind_from
+from seqpipe.answers import Kind, Label, Spans, Tags, Text, kind_from, label_of
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features import Doc
 from seqpipe_plugins.tokenizers.chars import Chars
@@ -39,6 +39,34 @@ def test_spans_are_stretches_of_the_text_as_written() -> None:
     first, second = Spans(LABELS).answers([DOC, SHORT], decision())
     assert first == [{"entity_group": "city", "score": 0.125, "word": "New  York", "start": 3, "end": 12}]
     assert second == [{"entity_group": "city", "score": 0.125, "word": "Bern", "start": 0, "end": 4}]
+
+
+def test_a_label_comes_with_its_own_probability() -> None:
+    made = {"label": np.array([1, 0]), "scores": np.array([[0.2, 0.8], [0.9, 0.1]], np.float32)}
+    kind = kind_from({"kind": "label", "labels": ["no", "yes"], "target": "polar"}, None)
+    assert kind.answers([DOC, SHORT], made) == [{"label": "yes", "score": 0.8}, {"label": "no", "score": 0.9}]
+    assert kind.predicted({"label": "yes", "score": 0.8}) == "yes" == kind.gold({"polar": "yes"})
+    assert kind.manifest() == {"kind": "label", "labels": ["no", "yes"], "target": "polar"}
+
+
+def test_a_text_of_no_tokens_has_no_label() -> None:
+    kind = Label(("no", "yes"))
+    assert kind.empty(False) == {"label": None, "score": 0.0}
+    assert kind.empty(True) == [kind.empty(False)]
+    assert kind.predicted(kind.empty(False)) is None
+
+
+@pytest.mark.parametrize(("given", "label"), [("yes", "yes"), (3, "3"), (0, "0"), ("3", "3")])
+def test_a_label_is_a_text_or_a_whole_number(given: Any, label: str) -> None:
+    assert label_of({"label": given}, "label") == label
+
+
+@pytest.mark.parametrize("given", [None, True, 1.5, "", " ", ["yes"]])
+def test_nothing_else_is_a_label(given: Any) -> None:
+    with pytest.raises(DataError, match=r"x:1: field 'label' is .*; a label is a text or a whole number"):
+        label_of({"label": given, "where": "x:1"}, "label")
+    with pytest.raises(DataError, match="x:1: no field 'label'"):
+        label_of({"lable": "yes", "where": "x:1"}, "label")
 
 
 def test_what_stands_in_the_padding_is_no_answer() -> None:

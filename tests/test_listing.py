@@ -71,6 +71,15 @@ def test_all_components_of_a_name_are_shown_or_the_one_that_is_meant(install: In
     assert "(seqpipe " in shown("seqpipe/words")
 
 
+def test_what_a_plugin_does_at_import_and_who_is_left_out_is_listed(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("seqpipe-loud", "print('hello')\n" + CODE, version="1.5")
+    assert "\nnote: seqpipe-loud 1.5: it prints when it is imported: hello\n" in listing()
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
+    assert "\nseqpipe-loud 1.5 is left out: SEQPIPE_PLUGINS is off\n" in listing()
+
+
 def test_every_installed_component_can_be_shown() -> None:
     for offer in Plugins().offers:
         assert shown(f"{offer.kind}/{offer.name}").startswith(f"{offer.kind} {offer.name} (seqpipe {VERSION})\n")

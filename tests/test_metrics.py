@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+import sklearn.metrics
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 
 from seqpipe import metrics, schemes
@@ -39,6 +40,36 @@ def test_each_of_thousands_of_single_records_scores_as_in_seqeval() -> None:
         if schemes.spans(gold) and schemes.spans(predicted):  # seqeval warns otherwise
             scores = metrics.span_scores([schemes.spans(gold)], [schemes.spans(predicted)])
             assert scores["f1"] == pytest.approx(f1_score([gold], [predicted], zero_division=0), abs=1e-12)
+
+
+def test_label_scores_are_scikit_learns() -> None:
+    dice = random.Random(5)
+    gold, predicted = (dice.choices("abcd", weights=(5, 3, 1, 1), k=500) for _ in range(2))
+    counter = metrics.counter("label")
+    for pair in zip(gold, predicted, strict=True):
+        counter.add(*pair)
+    scores = counter.result()
+    report = sklearn.metrics.classification_report(gold, predicted, output_dict=True, zero_division=0)
+    assert list(scores) == ["accuracy", "macro_f1", "labels"]
+    assert scores["accuracy"] == pytest.approx(report["accuracy"], abs=1e-12)
+    assert scores["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"], abs=1e-12)
+    for label in "abcd":
+        expected = [report[label][key] for key in ("f1-score", "precision", "recall", "support")]
+        assert [scores["labels"][label][k] for k in ("f1", "precision", "recall", "gold")] == pytest.approx(expected)
+
+
+def test_a_text_without_a_label_is_missed_and_is_no_label_of_its_own() -> None:
+    counter = metrics.counter("label")
+    counter.add("a", None)
+    counter.add("a", "a")
+    scores = counter.result()
+    assert (scores["accuracy"], list(scores["labels"])) == (0.5, ["a"])
+    assert scores["labels"]["a"]["predicted"] == 1
+
+
+def test_only_fractions_are_told_in_per_cent() -> None:
+    told = metrics.table({"accuracy": 0.5, "mean_absolute_error": 1.25})
+    assert told.splitlines()[1].split() == ["overall", "50.00", "1.25"]
 
 
 def test_a_span_that_is_off_by_one_word_is_wrong() -> None:
@@ -133,7 +164,7 @@ def test_sides_of_different_length_are_refused() -> None:
 
 
 def test_an_unknown_answer_kind_names_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"'span'; did you mean 'spans'\? \(there is: spans, tags, text\)"):
+    with pytest.raises(UsageError, match=r"'span'; did you mean 'spans'\? \(there is: spans, tags, label, text\)"):
         metrics.counter("span")
 
 

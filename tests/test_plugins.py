@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import Install
+from packaging.requirements import Requirement
 
 from seqpipe.errors import PluginError
 from seqpipe.plugins import KINDS, Plugins
@@ -77,6 +79,43 @@ def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install:
     assert found.find("tokenizer", "words").load().__name__ == "Words"
     with pytest.raises(PluginError, match=r"seqpipe-broken 0.3 is broken: "):
         found.find("encoder", "lost")
+
+
+@pytest.mark.parametrize(
+    ("allow", "told"),
+    [
+        (None, ""),
+        (["seqpipe-sound"], ""),
+        (["Seqpipe.Sound>=2,<3"], ""),
+        (["seqpipe-sound==2.5", "others"], ""),
+        (["seqpipe-sound<2"], "plugins.allow says 'seqpipe-sound<2'"),
+        (["others"], "plugins.allow does not name it"),
+        ([], "plugins.allow does not name it"),
+    ],
+)
+def test_a_plugin_that_is_not_allowed_is_left_out_unread(allow: list[str] | None, told: str, install: Install) -> None:
+    install("seqpipe-sound", SOUND, version="2.5")
+    found = Plugins(allow=None if allow is None else [Requirement(one) for one in allow])
+    assert "lstm" in found.names("encoder")
+    assert ("mean" in found.names("encoder")) == (not told)
+    assert ("seqpipe_sound" in sys.modules) == (not told)
+    if told:
+        with pytest.raises(PluginError, match=f"seqpipe-sound 2.5 is left out: {told}"):
+            found.find("encoder", "mean")
+
+
+def test_a_plugin_that_is_slow_to_import_or_prints_is_named(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("seqpipe-slow", "import time; time.sleep(0.6)\n" + SOUND.replace("sound", "slow"))
+    install("seqpipe-loud", "print('hello,', 'world')\n" + SOUND.replace("sound", "loud").replace("mean", "max"))
+    found = Plugins()
+    assert found.broken == []
+    told = {note.distribution: note.text for note in found.notes}
+    assert re.match(r"its import takes 0\.[6-9] s of every command", told.pop("seqpipe-slow"))
+    assert told == {"seqpipe-loud": "it prints when it is imported: hello, world"}
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "hello, world\n")
 
 
 def test_an_entry_point_to_nothing_is_broken(install: Install) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import Install
 from factory import LEAN, Watched, tagging, tiny, write_conll
 
 from seqpipe.config import Config, load
@@ -28,6 +29,7 @@ from seqpipe.run import (
     train_run,
     trained,
 )
+from seqpipe.version import VERSION
 
 QUIET = Console(-1)
 
@@ -101,6 +103,25 @@ def test_the_saved_yaml_is_every_setting_and_reads_as_the_same_pipeline(finished
         config.data.dev,
         config.data.tests,
     )
+
+
+def test_the_saved_yaml_says_which_versions_made_it_and_another_one_installed_is_told(
+    here: Path, install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "from seqpipe import hookimpl\nfrom factory import toy_encoders\n\n@hookimpl\ndef register_encoders():\n"
+    install("seqpipe-toy", code + "    return {'sound': toy_encoders()['sound'][1]}\n", version="1.0")
+    config = load(tagging(here), ["encoder=sound", "plugins.allow=[seqpipe-toy]"])
+    run = start(config, QUIET)
+    assert load(run.folder / "pipeline.yaml").plugins.versions == {"seqpipe": VERSION, "seqpipe-toy": "1.0"}
+    open_run(run.folder, Console())
+    assert capsys.readouterr().err == ""
+    (info,) = (here / "site").glob("seqpipe_toy-*.dist-info")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: seqpipe-toy\nVersion: 1.1\n")
+    open_run(run.folder, Console())
+    told = f"note: {run.folder / 'pipeline.yaml'} was made with seqpipe-toy 1.0; 1.1 is installed\n"
+    assert capsys.readouterr().err == told
+    with pytest.raises(UsageError, match=r"components.encoder sound: seqpipe-toy 1.0 -> seqpipe-toy 1.1"):
+        start(load(tagging(here), ["encoder=sound"]), QUIET)
 
 
 def test_the_saved_yaml_can_be_read_from_anywhere(finished: Path, tmp_path: Path) -> None:

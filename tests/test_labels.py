@@ -1,0 +1,141 @@
+"""Texts with one label each, through training, export, evaluation and a bundle; with a head's own metric."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from factory import QUIET, labelling, plugins, toy_heads
+
+from seqpipe import load as open_bundle
+from seqpipe.config import Config, load
+from seqpipe.console import Console
+from seqpipe.data import read
+from seqpipe.errors import DataError, PluginError
+from seqpipe.evaluate import evaluate
+from seqpipe.learned import learn
+from seqpipe.plugins import Plugins
+from seqpipe.run import run_all
+from seqpipe.scoring import score_target
+from seqpipe.wiring import explain
+
+
+def labels(folder: Path, *overrides: str) -> Config:
+    return load(labelling(folder), overrides, plugins(**toy_heads()))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a finished run."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("labels")
+    with contextlib.chdir(folder):
+        run_all(labels(folder), QUIET, "cpu")
+        yield folder
+
+
+def test_the_labels_are_learned_and_the_bundle_tells_them(finished: Path) -> None:
+    scores = json.loads((finished / "runs/moods/metrics.json").read_text())["test"]
+    assert scores["accuracy"] == 1.0
+    model = open_bundle(finished / "runs/moods/bundle", "cpu")
+    answer = model("a lovely x day")
+    assert (answer["label"], answer["score"] > 0.5) == ("good", True)
+    assert model(["a sad z day", ""]) == [model("a sad z day"), {"label": None, "score": 0.0}]
+    assert model.verify() == []
+    assert model.manifest["answer"] == {"kind": "label", "labels": ["bad", "fine", "good"], "target": None}
+
+
+def test_a_heads_own_metric_stands_beside_the_kinds(finished: Path) -> None:
+    scores = json.loads((finished / "runs/moods/metrics.json").read_text())["test"]
+    assert list(scores) == ["accuracy", "macro_f1", "mean_absolute_error", "labels"]
+    assert scores["mean_absolute_error"] == 0.0
+    model = open_bundle(finished / "runs/moods/bundle", "cpu")
+    assert model.manifest["own_metrics"] == {
+        "use": "mean",
+        "distribution": "toys",
+        "version": "1.0",
+        "options": {"order": ["bad", "fine", "good"]},
+    }
+
+
+def test_a_bundle_is_scored_by_the_heads_metric_only_where_the_head_is_installed(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = Path("runs/moods/bundle")
+    without = score_target(bundle, Console())
+    assert list(without["test"]) == ["accuracy", "macro_f1", "labels"]
+    assert (
+        "note: the metrics of head toys/mean 1.0 are absent here: no head named 'toys/mean'" in capsys.readouterr().err
+    )
+    monkeypatch.setattr("seqpipe.scoring.Plugins", lambda: plugins(**toy_heads()))
+    assert score_target(bundle, Console())["test"] == {**without["test"], "mean_absolute_error": 0.0}
+    assert "absent" not in capsys.readouterr().err
+
+
+def test_the_heads_metric_is_split_by_a_field_too(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqpipe.scoring.Plugins", lambda: plugins(**toy_heads()))
+    found = score_target(Path("runs/moods/bundle"), QUIET, by="label")["test"]
+    assert all("mean_absolute_error" in scores for scores in found.values())
+    assert set(found) == {"", "label=bad", "label=fine", "label=good"}
+
+
+def test_whole_numbers_are_labels_as_texts(tmp_path: Path) -> None:
+    config = labels(tmp_path)
+    records = [{"text": "a", "label": 10}, {"text": "b", "label": 2}, {"text": "c", "label": 2}]
+    assert learn(config, records).labels == ("10", "2")
+
+
+def test_a_record_without_the_label_is_told(tmp_path: Path) -> None:
+    config = labels(tmp_path, "head.target=mood")
+    with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'mood'"):
+        learn(config, read(config.data.reader, config.data.train))
+
+
+def test_a_dev_label_that_training_never_saw_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = labels(tmp_path, "name=unseen", "train.epochs=1")
+    with (tmp_path / "dev.jsonl").open("a") as file:
+        file.write('{"text": "a strange day", "label": "odd"}\n')
+    with contextlib.chdir(tmp_path), pytest.raises(PluginError, match="`metrics` raised ValueError"):
+        run_all(config, Console(), "cpu")  # the toy's metric knows no place for it
+    assert "the dev set holds the label 'odd', which training never saw" in capsys.readouterr().err
+
+
+def test_explain_gives_the_shapes_of_this_answer_kind(tmp_path: Path) -> None:
+    config = labels(tmp_path)
+    rows = [line.split() for line in explain(config.embedding, config.encoder, config.head).splitlines()]
+    assert ["label", "(B,)", "int64", "data", "(target", "of", "head)", "head.loss"] in rows
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda options, gold, predicted: {"accuracy": 0.5}, "gives 'accuracy', which its answer kind gives"),
+        (lambda options, gold, predicted: {"far": "away"}, "`metrics` raised ValueError"),
+        (lambda options, gold, predicted: None, "`metrics` raised AttributeError"),
+    ],
+)
+def test_a_metric_that_will_not_do_is_the_heads_fault(finished: Path, made: object, told: str) -> None:
+    from seqpipe.wiring import own_metrics
+
+    predictor = open_bundle(finished / "runs/moods/bundle", "cpu").predictor
+    predictor.metrics = own_metrics(type("Head", (), {"metrics": staticmethod(made)}), {}, "head 'far' of toys")  # type: ignore[arg-type]
+    with pytest.raises(PluginError, match=told):
+        evaluate(predictor, [{"text": "a sad x day", "label": "bad"}])
+
+
+def test_metrics_with_another_signature_are_an_error_of_the_yaml(tmp_path: Path) -> None:
+    mean = toy_heads()["mean"][1]
+    odd = type("Odd", (mean,), {"metrics": staticmethod(lambda gold, predicted: {})})
+    with pytest.raises(
+        Exception, match=r"head 'mean' of toys: `metrics` must be a static method of options, gold, pred"
+    ):
+        load(labelling(tmp_path), (), plugins(mean=("head", odd)))
+
+
+def test_the_built_ins_offer_no_head_for_it_yet_but_say_so(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="no head named 'mean'"):
+        load(labelling(tmp_path), (), Plugins())
