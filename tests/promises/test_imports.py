@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import Install
 
 TRAINING = {"torch", "pytorch_lightning", "onnx", "onnxscript", "torchcrf", "safetensors"}
 RUNTIME = {"numpy", "tokenizers", "onnxruntime"}
@@ -49,6 +50,17 @@ def test_loading_a_bundle_and_predicting_imports_nothing_of_training(tiny_bundle
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["plugins"], ["predict", "-h"]])
 def test_looking_around_imports_neither_torch_nor_onnxruntime(arguments: list[str]) -> None:
     assert imported(command(*arguments)).isdisjoint(TRAINING | RUNTIME)
+
+
+def test_twenty_plugins_are_listed_without_torch(
+    tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = "from seqpipe import hookimpl\n\n@hookimpl\ndef register_encoders():\n    return {'acme-%d': 'torch:nn'}\n"
+    for i in range(20):
+        install(f"acme-{i}", hook % i)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    listing = "\nfrom seqpipe.plugins import Plugins\nassert len(Plugins().names('encoder')) >= 21"
+    assert imported(command("plugins") + listing).isdisjoint(TRAINING | RUNTIME)
 
 
 @pytest.mark.parametrize("name", ["predict", "verify"])
