@@ -184,7 +184,8 @@ class PluginKeys(_Keys):
         description="Distributions, with version ranges, whose plugins may be used; null: all. Ours always may.",
     )
     versions: dict[str, str] = Field(
-        default={}, description="Versions that a run was made with, by distribution; another one installed is told."
+        default={},
+        description="Which distribution and version each component of a run came from, by its key; a change is told.",
     )
 
     @property
@@ -238,18 +239,24 @@ class Config:
         return (self.data.reader, self.tokenizer, *self.embedding, *self.encoder, *self.head, *others)
 
     @property
-    def owners(self) -> dict[str, str]:
-        """The versions of the distributions that its components come from."""
-        return {one.offer.distribution: one.offer.version for one in self.components}
+    def versions(self) -> dict[str, str]:
+        """Distribution and version of every component, by its key in the resolved file."""
+        found = {}
+        for one in self.components:
+            stage = one.key.split(".")[0]
+            alone = stage in STAGES and len(getattr(self, stage)) == 1  # a list of one is written without a number
+            key = one.key.replace(f"{stage}.0", stage, 1) if alone else one.key
+            found[key] = f"{one.offer.distribution} {one.offer.version}"
+        return found
 
     @property
     def drift(self) -> list[str]:
-        """A note for each distribution that has another version here than in `plugins.versions`."""
+        """A note for each component that comes from another distribution or version than `plugins.versions` says."""
         stated = self.plugins.versions
         return [
-            f"note: {self.file} was made with {name} {stated[name]}; {version} is installed"
-            for name, version in self.owners.items()
-            if stated.get(name, version) != version
+            f"note: {self.file}: {key} was made with {stated[key]}; here it is {version}"
+            for key, version in self.versions.items()
+            if stated.get(key, version) != version
         ]
 
 
@@ -308,7 +315,7 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
         **{kind: several(getattr(config, kind)) for kind in STAGES},
         "train": config.train.model_dump(mode="json"),
         "export": config.export.model_dump(mode="json"),
-        "plugins": {"allow": plain(config.plugins.allow), "versions": config.owners},
+        "plugins": {"allow": plain(config.plugins.allow), "versions": config.versions},
     }
 
 

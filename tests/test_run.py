@@ -110,16 +110,23 @@ def test_the_saved_yaml_says_which_versions_made_it_and_another_one_installed_is
 ) -> None:
     code = "from seqpipe import hookimpl\nfrom factory import toy_encoders\n\n@hookimpl\ndef register_encoders():\n"
     install("seqpipe-toy", code + "    return {'sound': toy_encoders()['sound'][1]}\n", version="1.0")
-    config = load(tagging(here), ["encoder=sound", "plugins.allow=[seqpipe-toy]"])
+    config = load(tagging(here), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"])
     run = start(config, QUIET)
-    assert load(run.folder / "pipeline.yaml").plugins.versions == {"seqpipe": VERSION, "seqpipe-toy": "1.0"}
+    assert load(run.folder / "pipeline.yaml").plugins.versions == {
+        "data.reader": f"seqpipe {VERSION}",
+        "tokenizer": f"seqpipe {VERSION}",
+        "embedding.0": f"seqpipe {VERSION}",
+        "embedding.1": f"seqpipe {VERSION}",
+        "encoder": "seqpipe-toy 1.0",
+        "head": f"seqpipe {VERSION}",
+    }
     open_run(run.folder, Console())
     assert capsys.readouterr().err == ""
     (info,) = (here / "site").glob("seqpipe_toy-*.dist-info")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: seqpipe-toy\nVersion: 1.1\n")
     open_run(run.folder, Console())
-    told = f"note: {run.folder / 'pipeline.yaml'} was made with seqpipe-toy 1.0; 1.1 is installed\n"
-    assert capsys.readouterr().err == told
+    told = "encoder was made with seqpipe-toy 1.0; here it is seqpipe-toy 1.1"
+    assert capsys.readouterr().err == f"note: {run.folder / 'pipeline.yaml'}: {told}\n"
     with pytest.raises(UsageError, match=r"components.encoder sound: seqpipe-toy 1.0 -> seqpipe-toy 1.1"):
         start(load(tagging(here), ["encoder=sound"]), QUIET)
 
