@@ -7,19 +7,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from packaging.requirements import InvalidRequirement, Requirement
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel
 
 from seqpipe import wiring, yaml
 from seqpipe.errors import ConfigError, PluginError, Problem, nearest
+from seqpipe.overrides import override
 from seqpipe.plugins import Offer, Plugins
+from seqpipe.settings import CHOICES, STAGES, TOP, DataKeys, Export, Plateau, PluginKeys, Train
 from seqpipe.signature import (
     ALL_FRAME_KEYS,
     FRAME_KEYS,
     Frame,
-    Means,
     Mistake,
     Model,
     options_model,
@@ -32,176 +32,9 @@ from seqpipe.signature import (
 )
 from seqpipe.wiring import Component
 from seqpipe.yaml import Path as Where
-from seqpipe.yaml import Plain, Spot, Tree
+from seqpipe.yaml import Plain, Tree
 
-__all__ = ["Component", "Config", "Data", "DataKeys", "Export", "Train", "load", "resolved"]
-
-Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-PathText = Annotated[str, Field(min_length=1), Means("a path")]
-Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
-
-TOP: Mapping[str, str] = {
-    "name": "What the run and the bundle are called; by default the file's name without its ending.",
-    "data": "Where the records come from.",
-    "tokenizer": "How text becomes tokens.",
-    "embedding": "How tokens become vectors; the vectors of a list are concatenated.",
-    "encoder": "What is made of the vectors; a list is applied in order.",
-    "head": "What is learned and decided.",
-    "train": "How it is trained.",
-    "export": "What the shipped graph is like.",
-    "plugins": "Which installed plugins may be used, and which versions were.",
-}
-STAGES = ("embedding", "encoder", "head")
-
-
-class _Keys(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class AdamW(_Keys):
-    """Adam with decoupled weight decay."""
-
-    use: Literal["adamw"] = "adamw"
-    lr: Rate = Field(default=0.002, description="Learning rate.")
-    weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay.")
-    betas: tuple[Share, Share] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
-    eps: Rate = Field(default=1e-8, description="Keeps the division finite.")
-
-
-class Adam(_Keys):
-    """Adam."""
-
-    use: Literal["adam"] = "adam"
-    lr: Rate = Field(default=0.002, description="Learning rate.")
-    weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
-    betas: tuple[Share, Share] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
-    eps: Rate = Field(default=1e-8, description="Keeps the division finite.")
-
-
-class SGD(_Keys):
-    """Stochastic gradient descent."""
-
-    use: Literal["sgd"] = "sgd"
-    lr: Rate = Field(default=0.1, description="Learning rate.")
-    weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
-    momentum: Share = Field(default=0.0, description="Share of the last step that goes on.")
-    nesterov: bool = Field(default=False, description="Look ahead along the momentum.")
-
-    @model_validator(mode="after")
-    def _momentum_for_nesterov(self) -> SGD:
-        if self.nesterov and not self.momentum:
-            raise ValueError("nesterov needs a momentum above 0; set momentum: 0.9")
-        return self
-
-
-class _Schedule(_Keys):
-    use: str
-    warmup_ratio: Share = Field(default=0.0, description="Share of training in which the rate rises from 0.")
-
-
-class Constant(_Schedule):
-    """The rate stays."""
-
-    use: Literal["constant"] = "constant"
-
-
-class Linear(_Schedule):
-    """The rate falls in a straight line."""
-
-    use: Literal["linear"] = "linear"
-    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Where it ends, as a share of the rate.")
-
-
-class Cosine(_Schedule):
-    """The rate falls along half a cosine."""
-
-    use: Literal["cosine"] = "cosine"
-    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Where it ends, as a share of the rate.")
-
-
-class Plateau(_Schedule):
-    """The rate falls by a factor whenever the dev score has not risen for some epochs."""
-
-    use: Literal["plateau"] = "plateau"
-    factor: float = Field(default=0.5, gt=0, lt=1, description="What the rate is multiplied by.")
-    patience: int = Field(default=2, gt=0, description="Epochs without a better dev score before that.")
-
-
-class Train(_Keys):
-    """How the pipeline is trained."""
-
-    epochs: Positive = Field(default=30, description="Passes over the training data.")
-    batch_tokens: Positive = Field(default=1024, description="Padded tokens a batch.")
-    batch_size: Positive | None = Field(
-        default=None, description="Most records a batch; null: as many as the tokens allow."
-    )
-    optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use")] = Field(
-        default=AdamW(), description="What takes the steps."
-    )
-    schedule: Annotated[Constant | Linear | Cosine | Plateau, Field(discriminator="use")] = Field(
-        default=Constant(), description="How the learning rate changes."
-    )
-    clip: Rate | None = Field(default=5.0, description="Greatest norm of the gradient; null: no limit.")
-    accumulate: Positive = Field(default=1, description="Batches a step.")
-    patience: Positive | None = Field(
-        default=None, description="Epochs without a better dev score before training stops; null: never."
-    )
-    average: Share | None = Field(
-        default=None, description="Decay of the moving average of the weights that is shipped; null: none."
-    )
-    checkpoint_steps: Positive = Field(default=500, description="Steps between checkpoints.")
-    seed: int = Field(default=1, ge=0, description="What all random numbers follow from.")
-    threads: Positive | None = Field(default=None, description="Threads of the processor; null: as many as there are.")
-
-
-class Export(_Keys):
-    """What the shipped graph is like."""
-
-    precision: Literal["fp32"] = Field(default="fp32", description="Precision of its numbers.")
-    opset: int = Field(default=18, ge=18, le=23, description="Version of the ONNX operators.")
-
-
-def _requirement(text: str) -> str:
-    try:
-        Requirement(text)
-    except InvalidRequirement as error:
-        told = str(error).splitlines()[0]
-        raise ValueError(f"{text!r} is no distribution with versions, such as 'acme-conv>=1,<2': {told}") from None
-    return text
-
-
-Allowed = Annotated[str, AfterValidator(_requirement), Means("a distribution with versions, such as 'acme-conv>=1,<2'")]
-
-
-class PluginKeys(_Keys):
-    """Which installed plugins may be used, and which versions were."""
-
-    allow: tuple[Allowed, ...] | None = Field(
-        default=None,
-        description="Distributions, with version ranges, whose plugins may be used; null: all. Ours always may.",
-    )
-    versions: dict[str, str] = Field(
-        default={},
-        description="Which distribution and version each component of a run came from, by its key; a change is told.",
-    )
-
-    @property
-    def requirements(self) -> tuple[Requirement, ...] | None:
-        return None if self.allow is None else tuple(map(Requirement, self.allow))
-
-
-class DataKeys(_Keys):
-    """The keys of `data` beside `reader`; paths are relative to the YAML."""
-
-    train: PathText = Field(description="The file to learn from.")
-    dev: PathText | None = Field(default=None, description="The file to choose the best epoch by.")
-    test: PathText | Paths | None = Field(default=None, description="The file to report on, or several by name.")
-    misaligned: Literal["error", "widen", "skip"] = Field(
-        default="error", description="What to do with a span that cuts a word."
-    )
+__all__ = ["Component", "Config", "Data", "load", "resolved"]
 
 
 @dataclass(frozen=True)
@@ -274,7 +107,7 @@ def load(path: Path, overrides: Sequence[str] = (), plugins: Plugins | None = No
     tree, problems = yaml.read(data, str(path))
     unread = {problem.key for problem in problems if problem.key}
     for text in overrides:
-        problems += _override(tree, text)
+        problems += override(tree, text)
     check = _Check(tree, plugins, path.absolute().parent, files)
     config = check.config(path)
     # What could not be read is told once, not again as a wrong or missing value.
@@ -317,12 +150,6 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
         "export": config.export.model_dump(mode="json"),
         "plugins": {"allow": plain(config.plugins.allow), "versions": config.versions},
     }
-
-
-_CHOICES: Mapping[str, Mapping[str, type[BaseModel]]] = {
-    "optimizer": {"adamw": AdamW, "adam": Adam, "sgd": SGD},
-    "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine, "plateau": Plateau},
-}
 
 
 class _Check:
@@ -549,8 +376,8 @@ class _Check:
         return value
 
     def train(self, given: Mapping[str, Plain]) -> Train | None:
-        chosen = {key: self.choice(key, given[key], ("train", key)) for key in _CHOICES if given.get(key) is not None}
-        rest = {key: value for key, value in given.items() if key not in _CHOICES}
+        chosen = {key: self.choice(key, given[key], ("train", key)) for key in CHOICES if given.get(key) is not None}
+        rest = {key: value for key, value in given.items() if key not in CHOICES}
         made = self.keys(Train, rest, ("train",), "'train'")
         return made and made.model_copy(update=chosen)
 
@@ -558,12 +385,12 @@ class _Check:
         """An optimizer or a schedule: `use` says which keys there are; without it, it is the usual one."""
         given = self.mapping(self.spelt_out(value, path), path)
         use = given.get("use", Train.model_fields[key].default.use)
-        if not isinstance(use, str) or use not in _CHOICES[key]:
+        if not isinstance(use, str) or use not in CHOICES[key]:
             self.complain(
-                (*path, "use"), unlike(words(Literal[tuple(_CHOICES[key])]), use) + nearest(str(use), _CHOICES[key])
+                (*path, "use"), unlike(words(Literal[tuple(CHOICES[key])]), use) + nearest(str(use), CHOICES[key])
             )
             return None
-        return self.keys(_CHOICES[key][use], {**given, "use": use}, path, f"{key} {use!r}")
+        return self.keys(CHOICES[key][use], {**given, "use": use}, path, f"{key} {use!r}")
 
     def watched(self, top: Mapping[str, Plain], train: Train | None) -> None:
         """What watches the dev score needs dev data."""
@@ -613,61 +440,3 @@ def _there_is(names: Iterable[str], what: str = "there is") -> str:
 
 def _a(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
-
-
-# Overrides
-
-_COMPONENTS = ("reader", "tokenizer", *STAGES, "target_tokenizer", "optimizer", "schedule")
-
-
-def _override(tree: Tree, text: str) -> list[Problem]:
-    """Writes one `a.b=c` into the tree; what is wrong with it otherwise."""
-    spot = Spot(f"--set {text}", 0, 0)
-    key, equals, value = text.partition("=")
-    steps = key.strip().split(".")
-    if not equals or not all(steps):
-        return [Problem(spot.file, 0, 0, "", "an override is key=value, such as train.epochs=3")]
-    if not isinstance(tree.data, dict):
-        return []  # the file is told to be no mapping
-    try:
-        new = yaml.scalar(value, spot.file)
-        holder, path = _reach(tree, steps, spot)
-    except ConfigError as error:
-        return [Problem(spot.file, 0, 0, key, problem.message) for problem in error.problems]
-    except LookupError as error:
-        return [Problem(spot.file, 0, 0, key, str(error.args[0]))]
-    holder[path[-1]] = new
-    for spots in (tree.keys, tree.values):
-        for old in [old for old in spots if old[: len(path)] == path]:
-            del spots[old]
-        spots[path] = spot
-    return []
-
-
-def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
-    """What holds the last step, and the full path; mappings that are not there yet are made on the way."""
-    holder: Any = tree.data
-    path: Where = ()
-    if steps[0] in STAGES and steps[1:2] == ["0"] and not isinstance(holder.get(steps[0]), list):
-        steps = [steps[0], *steps[2:]]  # a component alone is the first of its list
-    for number, step in enumerate(steps):
-        at: str | int = step
-        if isinstance(holder, list):
-            if not step.isdecimal() or int(step) >= len(holder):
-                raise LookupError(
-                    f"{yaml.key_text(path)!r} has {len(holder)} entries; write a number from 0 to {len(holder) - 1}"
-                )
-            at = int(step)
-        path = (*path, at)
-        if number == len(steps) - 1:
-            break
-        child: Any = holder[int(at)] if isinstance(holder, list) else holder.get(at)
-        if child is None:
-            child, tree.keys[path], tree.values[path] = {}, spot, spot
-        elif isinstance(child, str) and next(s for s in reversed(path) if isinstance(s, str)) in _COMPONENTS:
-            child, tree.values[(*path, "use")] = {"use": child}, tree.spot(path)
-        elif not isinstance(child, (dict, list)):
-            raise LookupError(f"{yaml.key_text(path)!r} is {yaml.shown(child)}, which has no keys")
-        holder[at] = child
-        holder = child
-    return holder, path

@@ -24,12 +24,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from seqpipe import checkpoint
-from seqpipe.config import Config, Train
+from seqpipe.config import Config
 from seqpipe.console import Console, Tick
 from seqpipe.data import Batch, Batches
 from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import remove_torn, write
 from seqpipe.pipeline import Pipeline
+from seqpipe.settings import Train
 
 LAST, METRICS = "last.ckpt", "metrics.jsonl"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -11,8 +11,9 @@ import pytest
 from bad_yamls import BAD, GOOD, Bad, Mean, data, stage, top, toys
 
 from seqpipe import yaml
-from seqpipe.config import AdamW, Config, Cosine, Plateau, load, resolved
+from seqpipe.config import Config, load, resolved
 from seqpipe.errors import ConfigError, Problem
+from seqpipe.settings import AdamW, Cosine, Plateau
 
 
 @pytest.fixture

@@ -1,0 +1,184 @@
+"""The keys of a YAML that are no component's: their types, bounds, defaults and meaning, as pydantic models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from seqpipe.signature import Means
+
+Positive = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+PathText = Annotated[str, Field(min_length=1), Means("a path")]
+Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
+
+TOP: Mapping[str, str] = {
+    "name": "What the run and the bundle are called; by default the file's name without its ending.",
+    "data": "Where the records come from.",
+    "tokenizer": "How text becomes tokens.",
+    "embedding": "How tokens become vectors; the vectors of a list are concatenated.",
+    "encoder": "What is made of the vectors; a list is applied in order.",
+    "head": "What is learned and decided.",
+    "train": "How it is trained.",
+    "export": "What the shipped graph is like.",
+    "plugins": "Which installed plugins may be used, and which versions were.",
+}
+STAGES = ("embedding", "encoder", "head")
+
+
+class _Keys(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class AdamW(_Keys):
+    """Adam with decoupled weight decay."""
+
+    use: Literal["adamw"] = "adamw"
+    lr: Rate = Field(default=0.002, description="Learning rate.")
+    weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay.")
+    betas: tuple[Share, Share] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
+    eps: Rate = Field(default=1e-8, description="Keeps the division finite.")
+
+
+class Adam(_Keys):
+    """Adam."""
+
+    use: Literal["adam"] = "adam"
+    lr: Rate = Field(default=0.002, description="Learning rate.")
+    weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
+    betas: tuple[Share, Share] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
+    eps: Rate = Field(default=1e-8, description="Keeps the division finite.")
+
+
+class SGD(_Keys):
+    """Stochastic gradient descent."""
+
+    use: Literal["sgd"] = "sgd"
+    lr: Rate = Field(default=0.1, description="Learning rate.")
+    weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
+    momentum: Share = Field(default=0.0, description="Share of the last step that goes on.")
+    nesterov: bool = Field(default=False, description="Look ahead along the momentum.")
+
+    @model_validator(mode="after")
+    def _momentum_for_nesterov(self) -> SGD:
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs a momentum above 0; set momentum: 0.9")
+        return self
+
+
+class _Schedule(_Keys):
+    use: str
+    warmup_ratio: Share = Field(default=0.0, description="Share of training in which the rate rises from 0.")
+
+
+class Constant(_Schedule):
+    """The rate stays."""
+
+    use: Literal["constant"] = "constant"
+
+
+class Linear(_Schedule):
+    """The rate falls in a straight line."""
+
+    use: Literal["linear"] = "linear"
+    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Where it ends, as a share of the rate.")
+
+
+class Cosine(_Schedule):
+    """The rate falls along half a cosine."""
+
+    use: Literal["cosine"] = "cosine"
+    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Where it ends, as a share of the rate.")
+
+
+class Plateau(_Schedule):
+    """The rate falls by a factor whenever the dev score has not risen for some epochs."""
+
+    use: Literal["plateau"] = "plateau"
+    factor: float = Field(default=0.5, gt=0, lt=1, description="What the rate is multiplied by.")
+    patience: int = Field(default=2, gt=0, description="Epochs without a better dev score before that.")
+
+
+class Train(_Keys):
+    """How the pipeline is trained."""
+
+    epochs: Positive = Field(default=30, description="Passes over the training data.")
+    batch_tokens: Positive = Field(default=1024, description="Padded tokens a batch.")
+    batch_size: Positive | None = Field(
+        default=None, description="Most records a batch; null: as many as the tokens allow."
+    )
+    optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use")] = Field(
+        default=AdamW(), description="What takes the steps."
+    )
+    schedule: Annotated[Constant | Linear | Cosine | Plateau, Field(discriminator="use")] = Field(
+        default=Constant(), description="How the learning rate changes."
+    )
+    clip: Rate | None = Field(default=5.0, description="Greatest norm of the gradient; null: no limit.")
+    accumulate: Positive = Field(default=1, description="Batches a step.")
+    patience: Positive | None = Field(
+        default=None, description="Epochs without a better dev score before training stops; null: never."
+    )
+    average: Share | None = Field(
+        default=None, description="Decay of the moving average of the weights that is shipped; null: none."
+    )
+    checkpoint_steps: Positive = Field(default=500, description="Steps between checkpoints.")
+    seed: int = Field(default=1, ge=0, description="What all random numbers follow from.")
+    threads: Positive | None = Field(default=None, description="Threads of the processor; null: as many as there are.")
+
+
+class Export(_Keys):
+    """What the shipped graph is like."""
+
+    precision: Literal["fp32"] = Field(default="fp32", description="Precision of its numbers.")
+    opset: int = Field(default=18, ge=18, le=23, description="Version of the ONNX operators.")
+
+
+def _requirement(text: str) -> str:
+    try:
+        Requirement(text)
+    except InvalidRequirement as error:
+        told = str(error).splitlines()[0]
+        raise ValueError(f"{text!r} is no distribution with versions, such as 'acme-conv>=1,<2': {told}") from None
+    return text
+
+
+Allowed = Annotated[str, AfterValidator(_requirement), Means("a distribution with versions, such as 'acme-conv>=1,<2'")]
+
+
+class PluginKeys(_Keys):
+    """Which installed plugins may be used, and which versions were."""
+
+    allow: tuple[Allowed, ...] | None = Field(
+        default=None,
+        description="Distributions, with version ranges, whose plugins may be used; null: all. Ours always may.",
+    )
+    versions: dict[str, str] = Field(
+        default={},
+        description="Which distribution and version each component of a run came from, by its key; a change is told.",
+    )
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...] | None:
+        return None if self.allow is None else tuple(map(Requirement, self.allow))
+
+
+class DataKeys(_Keys):
+    """The keys of `data` beside `reader`; paths are relative to the YAML."""
+
+    train: PathText = Field(description="The file to learn from.")
+    dev: PathText | None = Field(default=None, description="The file to choose the best epoch by.")
+    test: PathText | Paths | None = Field(default=None, description="The file to report on, or several by name.")
+    misaligned: Literal["error", "widen", "skip"] = Field(
+        default="error", description="What to do with a span that cuts a word."
+    )
+
+
+CHOICES: Mapping[str, Mapping[str, type[BaseModel]]] = {
+    "optimizer": {"adamw": AdamW, "adam": Adam, "sgd": SGD},
+    "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine, "plateau": Plateau},
+}
