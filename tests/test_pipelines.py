@@ -46,9 +46,10 @@ def test_there_are_pipelines() -> None:
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
 class TestPipeline:
-    def test_its_first_line_says_what_it_is_and_it_fits_a_screen(self, path: Path) -> None:
+    def test_its_first_lines_name_the_schema_and_say_what_it_is_and_it_fits_a_screen(self, path: Path) -> None:
         lines = path.read_text(encoding="utf-8").splitlines()
-        assert lines[0].startswith("# ")
+        assert lines[0] == "# yaml-language-server: $schema=schema.json"
+        assert lines[1].startswith("# ")
         assert len(lines) <= 40
 
     def test_its_name_is_its_files(self, path: Path) -> None:

@@ -1,0 +1,146 @@
+"""A name and a kind in, a plugin package out that installs and whose test passes: something to start from."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import keyword
+import re
+import sys
+import time
+from collections.abc import Sequence
+from importlib import metadata, resources
+from pathlib import Path
+from string import Template
+
+from seqpipe.errors import UsageError, nearest
+from seqpipe.files import write, writing_folder
+from seqpipe.plugins import KINDS, Plugins
+from seqpipe.version import VERSION
+from seqpipe.yaml import resolve
+
+LICENSES = ("Apache-2.0", "MIT", "BSD-3-Clause", "none")
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_LONGEST = 30  # the import of the class stays within a line
+_WIDTH = 75  # of what stands between the braces in a line of 88
+_PIPELINE = {  # the example's, where the new component does not stand
+    "reader": "jsonl",
+    "tokenizer": "words",
+    "embedding": "{use: lookup, dim: 32}",
+    "encoder": "{use: lstm, hidden: 32}",
+    "head": "crf",
+}
+
+
+def new(name: str, kind: str, folder: Path | None = None, license: str = LICENSES[0]) -> Path:
+    """Writes a package with one component of that kind, its test and an example, and returns where: `folder`/`name`.
+
+    Args:
+        name: Of the distribution, and what `use:` calls the component.
+        kind: reader, tokenizer, embedding, encoder or head.
+        folder: Where the package's folder goes; the current one by default.
+        license: Apache-2.0, MIT, BSD-3-Clause or none.
+
+    Raises:
+        UsageError: if there is no such kind or licence, the name will not do, or something is there already.
+    """
+    _among(kind, KINDS, "kind")
+    _among(license, LICENSES, "licence")
+    module = _module(name)
+    place = (folder or Path()) / name
+    if place.exists():
+        raise UsageError(f"{place} is there already; choose another name, or another folder with --output")
+    _check_free(name, module)
+    files = _files(name, module, kind, license)
+    with writing_folder(place) as temporary:
+        for path, text in files.items():
+            (temporary / path).parent.mkdir(exist_ok=True)
+            write(temporary / path, text)
+    return place
+
+
+def _among(value: str, choices: Sequence[str], what: str) -> None:
+    if value not in choices:
+        raise UsageError(f"{value!r} is no {what}{nearest(value, choices)} (there is: {', '.join(choices)})")
+
+
+def _module(name: str) -> str:
+    """The module that a distribution of this name has; UsageError if the name will not do."""
+    if not _NAME.fullmatch(name):
+        rule = "letters, digits, '.', '_' and '-', the first and the last a letter or digit"
+        raise UsageError(f"{name!r} is no name of a distribution; write a name of {rule}, such as acme-conv")
+    if len(name) > _LONGEST:
+        raise UsageError(f"{name!r} is {len(name)} characters long; at most {_LONGEST}, for every YAML has to say it")
+    module = re.sub("[-.]", "_", name).lower()
+    if not module.isidentifier() or keyword.iskeyword(module) or resolve(name) != name:
+        raise UsageError(f"{name!r} can be no module of Python, or no text in a YAML; try 'my-{name}'")
+    return module
+
+
+def _check_free(name: str, module: str) -> None:
+    """UsageError if the name means something here already."""
+    other = f"choose another, such as 'acme-{name}'"
+    if module in ("seqpipe", "seqpipe_plugins"):
+        raise UsageError(f"{name!r} is seqpipe's own name; {other}")
+    if module in sys.stdlib_module_names:
+        raise UsageError(f"{name!r} is a module of Python's own; {other}")
+    for offer in Plugins().offers:
+        if offer.name.lower() == name.lower():
+            whose = f"{offer.distribution} {offer.version}"
+            raise UsageError(f"{name!r} is the name of {offer.kind} {offer.name!r} of {whose}; {other}")
+    try:
+        whose = f"the distribution {name} {metadata.version(name)}"
+    except metadata.PackageNotFoundError:
+        if importlib.util.find_spec(module) is None:
+            return
+        whose = f"a module {module!r}"
+    raise UsageError(f"{name!r}: there is {whose} here already; {other}")
+
+
+def _files(name: str, module: str, kind: str, license: str) -> dict[str, str]:
+    """The text of each file, by its path in the package's folder."""
+    a_kind = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+    data = "example.txt" if kind == "reader" else "example.jsonl"
+    learns = kind not in ("reader", "tokenizer")
+    example = _PIPELINE | ({"head": "{use: tags, scheme: none}"} if kind == "reader" else {}) | {kind: name}
+    licensed = license != "none"
+    component = _component(name, kind)
+    offer = f'"{name}": "{module}.{kind}:{component}"'
+    told = {
+        **example,
+        "name": name,
+        "module": module,
+        "kind": kind,
+        "a_kind": a_kind,
+        "A_kind": a_kind.capitalize(),
+        "component": component,
+        "table": f"{{{offer}}}" if len(offer) <= _WIDTH else f"{{\n        {offer},\n    }}",
+        "data": data,
+        "requirement": f"seqpipe{'[train]' if learns else ''}>={VERSION}",
+        "license_lines": f'license = "{license}"\nlicense-files = ["LICENSE"]\n' if licensed else "",
+        "license_told": f"{license}; see LICENSE." if licensed else "None yet. Choose one before you publish.",
+        "year": time.strftime("%Y"),
+    }
+    sources = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        f"{module}/__init__.py": "__init__.py",
+        f"{module}/{kind}.py": f"{kind}.py",
+        f"tests/test_{module}.py": f"{kind}_test.py",
+        "example.yaml": "example.yaml",
+        data: data,
+        **({"LICENSE": f"licenses/{license}"} if licensed else {}),
+    }
+    return {path: Template(_template(source)).substitute(told) for path, source in sources.items()}
+
+
+def _component(name: str, kind: str) -> str:
+    """The name in one word, for the class; with the kind behind it where the templates mean something else by that."""
+    made = "".join(part[:1].upper() + part[1:] for part in re.split("[-._]+", name))
+    used = set(re.findall(r"\w+", _template(f"{kind}.py") + _template(f"{kind}_test.py")))
+    return made + kind.capitalize() if made in used or hasattr(builtins, made) else made
+
+
+def _template(name: str) -> str:
+    return (resources.files("seqpipe") / "templates" / f"{name}.txt").read_text(encoding="utf-8")
