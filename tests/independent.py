@@ -1,0 +1,343 @@
+"""A second runtime for bundles, written from docs/bundle-format.md alone: it shares no line with seqpipe."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
+KEYS: dict[str, type] = {
+    "name": str, "files": dict, "field": str, "inputs": dict, "options": dict, "outputs": list, "answer": dict,
+    "limits": dict, "golden": list, "reader": dict, "metrics": dict, "parity": dict, "made_with": dict,
+}  # fmt: skip
+OUTPUTS = {
+    "tags": {"tags", "scores", "opens", "closes"},
+    "spans": {"tags", "scores", "opens", "closes"},
+    "label": {"label", "scores"},
+    "text": {"tokens", "scores"},
+}
+WHITE = "\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+CLOSERS = "[\"'”’)\\]」』》）]*"
+CUT = re.compile(rf"[.!?…]+{CLOSERS}(?=[{WHITE}])|[。！？]+{CLOSERS}|\n[{WHITE}]*\n|\n(?=[^{WHITE}])")
+TYPES: dict[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
+
+
+class RefusedError(Exception):
+    """The bundle, the record or the option is refused."""
+
+
+class Token(NamedTuple):
+    id: int
+    word: str
+    start: int
+    end: int
+
+
+class Bundle:
+    """An open bundle: `Bundle(path)("a text", n_best=3)`."""
+
+    def __init__(self, path: Path):
+        self.manifest, files = opened(path)
+        self.answer = self.manifest["answer"]
+        if self.answer["kind"] not in OUTPUTS:
+            raise RefusedError(f"answer kind {self.answer['kind']!r}")
+        for entry in self.manifest["inputs"].values():
+            if entry.get("kind", "chars") != "chars":
+                raise RefusedError(f"input kind {entry['kind']!r}")
+        self.tokenizer = tokenizer(files["tokenizer.json"])
+        self.target = tokenizer(files["target_tokenizer.json"]) if self.answer["kind"] == "text" else None
+        self.session = session(files["model.onnx"])
+        inputs = {one.name for one in self.session.get_inputs() + self.session.get_overridable_initializers()}
+        self.outputs = [one.name for one in self.session.get_outputs()]
+        if inputs != {*self.manifest["inputs"], *self.manifest["options"]}:
+            raise RefusedError("the graph has other inputs")
+        if not OUTPUTS[self.answer["kind"]] <= set(self.outputs):
+            raise RefusedError("the graph lacks an output")
+
+    def __call__(self, record: str | Mapping[str, Any], **options: Any) -> Any:
+        return self.batch([record], **options)[0]
+
+    def batch(self, records: Sequence[str | Mapping[str, Any]], **options: Any) -> list[Any]:
+        """Answers, all from one run of the graph."""
+        feeds = option_inputs(self.manifest["options"], options)
+        given = [self.record(record) for record in records]
+        texts, rows = [text for text, _ in given], [tokens for _, tokens in given]
+        full = [i for i, tokens in enumerate(rows) if tokens]
+        several = len(feeds.get("n_best", ())) > 1
+        found: list[Any] = [self.empty(several) for _ in rows]
+        if full:
+            run = self.session.run(None, self.inputs([rows[i] for i in full]) | feeds)
+            out = dict(zip(self.outputs, run, strict=True))
+            for b, i in enumerate(full):
+                found[i] = self.read(out, b, texts[i], rows[i])
+        return found
+
+    def record(self, given: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
+        """The text and its tokens."""
+        field = self.manifest["field"]
+        record = {field: given} if isinstance(given, str) else given
+        if field == "text" and record.get("words") is not None:
+            text = record["text"] if isinstance(record.get("text"), str) else " ".join(record["words"])
+            tokens = self.from_words(record["words"], text)
+        else:
+            text = record[field]
+            tokens = self.from_text(text)
+        if len(tokens) > self.manifest["limits"]["tokens"]:
+            raise RefusedError("too long a text")
+        return text, tokens
+
+    def from_text(self, text: str) -> list[Token]:
+        text = clean(text)
+        made = self.tokenizer.encode(text, add_special_tokens=False)
+        return [Token(i, text[a:b], a, b) for i, (a, b) in zip(made.ids, made.offsets, strict=True)]
+
+    def from_words(self, words: Iterable[str], text: str) -> list[Token]:
+        tokens, at = [], 0
+        for word in words:
+            start = text.find(word, at)
+            if start < 0:
+                raise RefusedError(f"{word!r} does not stand in the text")
+            at = start + len(word)
+            tokens.append(Token(self.id(clean(word)), clean(word), start, at))
+        return tokens
+
+    def id(self, word: str) -> int:
+        normal = self.tokenizer.normalizer.normalize_str(word) if self.tokenizer.normalizer else word
+        found = None if normal in SPECIAL else self.tokenizer.token_to_id(normal)
+        return 1 if found is None else found
+
+    def inputs(self, rows: Sequence[Sequence[Token]]) -> dict[str, np.ndarray]:
+        size = (len(rows), max(map(len, rows)))
+        made = {"ids": np.zeros(size, np.int64), "mask": np.zeros(size, np.bool_)}
+        for b, tokens in enumerate(rows):
+            made["ids"][b, : len(tokens)] = [token.id for token in tokens]
+            made["mask"][b, : len(tokens)] = True
+        for name, entry in self.manifest["inputs"].items():
+            if "kind" in entry:
+                made[name] = chars(rows, size, entry["longest"], entry["alphabet"])
+        return made
+
+    def read(self, out: Mapping[str, np.ndarray], b: int, text: str, tokens: Sequence[Token]) -> Any:
+        """The answer of row b."""
+        kind = self.answer["kind"]
+        if kind == "label":
+            best = int(out["label"][b])
+            return {"label": self.answer["labels"][best], "score": score(out["scores"][b, best])}
+        if kind == "text":
+            return self.written(out, b)
+        if "paths" in out and out["paths"].shape[1] > 1:
+            logs = zip(out["paths"][b], out["path_scores"][b], strict=True)
+            return [
+                {kind: self.items(text, tokens, path, None, b), "score": score(np.exp(log))}
+                for path, log in logs
+                if log > -1e8
+            ]
+        return self.items(text, tokens, out["tags"][b], out, b)
+
+    def items(
+        self, text: str, tokens: Sequence[Token], path: np.ndarray, out: Mapping[str, np.ndarray] | None, b: int
+    ) -> list[dict[str, Any]]:
+        tags = [self.answer["labels"][tag] for tag in path[: len(tokens)]]
+        if self.answer["kind"] == "tags":
+            places = [("entity", tag, i, i) for i, tag in enumerate(tags)]
+        else:
+            places = [("entity_group", *span) for span in spans(tags)]
+        made = []
+        for key, label, i, j in places:
+            start, end = tokens[i].start, tokens[j].end
+            item = {key: label, "word": text[start:end], "start": start, "end": end}
+            if out is not None and key == "entity":
+                item["score"] = score(out["scores"][b, i])
+            elif out is not None:
+                item["score"] = score(np.exp(out["opens"][b, i] + out["closes"][b, j]))
+            made.append(item)
+        return made
+
+    def written(self, out: Mapping[str, np.ndarray], b: int) -> Any:
+        made = []
+        for tokens, log in zip(out["tokens"][b].tolist(), out["scores"][b], strict=True):
+            before = tokens[: tokens.index(3)] if 3 in tokens else tokens
+            assert self.target is not None
+            text = self.target.decode([token for token in before if token > 3], skip_special_tokens=False)
+            if np.exp(log) > 0 or len(out["scores"][b]) == 1:
+                made.append({"generated_text": text, "score": score(np.exp(log))})
+        return made if len(out["scores"][b]) > 1 else made[0]
+
+    def empty(self, several: bool) -> Any:
+        kind = self.answer["kind"]
+        if kind == "label":
+            return {"label": None, "score": 0.0}
+        if kind == "text":
+            nothing = {"generated_text": "", "score": 1.0}
+            return [nothing] if several else nothing
+        return [{kind: [], "score": 1.0}] if several else []
+
+    def document(self, text: str) -> list[dict[str, Any]]:
+        """Answers of the sentences, offsets into the whole text."""
+        return [
+            {**item, "start": item["start"] + a, "end": item["end"] + a}
+            for a, b in sentences(text)
+            for item in self(text[a:b])
+        ]
+
+    def wrong(self) -> list[int]:
+        """Numbers of the golden examples that this machine answers otherwise."""
+        return [
+            i
+            for i, example in enumerate(self.manifest["golden"])
+            if not same(self(example["record"], **example.get("options", {})), example["answer"])
+        ]
+
+
+def opened(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    data = content(path / "bundle.json", 67_108_864)
+    seal = SEAL.search(data)
+    if seal is None:
+        raise RefusedError("no seal")
+    body = data[: seal.start()]
+    if hashlib.sha256(body).hexdigest().encode() != seal[1]:
+        raise RefusedError("damaged bundle.json")
+    try:
+        manifest = json.loads((body + b"}").decode(), object_pairs_hook=once, parse_constant=constant)
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") != 1:
+        raise RefusedError("another format or version")
+    for key, kind in KEYS.items():
+        if not isinstance(manifest.get(key), kind):
+            raise RefusedError(key)
+    files = {}
+    for name, entry in manifest["files"].items():
+        if not NAME.fullmatch(name) or name == "bundle.json" or set(entry) != {"sha256", "bytes"}:
+            raise RefusedError(name)
+        files[name] = content(path / name, 1_900_000_000)
+        if len(files[name]) != entry["bytes"] or hashlib.sha256(files[name]).hexdigest() != entry["sha256"]:
+            raise RefusedError(f"damaged {name}")
+    if not {"model.onnx", "tokenizer.json"} <= set(files):
+        raise RefusedError("a file is missing")
+    return manifest, files
+
+
+def content(path: Path, most: int) -> bytes:
+    if not path.exists() or not stat.S_ISREG(path.lstat().st_mode) or path.lstat().st_size > most:
+        raise RefusedError(f"{path} is no regular file, or too long")
+    return path.read_bytes()
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key twice")
+    return dict(pairs)
+
+
+def constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def tokenizer(data: bytes) -> Tokenizer:
+    made = Tokenizer.from_str(data.decode())
+    if [made.token_to_id(token) for token in SPECIAL] != [0, 1, 2, 3]:
+        raise RefusedError("other special tokens")
+    return made
+
+
+def session(model: bytes) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def option_inputs(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Only what is given: the graph knows the defaults."""
+    made = {}
+    for name, value in given.items():
+        option = known.get(name)
+        if option is None or (isinstance(value, bool) != (option["type"] == "bool")):
+            raise RefusedError(name)
+        low, high = option["minimum"], option["maximum"]
+        if not isinstance(value, TYPES[option["type"]]) or not (low is None or value >= low):
+            raise RefusedError(name)
+        if not (high is None or value <= high):
+            raise RefusedError(name)
+        dtype: Any = {"float": np.float32, "bool": np.bool_}.get(option["type"], np.int64)
+        made[name] = np.zeros(given[name], dtype) if option["type"] == "size" else np.array(value, dtype)
+    if {"n_best", "beams"} <= set(known):
+        asked = {name: given.get(name, known[name]["default"]) for name in ("n_best", "beams")}
+        if asked["n_best"] > asked["beams"]:
+            raise RefusedError("more answers than beams")
+    return made
+
+
+def clean(text: str) -> str:
+    return "".join("\ufffd" if "\ud800" <= point <= "\udfff" else point for point in text)
+
+
+def chars(rows: Sequence[Sequence[Token]], size: tuple[int, int], longest: int, alphabet: str) -> np.ndarray:
+    kept = [[halves(token.word, longest) for token in tokens] for tokens in rows]
+    most = max([1, *(len(word) for words in kept for word in words)])
+    made = np.zeros((*size, most), np.int64)  # (B, T, C)
+    for b, words in enumerate(kept):
+        for t, word in enumerate(words):
+            made[b, t, : len(word)] = [alphabet.find(point) + 2 if point in alphabet else 1 for point in word]
+    return made
+
+
+def halves(word: str, longest: int) -> str:
+    half = longest // 2
+    return word if len(word) <= longest else word[: longest - half] + word[len(word) - half :]
+
+
+def spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Label, first and last token of each span."""
+    found: list[tuple[str, int, int]] = []
+    before: tuple[str, str] | None = None
+    for i, tag in enumerate(tags):
+        now = split(tag)
+        if now is not None:
+            if now[0] in "BS" or before is None or before[0] in "ES" or before[1] != now[1]:
+                found.append((now[1], i, i))
+            else:
+                found[-1] = (now[1], found[-1][1], i)
+        before = now
+    return found
+
+
+def split(tag: str) -> tuple[str, str] | None:
+    """Prefix and label; None if the tag is outside."""
+    prefix, _, label = tag.partition("-")
+    if prefix not in tuple("BIESLU"):
+        return None
+    return {"L": "E", "U": "S"}.get(prefix, prefix), label or "_"
+
+
+def score(value: Any) -> float:
+    return round(min(1.0, max(0.0, float(value))), 6)
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    cuts = [0, *(match.end() for match in CUT.finditer(text)), len(text)]
+    return [(a, b) for a, b in pairwise(cuts) if re.search(f"[^{WHITE}]", text[a:b])]
+
+
+def same(one: Any, other: Any) -> bool:
+    """The comparison with golden examples."""
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= 0.0001
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return type(one) is type(other) and bool(one == other)

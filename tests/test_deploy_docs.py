@@ -1,0 +1,537 @@
+"""docs/bundle-format.md and docs/deploy: a runtime written from the page alone answers as seqpipe does, Node too."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import itertools
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import documents
+import independent
+import numpy as np
+import pytest
+import torch
+from factory import PEOPLE, PLACES, QUIET, labelling, moods, plugins, tagging, toy_heads, writing
+from independent import Bundle, RefusedError
+
+from seqpipe import Model, answers, bundle, features, load, predictor, schemes
+from seqpipe.config import load as load_config
+from seqpipe.errors import BundleError, SeqpipeError
+from seqpipe.features import Chars, Doc
+from seqpipe.run import run_all
+
+PAGE = documents.ROOT / "docs/bundle-format.md"
+NODE = documents.ROOT / "docs/deploy/node.md"
+PIECES = (
+    *(
+        *PEOPLE,
+        *PLACES,
+        "flew to",
+        "met",
+        "it rains in",
+        "lovely",
+        "sad",
+        "fair",
+        "abc",
+        "fed",
+        "10",
+        "٣",
+        "don't",
+        "a_b",
+    ),
+    *(" ", " ", " ", " ", " . ", " , ", "!", "”", "。", "！」", "\n", "\r\n", "\n \n", "\u3000", "\x1c", "\x85"),
+    *("Zoë", "İstanbul", "ΑΣΟΣ", "ROME", "ﬁ", "e\u0301", "\u0301", "שלום", "\u200b", "\ufeff", "你好", "「奥斯陆」"),
+    *("ひらがな", "👩\u200d💻", "🇨🇭", "👍🏽", "\ud800", "\udfff", "\ufffd", "\U0010ffff", "[PAD]", "[UNK]"),
+    *("Antidisestablishmentarianism", "Donaudampfschifffahrtsgesellschaft"),
+)
+SPLIT: list[Any] = [
+    {"words": ["Ada", "flew", "to", "New", "York"]},
+    {"words": ["Ada", "met", "Ada", "."], "text": "Ada  met\nAda."},
+    {"words": ["New York", "[PAD]", "[EOS]", "ROME", "\ud800", "💩"]},
+    {"words": []},
+    {"words": None, "text": "in Rome"},
+]
+KINDS = ("spans", "tags", "text", "label", "other field")
+
+
+def texts(count: int, seed: int = 1) -> list[str]:
+    """Texts of all scripts, with what is hard about each."""
+    dice = random.Random(seed)
+    return ["".join(dice.choices(PIECES, k=dice.randint(0, 14))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Bundles of trained pipelines, one for each kind of answer."""
+    torch.set_num_threads(1)
+    lookup = {"embedding": {"use": "lookup", "dim": 8}, "encoder": []}
+    settings = {"batch_tokens": 48, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1}
+    plain = {"use": "conll", "scheme": "none"}
+    data = {"reader": plain, "train": "train.conll", "dev": "dev.conll", "test": "test.conll"}
+    made = {
+        "spans": (tagging, {"train": {"epochs": 12, **settings}}),
+        "tags": (tagging, {**lookup, "data": data, "head": {"use": "crf", "scheme": "none"}}),
+        "text": (writing, {"train": {"epochs": 25, **settings}}),
+        "label": (labelling, {}),
+    }
+    found = {}
+    for name, (write, changes) in made.items():
+        folder = tmp_path_factory.mktemp("deploy")
+        config = load_config(write(folder, changes), (), plugins(**toy_heads()))
+        with contextlib.chdir(folder):
+            run_all(config, QUIET, "cpu")
+        found[name] = folder / "runs" / config.name / "bundle"
+    other = found["other field"] = Path(shutil.copytree(found["text"], tmp_path_factory.mktemp("deploy") / "bundle"))
+    change(other, lambda manifest: manifest.update(field="note", golden=noted(manifest["golden"])))
+    return found
+
+
+def noted(golden: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**example, "record": {"note": example["record"]["text"]}} for example in golden]
+
+
+def change(path: Path, what: Callable[[dict[str, Any]], object], old: bytes = b"", new: bytes = b"") -> None:
+    """Changes a bundle.json, and seals it as the page says; at last, bytes of the body."""
+    manifest = json.loads((path / "bundle.json").read_text(encoding="utf-8"))
+    del manifest["sha256"]
+    what(manifest)
+    body = json.dumps(manifest, ensure_ascii=False, indent=2).encode().removesuffix(b"}")
+    assert old in body
+    body = body.replace(old, new, 1)
+    seal = f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}\n'
+    (path / "bundle.json").write_bytes(body + seal.encode())
+
+
+class Pair:
+    """One bundle, opened by seqpipe and by the runtime that was written from the page."""
+
+    def __init__(self, path: Path):
+        self.path, self.ours, self.theirs = path, load(path, "cpu", threads=1), Bundle(path)
+        field = self.ours.manifest["field"]
+        self.inputs = [{field: text} for text in (*texts(60), *(mood["text"] for mood in moods(9, 5)))]
+        self.inputs += SPLIT if field == "text" else []
+        self.options: list[dict[str, Any]] = [{}]
+        if "n_best" in self.ours.manifest["options"]:
+            beams = "beams" in self.ours.manifest["options"]
+            self.options += [{"n_best": 3} | ({"beams": 4, "longest": 7} if beams else {})]
+
+    def differences(self) -> list[str]:
+        """What the two do not do alike, over inputs, options and documents."""
+        found = []
+        for options, record in itertools.product(self.options, self.inputs):
+            ours = self.ours(record, **options)
+            theirs = attempt(lambda record=record, options=options: self.theirs(record, **options))
+            if not independent.same(ours, theirs):
+                found.append(f"{record} {options}: {ours} {theirs}")
+        if self.ours.manifest["answer"]["kind"] in ("tags", "spans"):
+            for text in texts(30, seed=2):
+                theirs = attempt(lambda text=text: self.theirs.document(text))
+                if not independent.same(self.ours(text, documents=True), theirs):
+                    found.append(f"document {text!r}: {theirs}")
+        return found
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:  # a planted fault may end anyhow
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.fixture(scope="module")
+def pairs(trained: dict[str, Path]) -> dict[str, Pair]:
+    return {name: Pair(path) for name, path in trained.items()}
+
+
+# The page
+
+
+def test_the_second_runtime_shares_no_line_with_seqpipe() -> None:
+    tree = ast.parse(Path(independent.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {
+        n
+        for node in imports
+        for n in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+    }
+    foreign = {str(name).split(".")[0] for name in names} - sys.stdlib_module_names
+    assert foreign == {"numpy", "onnxruntime", "tokenizers"}
+
+
+def described(page: str, path: Path) -> list[str]:
+    """What stands in the bundle and not in the page."""
+    manifest = bundle.read(path).manifest
+    table = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    inner = {key for part in ("inputs", "options") for entry in manifest[part].values() for key in entry}
+    inner |= {key for part in ("answer", "limits", "reader") for key in manifest[part]}
+    inner |= {key for example in manifest["golden"] for key in example}
+    missing = [key for key in manifest if key not in table]
+    return missing + [key for key in sorted(inner) if f"`{key}`" not in page]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_key_of_a_bundle_stands_in_the_page(trained: dict[str, Path], kind: str) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert described(page, trained[kind]) == []
+    assert described(page.replace("| `limits` |", "| limits |").replace("`axes`", "axes"), trained[kind]) == [
+        "limits",
+        "axes",
+    ]
+
+
+def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    kinds = [
+        c for c in vars(answers).values() if isinstance(c, type) and isinstance(getattr(c, "outputs", None), tuple)
+    ]
+    assert {c.kind for c in kinds} == {"tags", "spans", "label", "text"}
+    for c in kinds:
+        section = page.split(f"\n### {c.kind}\n")[1].split("\n### ")[0]
+        assert all(f"`{name}`" in section for name in c.outputs)
+    inputs = [c for c in vars(features).values() if isinstance(c, type) and isinstance(getattr(c, "axes", None), tuple)]
+    assert [c.kind for c in inputs] == ["chars"]
+    assert all(f"\n### {c.kind}\n" in page for c in inputs)
+
+
+# The answers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_second_runtime_answers_as_seqpipe_does(pairs: dict[str, Pair], kind: str) -> None:
+    assert pairs[kind].differences() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_second_runtime_repeats_the_golden_examples(pairs: dict[str, Pair], kind: str) -> None:
+    theirs = pairs[kind].theirs
+    assert theirs.manifest["golden"]
+    assert theirs.wrong() == []
+
+
+def test_the_answers_compared_are_of_many_kinds(pairs: dict[str, Pair]) -> None:
+    def varied(kind: str) -> int:
+        return len({json.dumps(pairs[kind].ours(record)) for record in pairs[kind].inputs})
+
+    assert all(varied(kind) > 20 for kind in KINDS if kind != "label")
+    labels = {pairs["label"].ours(record)["label"] for record in pairs["label"].inputs}
+    assert labels == {"bad", "fine", "good", None}
+    found = [span for record in pairs["spans"].inputs for span in pairs["spans"].ours(record)]
+    assert {span["entity_group"] for span in found} == {"PER", "LOC"}
+    assert any(" " in span["word"] for span in found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_run_for_all_texts_answers_as_one_run_each(pairs: dict[str, Pair], kind: str) -> None:
+    theirs, inputs = pairs[kind].theirs, pairs[kind].inputs
+    assert independent.same(theirs.batch(inputs), [theirs(record) for record in inputs])
+
+
+@pytest.mark.parametrize("longest", [1, 2, 5, 6, 20])
+def test_the_second_runtime_makes_the_same_inputs(pairs: dict[str, Pair], longest: int) -> None:
+    ours, theirs = pairs["spans"].ours.predictor.featurizer, pairs["spans"].theirs
+    records = [*({"text": text} for text in texts(40, seed=3)), *SPLIT]
+    docs, rows = ours.docs(records), [theirs.record(record)[1] for record in records]
+    assert [[(t.id, t.word, (t.start, t.end)) for t in row] for row in rows] == [triples(doc) for doc in docs]
+    feature = Chars(longest, "abcdeÀO你👩")
+    size = (len(docs), max(map(len, docs)))
+    expected = feature.array(docs, size[1])
+    assert np.array_equal(independent.chars(rows, size, longest, feature.alphabet), expected)
+    assert all(np.array_equal(array, ours.collate(docs)[name]) for name, array in theirs.inputs(rows).items())
+
+
+def triples(doc: Doc) -> list[tuple[int, str, tuple[int, int]]]:
+    return list(zip(doc.ids, doc.words, doc.offsets, strict=True))
+
+
+def test_the_second_runtime_reads_any_tags_as_seqpipe_does() -> None:
+    tags = ("O", "B-x", "I-x", "E-x", "S-x", "L-x", "U-x", "I-y", "B", "I", "B-", "I-x-y", "O-x", "NOUN", "Bx", "")
+    for some in itertools.chain.from_iterable(itertools.product(tags, repeat=n) for n in range(4)):
+        assert [(label, a, b + 1) for label, a, b in independent.spans(some)] == schemes.spans(some)
+
+
+def test_the_second_runtime_splits_documents_as_seqpipe_does() -> None:
+    dice = random.Random(5)
+    parts = [
+        *'.!?…。！？"”’)]」』》）\n\r\t ',
+        "\u2028",
+        "\x1c",
+        "\x85",
+        "\ufeff",
+        "\u200b",
+        "\u3000",
+        "a",
+        "B",
+        "，",
+        "'",
+    ]
+    for _ in range(3000):
+        text = "".join(dice.choices(parts, k=dice.randint(0, 12)))
+        assert independent.sentences(text) == features.sentences(text)
+
+
+# Faults that the comparisons above must see
+
+original = {name: getattr(independent, name) for name in ("chars", "spans")}
+FAULTS: dict[str, tuple[str, Any, str, Any]] = {
+    "lone surrogates stay": ("spans", independent, "clean", lambda text: text),
+    "the end of a long word is dropped": ("spans", independent, "halves", lambda word, longest: word[:longest]),
+    "the alphabet begins at 3": ("spans", independent, "chars", lambda *given: original["chars"](*given) + 1),
+    "a span is its first token": (
+        "spans",
+        independent,
+        "spans",
+        lambda tags: [(s[0], s[1], s[1]) for s in original["spans"](tags)],
+    ),
+    "words are not normalised": ("spans", Bundle, "id", lambda self, word: self.tokenizer.token_to_id(word) or 1),
+    "special tokens are words": ("text", independent, "SPECIAL", ()),
+    "words are searched from the start": (
+        "spans",
+        Bundle,
+        "from_words",
+        lambda self, words, text: from_the_start(self, words, text),
+    ),
+    "scores are certain": ("tags", independent, "score", lambda value: 1.0),
+    "empty texts have no answer": ("label", Bundle, "empty", lambda self, several: []),
+    "documents are one sentence": ("spans", independent, "sentences", lambda text: [(0, len(text))]),
+    "sentences are not shifted": ("tags", Bundle, "document", lambda self, text: unshifted(self, text)),
+}
+
+
+def from_the_start(theirs: Bundle, words: Sequence[str], text: str) -> list[independent.Token]:
+    places = [text.find(word) for word in words]
+    return [independent.Token(theirs.id(w), w, at, at + len(w)) for w, at in zip(words, places, strict=True)]
+
+
+def unshifted(theirs: Bundle, text: str) -> list[Any]:
+    return [item for a, b in independent.sentences(text) for item in theirs(text[a:b])]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_runtime_that_leaves_a_rule_of_the_page_is_found(
+    pairs: dict[str, Pair], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, place, name, planted = FAULTS[fault]
+    monkeypatch.setattr(place, name, planted)
+    assert pairs[kind].differences() != []
+
+
+# What is refused
+
+
+def refusals(path: Path) -> set[str]:
+    """Who refuses this bundle."""
+    found = set()
+    try:
+        load(path, "cpu", threads=1)
+    except BundleError:
+        found.add("seqpipe")
+    try:
+        Bundle(path)
+    except RefusedError:
+        found.add("the second runtime")
+    return found
+
+
+BOTH = {"seqpipe", "the second runtime"}
+
+
+@pytest.fixture
+def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
+
+
+def test_a_damaged_bundle_is_refused_by_both(copy: Path) -> None:
+    assert refusals(copy) == set()
+    dice = random.Random(4)
+    for path in sorted(copy.iterdir()):
+        whole = path.read_bytes()
+        for _ in range(25):
+            at = dice.randrange(len(whole))
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << dice.randrange(8)]) + whole[at + 1 :])
+            assert refusals(copy) == BOTH
+        path.write_bytes(whole[:-1])
+        assert refusals(copy) == BOTH
+        path.write_bytes(whole)
+    assert refusals(copy) == set()
+
+
+def renamed(manifest: dict[str, Any], name: str) -> None:
+    manifest["files"][name] = manifest["files"].pop("tokenizer.json")
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "version": lambda m: m.update(version=2),
+    "format": lambda m: m.update(format="bundle"),
+    **{f"without {key}": (lambda m, key=key: m.pop(key)) for key in independent.KEYS},
+    "an input of another kind": lambda m: m["inputs"]["chars"].update(kind="runes"),
+    "an input more": lambda m: m["inputs"].update(more={"axes": [], "dtype": "int64"}),
+    "an answer of another kind": lambda m: m["answer"].update(kind="picture"),
+    "an output that is not there": lambda m: m["answer"].update(kind="label"),
+    "no tokenizer": lambda m: m["files"].pop("tokenizer.json"),
+    "a file elsewhere": lambda m: renamed(m, "../tokenizer.json"),
+    "itself": lambda m: renamed(m, "bundle.json"),
+    "another hash": lambda m: m["files"]["model.onnx"].update(sha256="0" * 64),
+    "another size": lambda m: m["files"]["model.onnx"].update(bytes=1),
+    "a key more of a file": lambda m: m["files"]["model.onnx"].update(mode=7),
+}
+WRITTEN = {
+    "a key twice": (b'"name": "toy"', b'"name": "toy", "name": "toy"'),
+    "no JSON": (b'"tokens": 1000', b'"tokens": NaN'),
+}
+
+
+@pytest.mark.parametrize("fault", [*FORGED, *WRITTEN])
+def test_a_forged_bundle_is_refused_by_both(copy: Path, fault: str) -> None:
+    change(copy, FORGED.get(fault, len), *WRITTEN.get(fault, ()))
+    assert refusals(copy) == BOTH
+
+
+def test_a_bundle_sealed_by_the_page_is_opened_by_both(copy: Path) -> None:
+    change(copy, lambda manifest: manifest.update(more=1))
+    assert refusals(copy) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *(("spans", {"n_best": value}) for value in (0, 100_001, True, 1.0, "2", None)),
+        ("spans", {"nbest": 2}),
+        ("text", {"n_best": 3}),
+        ("text", {"length_penalty": -0.1}),
+        ("label", {"n_best": 1}),
+    ],
+)
+def test_decode_options_out_of_their_bounds_are_refused_by_both(
+    pairs: dict[str, Pair], kind: str, options: Mapping[str, Any]
+) -> None:
+    with pytest.raises(SeqpipeError):
+        pairs[kind].ours("in Rome", **options)
+    with pytest.raises(RefusedError):
+        pairs[kind].theirs("in Rome", **options)
+
+
+@pytest.mark.parametrize("option", ["scale", "by", "flag"])
+def test_options_of_every_type_are_fed_as_the_page_says(option: str) -> None:
+    known = {
+        "scale": {"type": "float", "default": 0.5, "minimum": None, "maximum": None},
+        "by": {"type": "int", "default": 2, "minimum": None, "maximum": None},
+        "flag": {"type": "bool", "default": False, "minimum": None, "maximum": None},
+    }
+    value = {"scale": 3, "by": 5, "flag": True}[option]
+    ours, theirs = (
+        predictor.option_arrays(known, {option: value})[option],
+        independent.option_inputs(known, {option: value}),
+    )
+    assert (ours, ours.dtype, ours.shape) == (theirs[option], theirs[option].dtype, ())
+
+
+# Node
+
+DRIVER = """
+import { open } from "./bundle.mjs";
+const [path, asked] = process.argv.slice(2), bundle = await open(path);
+const { readFileSync, writeFileSync } = await import("node:fs");
+const told = [];
+for (const [records, options] of JSON.parse(readFileSync(asked, "utf8")))
+  told.push(await bundle.answers(records, options));
+writeFileSync(asked + ".answers", JSON.stringify(told));
+"""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the programs of the page, and what they need installed."""
+    if shutil.which("npm") is None:
+        pytest.skip("there is no Node here; install it and npm")
+    folder = tmp_path_factory.mktemp("node")
+    for block in documents.blocks(NODE.read_text(encoding="utf-8")):
+        if block.title:
+            (folder / block.title).write_text(block.code, encoding="utf-8")
+    (folder / "driver.mjs").write_text(DRIVER)
+    shell(node_lines("npm install"), folder)
+    return folder
+
+
+def node_lines(command: str) -> str:
+    """The page's shell block that begins with this command."""
+    page = documents.blocks(NODE.read_text(encoding="utf-8"))
+    (found,) = [block.code for block in page if block.language == "sh" and block.code.startswith(command)]
+    return found
+
+
+def shell(lines: str, folder: Path) -> str:
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", lines], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def in_node(folder: Path, path: Path, asked: list[Any]) -> Any:
+    (folder / "asked.json").write_text(json.dumps(asked))
+    shell(f"node driver.mjs '{path}' asked.json", folder)
+    return json.loads((folder / "asked.json.answers").read_text())
+
+
+def alike(one: Any, other: Any) -> bool:
+    """As golden examples are compared; JavaScript writes the score 1.0 as 1."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        one, other = ({key: float(v) if key == "score" else v for key, v in some.items()} for some in (one, other))
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return independent.same(one, other)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_node_answers_as_seqpipe_does(node: Path, pairs: dict[str, Pair], kind: str) -> None:
+    pair = pairs[kind]
+    assert len(pair.inputs) >= 60
+    theirs = in_node(node, pair.path, [[pair.inputs, options] for options in pair.options])
+    for options, answered in zip(pair.options, theirs, strict=True):
+        for record, answer in zip(pair.inputs, answered, strict=True):
+            assert alike(pair.ours(record, **options), answer), (record, options)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_node_program_that_counts_utf_16_units_is_found(node: Path, pairs: dict[str, Pair]) -> None:
+    program = (node / "bundle.mjs").read_text(encoding="utf-8")
+    assert program.count("points: [...text]") == 1
+    try:
+        (node / "bundle.mjs").write_text(
+            program.replace("points: [...text]", 'points: text.split("")'), encoding="utf-8"
+        )
+        (theirs,) = in_node(node, pairs["tags"].path, [[pairs["tags"].inputs, {}]])
+    finally:
+        (node / "bundle.mjs").write_text(program, encoding="utf-8")
+    assert not alike(pairs["tags"].ours(pairs["tags"].inputs), theirs)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_commands_of_the_node_page_do_what_it_says(node: Path, pairs: dict[str, Pair]) -> None:
+    shutil.copytree(pairs["spans"].path, node / "bundle", dirs_exist_ok=True)
+    told = [json.loads(line) for line in shell(node_lines("node predict.mjs"), node).splitlines()]
+    given = (node / "texts.txt").read_text(encoding="utf-8").splitlines()
+    ours: Model = pairs["spans"].ours
+    assert alike(ours(given) + ours(given, n_best=3), told)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_node_refuses_a_damaged_bundle(node: Path, copy: Path) -> None:
+    model = copy / "model.onnx"
+    model.write_bytes(model.read_bytes()[:-1] + b"!")
+    with pytest.raises(AssertionError, match="onnx is damaged"):
+        in_node(node, copy, [])
