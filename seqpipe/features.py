@@ -21,6 +21,7 @@ from seqpipe.vocabulary import SPECIALS, UNK, clean, special_id
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
 
+_SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
 _CACHED = 100_000  # words whose rows are kept
 _CLOSERS = "[\"'\u201d\u2019)\\]\u300d\u300f\u300b\uff09]*+"
 _SENTENCE_END = re.compile(
@@ -128,8 +129,10 @@ class Featurizer:
         texts = [clean(self.text(records[i])) for i in whole]
         encodings = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         for i, text, encoding in zip(whole, texts, encodings, strict=True):
-            offsets = encoding.offsets
-            docs[i] = Doc(self.text(records[i]), [text[a:b] for a, b in offsets], offsets, encoding.ids)
+            offsets, ids = encoding.offsets, encoding.ids
+            if not _SPECIAL_IDS.isdisjoint(ids):  # a text may hold "[EOS]", which means nothing there
+                ids = [self._unknown if i in _SPECIAL_IDS else i for i in ids]
+            docs[i] = Doc(self.text(records[i]), [text[a:b] for a, b in offsets], offsets, ids)
         return [doc for doc in docs if doc is not None]
 
     def presplit(self, record: Record) -> bool:

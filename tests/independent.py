@@ -101,7 +101,7 @@ class Bundle:
     def from_text(self, text: str) -> list[Token]:
         text = clean(text)
         made = self.tokenizer.encode(text, add_special_tokens=False)
-        return [Token(i, text[a:b], a, b) for i, (a, b) in zip(made.ids, made.offsets, strict=True)]
+        return [Token(i if i > 3 else 1, text[a:b], a, b) for i, (a, b) in zip(made.ids, made.offsets, strict=True)]
 
     def from_words(self, words: Iterable[str], text: str) -> list[Token]:
         tokens, at = [], 0

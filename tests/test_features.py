@@ -202,3 +202,11 @@ def test_tokens_are_counted_by_id() -> None:
     docs = featurizer().docs([{"text": "Anna Anna"}, {"text": "Anna ?"}])
     counts = token_counts(docs, len(IDS))
     assert (counts[IDS["anna"]], counts[IDS["[UNK]"]], sum(counts)) == (3, 1, 4)
+
+
+def test_a_text_that_holds_a_special_token_means_nothing_by_it() -> None:
+    tokenizer = Words(pattern=r"\S+").train(["a b"])
+    featurizer = Featurizer(tokenizer, {})
+    text, words = "a [PAD] [EOS] [UNK] [BOS] b", ["a", "[PAD]", "[EOS]", "[UNK]", "[BOS]", "b"]
+    whole, split = featurizer.docs([{"text": text}, {"words": words}])
+    assert whole.ids == split.ids == [4, 1, 1, 1, 1, 5]

@@ -1,0 +1,130 @@
+"""A stage in a pipeline of toys in, its exported graph and how it answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import onnx
+
+from seqpipe.errors import ExportError, ParityError
+from seqpipe.features import Arrays
+from seqpipe.graph import to_onnx
+from seqpipe.parity import Tally, compare, grid
+from seqpipe.pipeline import option_table, predictor
+from seqpipe.predictor import Run, option_arrays
+from seqpipe.testing.report import Check, FaultError, SkippedError
+from seqpipe.testing.stages import SHAPES
+from seqpipe.testing.toys import Bench
+
+EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
+SIZES, LENGTHS = (1, 2, 3, 7), (1, 5, 13)
+NAN = float("nan")
+_OUTSIDE = "outside ai.onnx"  # of the message where a graph holds operators that are not standard
+
+_EXPORT = (
+    "Keep sizes symbolic: take them from tensors (x.shape[1]) where they are used, branch by torch.where, walk along "
+    "a text with seqpipe.nn.loops.scan or while_loop, and make no Python number of a tensor (.item(), int(), len())"
+)
+_NUMBER = (
+    "A Python number or branch is made of what a tensor holds (.item(), .tolist(), float(), if): use torch.where, and "
+    "tensors throughout"
+)
+_SIZE = (
+    "A size of the example is written into the graph, as a Python loop over x.shape[1] or a fixed reshape does: walk "
+    "with seqpipe.nn.loops.scan or while_loop, and take sizes from tensors"
+)
+_OPERATOR = (
+    "PyTorch has no ONNX translation of this operator: write it with simpler ones (gather, where, matmul, cumsum), or "
+    "under torch.compiler.is_exporting() as a standard node with torch.onnx.ops.symbolic"
+)
+_CURES: Mapping[str, tuple[str, ...]] = {  # and words of the exporter's message that call for them
+    _NUMBER: ("data-dependent", "GuardOnDataDependent", ".item", "tolist", "_local_scalar_dense"),
+    _SIZE: ("Constraints violated", "specialized", "constant value", "marked as dynamic"),
+    _OPERATOR: ("No ONNX function", "No decompositions", "Unsupported FX nodes", "DispatchError"),
+}
+_STANDARD = (
+    "Use operators of ai.onnx only: every onnxruntime has them and no other. In torch.onnx.ops.symbolic give the "
+    "operator's name without a domain"
+)
+_PARITY = (
+    "Look for what differs in export: branches on torch.compiler.is_exporting(), Python numbers and sizes baked in "
+    "at the example's shape, sorts and maxima of equal values, and padding that is not silenced by torch.where"
+)
+
+
+class Graph:
+    """The exported pipeline of a bench, made once."""
+
+    def __init__(self, bench: Bench):
+        self.bench = bench
+
+    def checks(self) -> list[Check]:
+        return [
+            Check(EXPORT, self.exports, _EXPORT, (SHAPES,)),
+            Check(STANDARD, self.is_standard, _STANDARD, (SHAPES, EXPORT)),
+            Check(PARITY, self.answers_alike, _PARITY, (SHAPES, EXPORT, STANDARD)),
+        ]
+
+    @cached_property
+    def options(self) -> dict[str, dict[str, Any]]:
+        return option_table(self.bench.config.head[0])
+
+    @cached_property
+    def made(self) -> bytes | ExportError:
+        # With NaN in the padding of x: what is not silenced shows.
+        pipeline = self.bench.pipeline(2, NAN).eval()
+        try:
+            return to_onnx(pipeline, self.options, self.bench.config.export.opset)
+        except ExportError as error:
+            return error
+
+    def exports(self) -> None:
+        if isinstance(self.made, bytes):
+            self.free_axes(self.made)
+        elif _OUTSIDE not in str(self.made):
+            told = str(self.made)
+            cure = next((cure for cure, signs in _CURES.items() if any(sign in told for sign in signs)), _EXPORT)
+            raise FaultError(told, cure)
+
+    def free_axes(self, data: bytes) -> None:
+        features = self.bench.learned.featurizer.collate([])
+        for node in onnx.load_from_string(data).graph.input:
+            axes = [dim.dim_param for dim in node.type.tensor_type.shape.dim]
+            if node.name in features and not all(axes):
+                raise FaultError(f"the graph's input {node.name!r} has fixed axes: {axes}", _EXPORT)
+
+    def is_standard(self) -> None:
+        if isinstance(self.made, ExportError):
+            raise FaultError(str(self.made), _STANDARD)
+
+    def answers_alike(self) -> None:
+        assert isinstance(self.made, bytes)
+        bench, tally = self.bench, Tally()
+        pipeline = bench.pipeline(2, NAN).eval()
+        ours, theirs = predictor(pipeline, bench.config).run, _session(self.made)
+        sizes = {name: 3 for name, option in self.options.items() if option["type"] == "size"}
+        for given in [{}, sizes] if sizes else [{}]:
+            for feeds in grid(bench.learned, 1, SIZES, LENGTHS):
+                compare(tally, pipeline, ours, theirs, feeds, option_arrays(self.options, given))
+        try:
+            tally.check()
+        except ParityError as error:
+            raise FaultError(str(error), _PARITY) from error
+
+
+def _session(data: bytes) -> Run:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise SkippedError("onnxruntime is not installed", "pip install 'seqpipe[cpu]'") from error
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads, settings.log_severity_level = 1, 3
+    session = onnxruntime.InferenceSession(data, settings, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def run(feeds: Arrays) -> Arrays:
+        return dict(zip(names, session.run(None, feeds), strict=True))
+
+    return run

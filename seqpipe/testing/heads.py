@@ -1,0 +1,191 @@
+"""A head in a pipeline of toys in, whether it learns, decides and scores as its answer kind states out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqpipe.evaluate import evaluate
+from seqpipe.pipeline import Pipeline, predictor
+from seqpipe.signature import decode_options
+from seqpipe.testing.report import Check, FaultError, SkippedError
+from seqpipe.testing.stages import RAGGED, SHAPES
+from seqpipe.testing.toys import Bench, records
+from seqpipe.wiring import ANSWERS
+
+TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
+SCORE, METRICS = "score agrees with decide", "own metrics run"
+CLOSE = 1e-3
+
+_TARGETS = "Let `loss` ask for the target of the answer kind by its name, and compare with it at the real positions"
+_DECISION = (
+    "`decide` returns a dict of tensors: for tags and spans `tags` (B, T) int64 with 0 in the padding, `scores`, "
+    "`opens`, `closes` (B, T) float32; for label `label` (B,) int64 and `scores` (B, L) float32, the probability of "
+    "every label; for text `tokens` (B, K, N) int64 and `scores` (B, K) float32, log-probabilities, the best first"
+)
+_SCORE = (
+    "`score` takes what `decide` returns and gives (B,): the model's log-probability of just that decision, "
+    "the same that decide's own scores state, for any decision that it is given. A head may also do without `score`"
+)
+_METRICS = (
+    "`@staticmethod def metrics(options, gold, predicted) -> dict[str, float]`: gold and predicted are lists of what "
+    "the answer kind compares (label texts; lists of (tag, start, end); texts), and the names are new ones"
+)
+Shapes = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
+
+
+def head_checks(bench: Bench) -> list[Check]:
+    looks = _Looks(bench)
+    return [
+        Check(TARGETS, looks.targets, _TARGETS, (SHAPES,)),
+        Check(DECISION, looks.decision, _DECISION, (SHAPES,)),
+        Check(SCORE, looks.score, _SCORE, (SHAPES, DECISION)),
+        Check(METRICS, looks.metrics, _METRICS, (SHAPES, DECISION)),
+    ]
+
+
+class _Looks:
+    """The checks of one head."""
+
+    def __init__(self, bench: Bench):
+        self.bench = bench
+
+    def targets(self) -> None:
+        bench = self.bench
+        pipeline, batch = bench.pipeline().eval(), bench.batch()
+        asked = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
+        if not asked:
+            raise SkippedError(f"the answer kind {bench.answer!r} has no targets yet")
+        L, V = len(bench.learned.labels), len(bench.learned.target_vocabulary or ())
+        with torch.no_grad():
+            before = pipeline.loss(batch)
+            for name in asked:
+                other = (batch[name] + 1) % L if L else torch.where(batch[name] > 3, 4 + (batch[name] - 3) % (V - 4), 3)
+                if torch.equal(pipeline.loss({**batch, name: other}), before):
+                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
+
+    def decided(self, size: int = 1) -> tuple[Pipeline, dict[str, Tensor], dict[str, Tensor]]:
+        """A pipeline, features, and its decision with every decode option of type size at `size`."""
+        pipeline, arrays = self.bench.pipeline(3).eval(), self.bench.learned.featurizer.collate(self.bench.docs(RAGGED))
+        features = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        options = decode_options(self.bench.subject.cls)
+        sizes = {name: size for name, option in options.items() if option.is_size and option.default == 1}
+        with torch.no_grad():
+            return pipeline, features, pipeline.decide(features, sizes)
+
+    def decision(self) -> None:
+        for size in (1, 3):
+            _, features, decision = self.decided(size)
+            self.shaped(decision, features["mask"])
+            self.valued(decision, features["mask"])
+        docs, arrays = self.bench.docs(RAGGED), {name: tensor.numpy() for name, tensor in self.decided()[2].items()}
+        answers = self.bench.learned.kind.answers(docs, arrays)
+        if len(answers) != len(docs):
+            raise FaultError(f"{len(answers)} answers are made of the decision about {len(docs)} texts", _DECISION)
+
+    def shaped(self, decision: Mapping[str, Tensor], mask: Tensor) -> None:
+        """Whether every output that the answer kind reads has the stated shape and dtype."""
+        i, f, L = torch.int64, torch.float32, len(self.bench.learned.labels)
+        B, T = mask.shape
+        K = decision["path_scores"].shape[-1] if "path_scores" in decision else 1
+        tags: Shapes = {
+            "tags": ((B, T), i),
+            "scores": ((B, T), f),
+            "opens": ((B, T), f),
+            "closes": ((B, T), f),
+            **({"paths": ((B, K, T), i), "path_scores": ((B, K), f)} if "paths" in decision else {}),
+        }
+        tokens = decision["tokens"].shape if "tokens" in decision and decision["tokens"].dim() == 3 else (B, 1, 1)
+        stated: Mapping[str, Shapes] = {
+            "tags": tags,
+            "spans": tags,
+            "label": {"label": ((B,), i), "scores": ((B, L), f)},
+            "text": {"tokens": ((B, *tokens[1:]), i), "scores": ((B, tokens[1]), f)},
+        }
+        if self.bench.answer not in stated:
+            raise SkippedError(f"nothing is stated yet about the answer kind {self.bench.answer!r}")
+        for name, (shape, dtype) in stated[self.bench.answer].items():
+            got = decision.get(name)
+            if got is None:
+                raise FaultError(f"decide returns no {name!r}; its answer kind is {self.bench.answer!r}", _DECISION)
+            if tuple(got.shape) != shape or got.dtype != dtype:
+                raise FaultError(f"{name} is {tuple(got.shape)} {got.dtype}, not {shape} {dtype}", _DECISION)
+
+    def valued(self, decision: Mapping[str, Tensor], mask: Tensor) -> None:
+        """Whether ids are within what there is, and scores are probabilities."""
+        L, V = len(self.bench.learned.labels), len(self.bench.learned.target_vocabulary or ())
+        for name, most in (("tags", L), ("paths", L), ("label", L), ("tokens", V)):
+            if name in decision and not bool(((decision[name] >= 0) & (decision[name] < most)).all()):
+                raise FaultError(f"{name} holds ids that are not from 0 to {most - 1}", _DECISION)
+        scores, text = decision["scores"], "tokens" in decision
+        real = scores[mask] if scores.shape == mask.shape and not text else scores
+        low, high = (-math.inf, 0.0) if text else (0.0, 1.0)
+        if not bool(((real >= low - CLOSE) & (real <= high + CLOSE)).all()):
+            what = "log-probabilities" if text else "probabilities"
+            raise FaultError(f"scores go from {real.min():.3g} to {real.max():.3g}; they are to be {what}", _DECISION)
+        if "label" in decision and not torch.allclose(scores.sum(1), torch.ones(len(scores)), atol=CLOSE):
+            raise FaultError(f"the scores of all labels add up to {scores.sum(1)[0]:.4g}, not 1", _DECISION)
+        if text and not bool((scores.diff(dim=1) <= CLOSE).all()):
+            raise FaultError("the texts do not stand best first", _DECISION)
+
+    def score(self) -> None:
+        pipeline, features, decision = self.decided()
+        if not hasattr(pipeline.head, "score"):
+            raise SkippedError("it has no `score`, and needs none")
+        for given, expected in self.known(features["mask"], decision):
+            with torch.no_grad():
+                got = pipeline.score(features, given)
+            if got.shape != expected.shape:
+                raise FaultError(f"score gives {tuple(got.shape)}, not {tuple(expected.shape)}", _SCORE)
+            if not torch.allclose(got, expected, rtol=CLOSE, atol=CLOSE):
+                row = int((got - expected).abs().argmax())
+                raise FaultError(f"score gives {got[row]:.4g} where decide states {expected[row]:.4g}", _SCORE)
+        self.other_decision(pipeline, features, decision)
+
+    def known(self, mask: Tensor, decision: Mapping[str, Tensor]) -> list[tuple[dict[str, Tensor], Tensor]]:
+        """Decisions whose log-probability decide's own outputs tell, with it."""
+        if self.bench.answer == "label":
+            scores = decision["scores"]
+            labels = range(scores.shape[1])
+            return [({**decision, "label": torch.full((len(scores),), n)}, scores[:, n].log()) for n in labels]
+        if self.bench.answer == "text":
+            return [(dict(decision), decision["scores"][:, 0])]
+        last = mask.sum(1, keepdim=True) - 1
+        return [(dict(decision), decision["opens"][:, 0] + decision["closes"].gather(1, last)[:, 0])]
+
+    def other_decision(
+        self, pipeline: Pipeline, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]
+    ) -> None:
+        """A score that does not look at the decision tells no tie from an error."""
+        name = {"label": "label", "text": "tokens"}.get(self.bench.answer, "tags")
+        most = len(self.bench.learned.labels) or len(self.bench.learned.target_vocabulary or ())
+        other = {**decision, name: (decision[name] + 1) % most}
+        with torch.no_grad():
+            if torch.equal(pipeline.score(features, decision), pipeline.score(features, other)):
+                raise FaultError(f"score gives the same whatever {name!r} holds", _SCORE)
+
+    def metrics(self) -> None:
+        if not hasattr(self.bench.subject.cls, "metrics"):
+            raise SkippedError("it has no `metrics` of its own, and needs none")
+        pipeline = self.bench.pipeline(3).eval()
+        found = predictor(pipeline, self.bench.config)
+        kind, some = self.bench.learned.kind, records()
+        gold = [kind.gold(record) for record in some]
+        predicted = [kind.predicted(answer) for answer in found.stream(some)]
+        options = self.bench.config.head[0].options
+        for one, other in ((gold, predicted), (gold, gold), (gold[:1], predicted[:1])):
+            scores = self.bench.subject.cls.metrics(options, one, other)
+            wrong = not isinstance(scores, dict) or [
+                name
+                for name, value in scores.items()
+                if not isinstance(name, str) or not isinstance(value, float) or not math.isfinite(value)
+            ]
+            if wrong:
+                raise FaultError(f"metrics returned {scores!r}, no dict from names to finite floats", _METRICS)
+        lost = scores.keys() - evaluate(found, some)[""].keys()  # PluginError if a name is taken
+        if lost:
+            raise FaultError(f"{', '.join(sorted(lost))} do not get into the scores of `evaluate`", _METRICS)

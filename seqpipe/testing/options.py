@@ -1,0 +1,80 @@
+"""A component's class and options in, whether a YAML can say them out: the checks that every kind shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from seqpipe import yaml
+from seqpipe.errors import PluginError
+from seqpipe.signature import options_model, plain, validate, values
+from seqpipe.testing.report import Check, FaultError
+
+ROUND_TRIP, UNKNOWN = "options round-trip", "unknown option refused"
+_SIGNATURE = (
+    "What the pipeline wires in comes by position (dim, vocabulary, sizes, labels, target_vocabulary); options stand "
+    "after a '*', each with a type and, if it may be left out, its default: def __init__(self, dim, *, hidden: int = 8)"
+)
+_PLAIN = (
+    "Give the option a type that plain YAML data has (int, float, bool, str, Path, a list or tuple of them, a dict, "
+    "Literal, or … | None) and make of it what you need in the constructor, not in the type"
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is looked at: a class of one of the five kinds, and the options it is to have."""
+
+    kind: str
+    cls: type
+    options: Mapping[str, Any]
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The options as the component gets them from a YAML, every default included."""
+        return _read(self, plain(dict(self.options)))
+
+
+def option_checks(subject: Subject) -> list[Check]:
+    return [
+        Check(ROUND_TRIP, lambda: _round_trip(subject), _PLAIN),
+        Check(UNKNOWN, lambda: _unknown_refused(subject), _SIGNATURE),
+    ]
+
+
+def _round_trip(subject: Subject) -> None:
+    """What is written into the resolved YAML of a run has to be read as the same options again."""
+    first = subject.chosen
+    second = _read(subject, yaml.parse(yaml.dump(plain(first)).encode(), "options").data or {})
+    for name, value in first.items():
+        if value != second[name] or type(value) is not type(second[name]):
+            raise FaultError(
+                f"option {name!r} is {value!r} at first, and {second[name]!r} when the YAML that a run saves is read",
+                _PLAIN,
+            )
+
+
+def _unknown_refused(subject: Subject) -> None:
+    name = "no_such_option"
+    try:
+        _, mistakes = validate(options_model(subject.cls), {**plain(dict(subject.options)), name: 1})
+    except PluginError as error:
+        raise FaultError(str(error), _SIGNATURE) from error
+    if not any(mistake.kind == "unknown" and mistake.where == (name,) for mistake in mistakes):
+        raise FaultError(f"option {name!r} is taken without a word, and so would a misspelt one be", _SIGNATURE)
+
+
+def _read(subject: Subject, given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        made, mistakes = validate(options_model(subject.cls), given)
+    except PluginError as error:
+        raise FaultError(str(error), _SIGNATURE) from error
+    if made is None:
+        words = {"unknown": "there is no such option", "missing": "it has no default and was not given"}
+        told = [f"{'.'.join(map(str, m.where))}: {words.get(m.kind, m.message)}" for m in mistakes]
+        raise FaultError(
+            f"these options do not fit: {'; '.join(told)}",
+            "Give the component's own options by keyword, as a YAML would",
+        )
+    return values(made)

@@ -1,0 +1,110 @@
+"""The name of an installed distribution in, a report on each component that it offers out."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Annotated, Any
+
+from packaging.utils import canonicalize_name
+from pydantic.fields import FieldInfo
+
+from seqpipe.errors import PluginError, UsageError, nearest
+from seqpipe.plugins import GROUP, Offer, Plugins
+from seqpipe.signature import options_model
+from seqpipe.testing.isolation import IMPORT, check_import
+from seqpipe.testing.options import Subject
+from seqpipe.testing.report import Check, FaultError, Finding, Report, inspected
+
+LOADS, OPTIONS = "loads", "options to check it with"
+_LOADS = "Mend what the message names; the hooks return names with classes or 'package.module:Class'"
+
+
+def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
+    """See seqpipe.testing.check_package."""
+    entry_points = [e for e in metadata.entry_points(group=GROUP) if e.dist and _same(e.dist.name, package)]
+    if not entry_points:
+        names = {e.dist.name for e in metadata.entry_points(group=GROUP) if e.dist}
+        raise UsageError(
+            f"no installed distribution {package!r} has an entry point in the group {GROUP!r}{nearest(package, names)} "
+            f"(there is: {', '.join(sorted(names)) or 'none'}); pip install it first"
+        )
+    found = Plugins(entry_points)
+    for name in settings:
+        if not any(name.rpartition(".")[0] in ("", offer.name) for offer in found.offers):
+            names = {offer.name for offer in found.offers}
+            raise UsageError(f"{name}: {package} offers no component of that name{nearest(name.split('.')[0], names)}")
+        if "." not in name and not any(name in _names(offer) for offer in found.offers):
+            raise UsageError(f"{name}: no component of {package} has such an option; see `seqpipe plugins show NAME`")
+    return [
+        *(_entry_point(entry_point, found) for entry_point in entry_points),
+        *(_component(offer, settings) for offer in found.offers),
+    ]
+
+
+def _entry_point(entry_point: metadata.EntryPoint, found: Plugins) -> Report:
+    def loads() -> None:
+        for broken in found.broken:
+            if broken.entry_point == entry_point.name:
+                raise FaultError(broken.reason, _LOADS)
+        if not found.offers:
+            raise FaultError("its hooks offer no component", _LOADS)
+
+    checks = [
+        Check(LOADS, loads, _LOADS),
+        Check(IMPORT, lambda: check_import(entry_point.module, False), _LOADS, (LOADS,)),
+    ]
+    return inspected(f"entry point {entry_point.name}", checks)
+
+
+def _component(offer: Offer, settings: Mapping[str, Any]) -> Report:
+    from seqpipe import testing
+
+    component = f"{offer.kind} {offer.name}"
+    try:
+        cls = offer.load()
+        options, missing = _options(cls, offer.name, settings)
+    except PluginError as error:
+        return Report(component, (Finding(LOADS, "failed", str(error), _LOADS),))
+    if missing:
+        told = f"{' and '.join(map(repr, missing))} {'have' if len(missing) > 1 else 'has'} no default"
+        cure = f"Give --set {offer.name}.{missing[0]}=VALUE, or write Field(examples=[…]) into its annotation"
+        return Report(component, (Finding(OPTIONS, "skipped", told, cure),))
+    return testing.report(Subject(offer.kind, cls, options), component)
+
+
+def _options(cls: type, name: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The options to look at a component with, and those required that nobody gave."""
+    chosen, missing = {}, []
+    for field, info in options_model(cls).model_fields.items():
+        option = info.alias or field
+        given = [settings[key] for key in (f"{name}.{option}", option) if key in settings]
+        examples = given or _examples(info)
+        if given or (info.is_required() and examples):
+            chosen[option] = examples[0]
+        elif info.is_required():
+            missing.append(option)
+    own = [key.partition(".")[2] for key in settings if key.startswith(f"{name}.")]
+    chosen |= {key: settings[f"{name}.{key}"] for key in own if key not in chosen}  # unknown: the check says so
+    return chosen, missing
+
+
+def _names(offer: Offer) -> set[str]:
+    """The options of a component; none if it cannot be loaded, which its report says."""
+    try:
+        return {info.alias or name for name, info in options_model(offer.load()).model_fields.items()}
+    except PluginError:
+        return set()
+
+
+def _examples(info: FieldInfo) -> list[Any]:
+    """What `Field(examples=[…])` holds, wherever in the annotation it stands."""
+    found = list(info.examples or [])
+    for one in typing.get_args(info.annotation) if typing.get_origin(info.annotation) is Annotated else ():
+        found += getattr(one, "examples", None) or []
+    return found
+
+
+def _same(one: str, other: str) -> bool:
+    return canonicalize_name(one) == canonicalize_name(other)

@@ -1,0 +1,142 @@
+"""A reader, the content of a file and the records in it in; whether it reads as a reader should out."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqpipe.errors import DataError
+from seqpipe.testing.isolation import ACCESS, import_check, watched_call
+from seqpipe.testing.options import ROUND_TRIP, Subject, option_checks
+from seqpipe.testing.report import Check, FaultError, SkippedError
+
+RECORDS, WHERE, BAD, STREAMS = "expected records", "where is file:line", "a bad line is a DataError", "streams"
+LARGE = 4_000_000  # bytes of the file that no reader should hold
+_BAD_LINE = b"\xff\xfe\xfa no text \xff"
+
+_RECORDS = "Compare the fields one by one; text, words, tags, spans and label are the names that the frame knows"
+_WHERE = "Give every record `where`, the file's path as it was given, a colon, and its first line counted from 1"
+_BAD = (
+    "Open the file in binary, decode line by line, and raise seqpipe.errors.DataError(f'{path}:{number}: what is "
+    "wrong; the cure') for whatever cannot be read; an exception of another kind leaves the user without file and line"
+)
+_STREAMS = (
+    "Write `read` as a generator over the open file: no .read(), .readlines(), json.load(file) or list of all records"
+)
+_READ = "`read(self, path)` yields one record, a dict, after another"
+_GIVE = "Call seqpipe.testing.check_reader(YourReader, content, expected) in a test of the package"
+
+
+def reader_checks(
+    subject: Subject, content: str | bytes | None, expected: Sequence[Mapping[str, Any]], folder: Path
+) -> list[Check]:
+    looks = _Looks(subject, content, expected, folder)
+    return [
+        *option_checks(subject),
+        import_check(subject),
+        Check(RECORDS, looks.records, _READ, (ROUND_TRIP,)),
+        Check(WHERE, looks.where, _WHERE, (RECORDS,)),
+        Check(BAD, looks.bad_line, _BAD, (RECORDS, WHERE)),
+        Check(STREAMS, looks.streams, _STREAMS, (RECORDS,)),
+        Check(ACCESS, looks.access, "", (RECORDS,)),
+    ]
+
+
+class _Looks:
+    """The checks of one reader."""
+
+    def __init__(
+        self, subject: Subject, content: str | bytes | None, expected: Sequence[Mapping[str, Any]], folder: Path
+    ):
+        self.subject, self.expected, self.folder = subject, expected, folder
+        self.content = content.encode() if isinstance(content, str) else content
+
+    def file(self, name: str, content: bytes | None = None) -> Path:
+        given = self.content if content is None else content
+        if given is None:
+            raise SkippedError("a file to read was not given", _GIVE)
+        path = self.folder / name
+        path.write_bytes(given)
+        return path
+
+    def read(self, path: Path) -> Any:
+        return iter(self.subject.cls(**self.subject.chosen).read(path))
+
+    def records(self) -> None:
+        found = list(self.read(self.file("data.txt")))
+        for number, (got, wanted) in enumerate(zip(found, self.expected, strict=False), 1):
+            kept = {key: value for key, value in got.items() if key != "where"}
+            if kept != wanted:
+                raise FaultError(f"record {number} is {kept}, not {dict(wanted)}", _RECORDS)
+        if len(found) != len(self.expected):
+            raise FaultError(f"{len(found)} records are read, not {len(self.expected)}", _RECORDS)
+
+    def where(self) -> None:
+        path = self.file("data.txt")
+        lines, before = (self.content or b"").count(b"\n") + 1, 0
+        for number, record in enumerate(self.read(path), 1):
+            line = _line(str(record.get("where")), path)
+            if line is None or not before < line <= lines:
+                after = f", after line {before}" if before else ""
+                raise FaultError(f"`where` of record {number} is {record.get('where')!r}{after}", _WHERE)
+            before = line
+
+    def bad_line(self) -> None:
+        """A last line that is no text at all."""
+        content = self.file("data.txt").read_bytes()
+        try:
+            content.decode()
+        except UnicodeDecodeError:
+            raise SkippedError("the content is not UTF-8 text, of which it is known what a bad line is") from None
+        content += b"" if content.endswith(b"\n") else b"\n"
+        path = self.file("bad.txt", content + _BAD_LINE + b"\n")
+        bad, last = content.count(b"\n") + 1, 0
+        try:
+            for record in self.read(path):
+                last = _line(str(record.get("where")), path) or 0
+        except DataError as error:
+            line = _line(str(error), path)
+            if line is None or not (last < line <= bad):
+                raise FaultError(
+                    f"line {bad} is bad, but the message does not say {path.name}:{bad}: {error}", _BAD
+                ) from error
+        except Exception as error:  # a reader may raise anything at all
+            raise FaultError(f"line {bad} is bad, which raises {type(error).__name__}: {error}", _BAD) from error
+        else:
+            raise FaultError(f"line {bad} is not UTF-8, and is read without a word", _BAD)
+
+    def streams(self) -> None:
+        """The first record of a large file is there before the file is."""
+        content = self.file("data.txt").read_bytes()
+        if len(self.expected) < 2:
+            raise SkippedError("the content has one record only", "Give a content with two records or more")
+        content += b"" if content.endswith(b"\n") else b"\n"
+        path = self.file("large.txt", content * (LARGE // len(content) + 1))
+        tracemalloc.start()
+        try:
+            records = self.read(path)
+            next(records)
+            _, most = tracemalloc.get_traced_memory()
+        except DataError as error:
+            raise FaultError(
+                f"the content many times over raises before the first record: {error}", _STREAMS
+            ) from error
+        finally:
+            tracemalloc.stop()
+        if most > LARGE / 4:
+            raise FaultError(
+                f"{most / 1e6:.1f} MB are in use when the first record of {LARGE / 1e6:.0f} MB comes", _STREAMS
+            )
+
+    def access(self) -> None:
+        path = self.file("data.txt")
+        watched_call(self.subject, lambda: list(self.read(path)), path)
+
+
+def _line(text: str, path: Path) -> int | None:
+    """The line that stands behind the file's path in a text."""
+    match = re.search(rf"{re.escape(str(path))}:(\d+)", text)
+    return int(match[1]) if match else None

@@ -1,0 +1,135 @@
+"""A tokenizer component in, whether all it does is data, and says where its tokens stand, out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenizers import Tokenizer
+
+from seqpipe.features import Doc, Featurizer
+from seqpipe.testing.isolation import access_check, import_check
+from seqpipe.testing.options import ROUND_TRIP, Subject, option_checks
+from seqpipe.testing.report import Check, FaultError
+from seqpipe.vocabulary import SPECIALS
+
+TRAINS, DATA, SPECIAL = "learns a tokenizer", "everything is in tokenizer.json", "special tokens have ids 0 to 3"
+OFFSETS, WORDS, SEEDS = "offsets point at the text", "words and whole text agree", "determinism"
+
+TEXTS = (
+    "Ada met Bo in Oslo .",
+    "In 2024, née x-y: 19.5 %",
+    "播放周杰伦的歌 now",
+    "It's a well-known fact, isn't it?",
+    "ÉCOLE école İstanbul ﬁne ½ cup",
+    "thumbs 👍🏽 up 👨‍👩‍👧 and e\u0301",
+    "  blanks \t and\nlines  ",
+    "Ada in Oslo and Ada in Oslo",
+)
+UNSEEN = ("Zoë unseen Ω 你好", "🙂", "ADA oslo", "a" * 200)
+
+_TRAINS = (
+    "`train(self, texts)` gets texts and lists of words and returns a tokenizers.Tokenizer; seqpipe.word_level makes "
+    "one with one id a token"
+)
+_DATA = (
+    "Say everything with the normalizers, pre-tokenizers, models and decoders of the `tokenizers` library, none of "
+    "them custom Python: a runtime in any language has tokenizer.json alone"
+)
+_SPECIAL = f"Begin the vocabulary with {' '.join(SPECIALS)}, as seqpipe.word_level does"
+_OFFSETS = (
+    "One code point stays one: a normalizer that makes several of one (NFKC, NFKD of ½, lower case of İ) gives two "
+    "tokens one place. Use Replace and Lowercase, and a splitter that drops blanks"
+)
+_WORDS = (
+    "A word that is split already is looked up through the normalizer alone, without pre-tokenizer and model: a "
+    "vocabulary of whole words without signs of position (▁, Ġ, ##), and normalisation in `tokenizer.normalizer`, not "
+    "in `train`"
+)
+_SEEDS = (
+    "Order the vocabulary by what is in the texts (by count, then by the token), not by a set's order or random numbers"
+)
+
+
+def tokenizer_checks(subject: Subject) -> list[Check]:
+    looks = _Looks(subject)
+    return [
+        *option_checks(subject),
+        import_check(subject),
+        Check(TRAINS, looks.trains, _TRAINS, (ROUND_TRIP,)),
+        Check(SEEDS, looks.twice, _SEEDS, (TRAINS,)),
+        Check(SPECIAL, looks.specials, _SPECIAL, (TRAINS,)),
+        Check(DATA, looks.is_data, _DATA, (TRAINS,)),
+        Check(OFFSETS, looks.offsets, _OFFSETS, (TRAINS, SPECIAL)),
+        Check(WORDS, looks.words, _WORDS, (TRAINS, SEEDS, SPECIAL)),
+        access_check(subject, looks.trained, TRAINS),
+    ]
+
+
+class _Looks:
+    """The checks of one tokenizer."""
+
+    def __init__(self, subject: Subject):
+        self.subject = subject
+
+    def trained(self) -> Tokenizer:
+        """Trained on every text three times, so that a small min_count leaves something."""
+        return self.subject.cls(**self.subject.chosen).train([*TEXTS] * 3)
+
+    def trains(self) -> None:
+        made = self.trained()
+        if not isinstance(made, Tokenizer):
+            raise FaultError(f"`train` returns {type(made).__name__}, no tokenizers.Tokenizer", _TRAINS)
+        if not any(made.encode(text, add_special_tokens=False).ids for text in TEXTS):
+            raise FaultError("it splits none of the texts that it has learned from", _TRAINS)
+
+    def twice(self) -> None:
+        one, other = (self.trained().get_vocab() for _ in range(2))
+        if one != other:
+            raise FaultError("trained twice on the same texts it has another vocabulary", _SEEDS)
+
+    def specials(self) -> None:
+        made = self.trained()
+        ids = {token: made.token_to_id(token) for token in SPECIALS}
+        if list(ids.values()) != list(range(len(SPECIALS))):
+            raise FaultError(f"the ids of the special tokens are {ids}", _SPECIAL)
+
+    def is_data(self) -> None:
+        made = self.trained()
+        again = Tokenizer.from_str(made.to_str())
+        for text in (*TEXTS, *UNSEEN):
+            one, other = (tokenizer.encode(text, add_special_tokens=False) for tokenizer in (made, again))
+            if (one.ids, one.offsets) != (other.ids, other.offsets):
+                raise FaultError(f"{text!r} is {other.tokens} after saving and loading, not {one.tokens}", _DATA)
+            if made.decode(one.ids) != again.decode(other.ids):
+                raise FaultError(f"{text!r} is written otherwise after saving and loading", _DATA)
+
+    def docs(self) -> Iterator[Doc]:
+        featurizer = Featurizer(self.trained(), {})
+        yield from featurizer.docs([{"text": text} for text in (*TEXTS, *UNSEEN)])
+
+    def offsets(self) -> None:
+        for doc in self.docs():
+            end = 0
+            for word, (a, b) in zip(doc.words, doc.offsets, strict=True):
+                if not end <= a < b <= len(doc.text):
+                    raise FaultError(
+                        f"a token of {doc.text!r} stands from {a} to {b}, the one before it ends at {end}", _OFFSETS
+                    )
+                if not word.strip() and len(word) > 1:
+                    raise FaultError(f"a token of {doc.text!r} is nothing but blanks: {word!r}", _OFFSETS)
+                end = b
+
+    def words(self) -> None:
+        made = self.trained()
+        featurizer = Featurizer(made, {})
+        for doc in self.docs():
+            (other,) = featurizer.docs([{"words": doc.words}]) if doc.words else (doc,)
+            for word, one, two in zip(doc.words, doc.ids, other.ids, strict=True):
+                if one != two:
+                    told = [made.id_to_token(i) for i in (one, two)]
+                    raise FaultError(f"{word!r} is {told[0]!r} in a text, and {told[1]!r} as a word of its own", _WORDS)
+        split = [doc.words for doc in featurizer.docs([{"text": text} for text in TEXTS])]
+        again = self.subject.cls(**self.subject.chosen).train(split * 3)
+        if again.get_vocab() != made.get_vocab():
+            odd = sorted(again.get_vocab().keys() ^ made.get_vocab().keys())[:5]
+            raise FaultError(f"trained on its own words it has another vocabulary: {odd}", _WORDS)

@@ -1,0 +1,237 @@
+"""One component in, a whole pipeline of toys around it out: what its checks build, train and export."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe import config, yaml
+from seqpipe.config import Config
+from seqpipe.data import Batch, Batches, Example, collate, examples
+from seqpipe.errors import ConfigError
+from seqpipe.features import Doc, Record
+from seqpipe.learned import Learned, learn
+from seqpipe.pipeline import Pipeline
+from seqpipe.plugins import Offer, Plugins
+from seqpipe.signature import plain, wired
+from seqpipe.testing.options import Subject
+from seqpipe.testing.report import FaultError
+from seqpipe.vocabulary import word_level
+
+DIM = 6
+LABELS = ("a", "b", "c")
+_WORDS = ("Ada", "met", "Bo", "in", "Oslo", ".", "née", "extraordinarily", "播放", "9", "x-y", "too")
+_TAGS = {"Ada": "B-PER", "Bo": "B-PER", "Oslo": "B-LOC", "播放": "I-LOC"}
+_LENGTHS = (1, 4, 2, 7, 3, 1, 9, 5, 2, 6, 3, 8)
+_WIRING = (
+    "Every name that a method asks for must be given: ids and mask, the features that the class declares, x, what "
+    "earlier stages return (here: state), and in `loss` the targets of the answer kind"
+)
+
+
+def records() -> list[Record]:
+    """Short sentences with everything a head may learn: tags, a label, and another text."""
+    found: list[Record] = []
+    for i, length in enumerate(_LENGTHS):
+        words = _words(i, length)
+        tags = [_TAGS.get(word, "O") for word in words]
+        target = " ".join(reversed(words))
+        found.append(
+            {"text": " ".join(words), "words": words, "tags": tags, "label": LABELS[i % 3], "target": target}
+            | {"where": f"toy:{i + 1}"}
+        )
+    return found
+
+
+def _words(i: int, length: int) -> list[str]:
+    return [_WORDS[(i * 5 + j * 7) % len(_WORDS)] for j in range(length)]
+
+
+class ToyReader:
+    """Yields the toy records; reads nothing."""
+
+    fields: ClassVar = ("text", "words", "tags", "label", "target", "where")
+
+    def read(self, path: Path) -> list[Record]:
+        return records()
+
+
+class ToyTokenizer:
+    """Splits at blanks."""
+
+    def train(self, texts: Any) -> Tokenizer:
+        return word_level(texts, normalizer=normalizers.Sequence([]), splitter=pre_tokenizers.WhitespaceSplit())
+
+
+class ToyEmbedding(nn.Module):
+    """A vector a word; row 0 is what stands in the padding, anything at all."""
+
+    def __init__(self, vocabulary: Sequence[str]):
+        super().__init__()
+        self.dim = DIM
+        self.table = nn.Parameter(torch.randn(len(vocabulary), DIM).index_fill(0, torch.tensor(0), 0.0))
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
+        return F.embedding(ids, self.table)
+
+
+class ToyEncoder(nn.Module):
+    """x as it is, and as `state` the mean of each row."""
+
+    returns: ClassVar = ("x", "state")
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D), (B, D)
+        real = torch.where(mask[..., None], x, 0.0)
+        return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)}
+
+
+def watching(names: Sequence[str], by_token: Sequence[str]) -> type[nn.Module]:
+    """A head that learns from x and from these names, and shows them all in its decision."""
+
+    class ToyHead(nn.Module):
+        answer = "tags"
+
+        def __init__(self, dim: int, labels: Sequence[str]):
+            super().__init__()
+            self.emissions = nn.Linear(dim, len(labels))
+
+        def loss(self, x: Tensor, mask: Tensor, tags: Tensor, *others: Tensor) -> Tensor:
+            error = F.cross_entropy(self.emissions(x[mask]), tags[mask])
+            for other in others:
+                error = error + other.square().mean() if other.is_floating_point() else error
+            return error
+
+        def decide(self, x: Tensor, mask: Tensor, *others: Tensor) -> dict[str, Tensor]:
+            score = torch.where(mask, self.emissions(x).sigmoid().amax(2), 0.0)
+            shown = dict(zip(names, others, strict=True)) | {"x": x}
+            for name, value in shown.items():
+                value = value if value.is_floating_point() else value.long()
+                if name in (*by_token, "x"):
+                    real = mask.reshape(*mask.shape, *[1] * (value.dim() - 2))
+                    value = torch.where(real, value, torch.zeros_like(value))
+                shown[name] = value + 0
+            tags = torch.where(mask, 0 * score.long(), 0)
+            return {"tags": tags, "scores": score, "opens": score + 1, "closes": score + 2, **shown}
+
+    methods: list[tuple[Any, tuple[str, ...]]] = [
+        (ToyHead.loss, ("x", "mask", "tags")),
+        (ToyHead.decide, ("x", "mask")),
+    ]
+    for method, asked in methods:  # what it asks for is known only here
+        parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", *asked, *names)]
+        method.__signature__ = inspect.Signature(parameters)
+    return ToyHead
+
+
+class Bench:
+    """A component under test in a pipeline of toys, built by the same code as every pipeline.
+
+    Args:
+        subject: The component.
+        folder: Where the YAML stands, and what training writes.
+    """
+
+    def __init__(self, subject: Subject, folder: Path):
+        self.subject, self.folder = subject, folder
+
+    @cached_property
+    def config(self) -> Config:
+        """The checked pipeline, its head looking at everything that the component returns."""
+        if self.subject.kind == "head":
+            return self._load(ToyEncoder, watching((), ()))
+        returned = getattr(self.subject.cls, "returns", ("x",)) if self.subject.kind == "encoder" else ("x",)
+        names = [name for name in returned if name not in ("x", "mask", "ids", "tags")]
+        if not names:
+            return self._load(None, watching((), ()))
+        probe = self._load(None, watching((), ()))
+        learned = learn(probe, records())
+        pipeline = Pipeline(probe, learned).eval()
+        batch = collate(learned, examples(probe, learned, records()))
+        with torch.no_grad():
+            made = pipeline(batch)
+        B, T = batch["mask"].shape
+        return self._load(None, watching(names, [name for name in names if made[name].shape[:2] == (B, T)]))
+
+    def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
+        kind, cls = self.subject.kind, self.subject.cls
+        toys: dict[str, type | None] = {
+            "reader": ToyReader,
+            "tokenizer": ToyTokenizer,
+            "embedding": ToyEmbedding,
+            "encoder": encoder,
+            "head": head,
+        } | {kind: cls}
+        content: dict[str, Any] = {
+            key: {"use": one.__name__} for key, one in toys.items() if one is not None and key != "reader"
+        }
+        content[kind] |= plain(dict(self.subject.options))
+        if kind == "head" and "target_vocabulary" in wired(cls):
+            content[kind]["target_tokenizer"] = "same"
+        content["name"] = "toy"
+        content["data"] = {"reader": "ToyReader", "train": "toy"}
+        content["train"] = {"epochs": 2, "batch_tokens": 16, "checkpoint_steps": 1, "threads": 1}
+        plugins = Plugins([])
+        owner = cls.__module__.partition(".")[0]
+        plugins.offers = [Offer(key, one.__name__, owner, "0", one) for key, one in toys.items() if one is not None]
+        path = self.folder / "toy.yaml"
+        path.write_text(yaml.dump(content), encoding="utf-8")
+        try:
+            return config.load(path, (), plugins, files=False)
+        except ConfigError as error:
+            told = "; ".join(f"{p.key}: {p.message}" if p.key else p.message for p in error.problems)
+            raise FaultError(f"a pipeline with it does not hold together: {told}", _WIRING) from error
+
+    @cached_property
+    def learned(self) -> Learned:
+        return learn(self.config, records())
+
+    @cached_property
+    def examples(self) -> list[Example]:
+        return examples(self.config, self.learned, records())
+
+    @property
+    def batches(self) -> Batches:
+        settings = self.config.train
+        return Batches(self.learned, self.examples, settings.batch_tokens, settings.batch_size, settings.seed)
+
+    @property
+    def answer(self) -> str:
+        return str(self.learned.answer["kind"])
+
+    def docs(self, lengths: Sequence[int]) -> list[Doc]:
+        """Texts of so many words, long words and short ones."""
+        return self.learned.featurizer.docs([{"words": _words(i, n)} for i, n in enumerate(lengths)])
+
+    def batch(self) -> Batch:
+        """All toy records."""
+        return collate(self.learned, self.examples)
+
+    def pipeline(self, seed: int = 1, padding: float = 0.0) -> Pipeline:
+        """The pipeline at its first weights; `padding` is what stands in x where no word is."""
+        torch.manual_seed(seed)
+        made = Pipeline(self.config, self.learned)
+        set_padding(made, padding)
+        return made
+
+    def module(self, pipeline: Pipeline) -> nn.Module:
+        """The component itself."""
+        return next(module for stage, module in pipeline.stages if stage.kind == self.subject.kind)
+
+
+def set_padding(pipeline: Pipeline, value: float) -> None:
+    with torch.no_grad():
+        for module in pipeline.embedding:
+            if isinstance(module, ToyEmbedding):
+                module.table[0] = value

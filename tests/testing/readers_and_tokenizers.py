@@ -1,0 +1,223 @@
+"""Toy readers and tokenizers: one that is sound of each kind, and for each check some with its fault."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from seqpipe import word_level
+from seqpipe.errors import DataError
+from seqpipe.testing.isolation import ACCESS
+from seqpipe.testing.options import UNKNOWN
+from seqpipe.testing.readers import BAD, RECORDS, STREAMS, WHERE
+from seqpipe.testing.tokenizers import DATA, OFFSETS, SEEDS, SPECIAL, TRAINS, WORDS
+
+CONTENT = "Anna calls\tgreet\nrain\tweather\n"
+EXPECTED = [{"text": "Anna calls", "label": "greet"}, {"text": "rain", "label": "weather"}]
+
+
+class Lines:
+    """A text and its label a line."""
+
+    fields = ("text", "label", "where")
+
+    def __init__(self, *, separator: str = "\t"):
+        self.separator = separator
+
+    def read(self, path: Path) -> Iterator[dict[str, Any]]:
+        with Path(path).open("rb") as file:
+            yield from self.records(file, str(path))
+
+    def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(lines, 1):
+            try:
+                text, label = line.decode().rstrip("\n").split(self.separator)
+            except ValueError as error:
+                raise DataError(f"{name}:{number}: {error}; write a text, a tab and its label") from error
+            yield {"text": text, "label": label, "where": self.where(name, number)}
+
+    def where(self, name: str, number: int) -> str:
+        return f"{name}:{number}"
+
+
+class Whole(Lines):
+    """Has all lines in memory before the first record."""
+
+    def read(self, path: Path) -> Iterator[dict[str, Any]]:
+        yield from self.records(Path(path).read_bytes().splitlines(keepends=True), str(path))
+
+
+class AList(Lines):
+    def read(self, path: Path) -> Any:
+        return list(super().read(path))
+
+
+class FromZero(Lines):
+    def where(self, name: str, number: int) -> str:
+        return f"{name}:{number - 1}"
+
+
+class Nowhere(Lines):
+    def where(self, name: str, number: int) -> str:
+        return f"line {number}"
+
+
+class Decodes(Lines):
+    """Leaves bad bytes to Python."""
+
+    def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(lines, 1):
+            text, label = line.decode().rstrip("\n").split(self.separator)
+            yield {"text": text, "label": label, "where": f"{name}:{number}"}
+
+
+class Forgives(Lines):
+    """Reads bad bytes as something else."""
+
+    def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(lines, 1):
+            text, _, label = line.decode(errors="replace").rstrip("\n").partition(self.separator)
+            yield {"text": text, "label": label, "where": f"{name}:{number}"}
+
+
+class SaysNoLine(Lines):
+    def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
+        try:
+            yield from super().records(lines, name)
+        except DataError:
+            raise DataError(f"{name}: a line is bad; mend it") from None
+
+
+class Strips(Lines):
+    def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
+        for record in super().records(lines, name):
+            yield {**record, "text": record["text"].split()[0]}
+
+
+class Looks(Lines):
+    """Looks around before it reads."""
+
+    def read(self, path: Path) -> Iterator[dict[str, Any]]:
+        list(Path(path).absolute().parent.parent.iterdir())
+        yield from super().read(path)
+
+
+class Kwargs(Lines):
+    def __init__(self, **options: Any):
+        super().__init__()
+
+
+READER_FAULTS: Mapping[str, tuple[type, set[str]]] = {
+    cls.__name__: (cls, expected)
+    for cls, expected in (
+        (Whole, {STREAMS}),
+        (AList, {STREAMS}),
+        (FromZero, {WHERE}),
+        (Nowhere, {WHERE}),
+        (Decodes, {BAD}),
+        (Forgives, {BAD}),
+        (SaysNoLine, {BAD}),
+        (Strips, {RECORDS}),
+        (Looks, {ACCESS}),
+        (Kwargs, {"options round-trip", UNKNOWN}),
+    )
+}
+
+
+class Blanks:
+    """Splits at blanks."""
+
+    normalizer: normalizers.Normalizer = normalizers.Sequence([])
+    splitter: pre_tokenizers.PreTokenizer = pre_tokenizers.WhitespaceSplit()
+
+    def __init__(self, *, min_count: int = 1):
+        self.min_count = min_count
+
+    def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
+        return word_level(texts, normalizer=self.normalizer, splitter=self.splitter, min_count=self.min_count)
+
+
+class NoTokenizer(Blanks):
+    def train(self, texts: Iterable[str | list[str]]) -> Any:
+        return super().train(texts).to_str()
+
+
+class Shuffles(Blanks):
+    def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
+        made = super().train(texts)
+        known = sorted(made.get_vocab(), key=made.get_vocab().__getitem__)
+        rest = random.SystemRandom().sample(known[4:], len(known) - 4)
+        made.model = models.WordLevel({token: i for i, token in enumerate([*known[:4], *rest])}, unk_token="[UNK]")
+        return made
+
+
+class NoSpecials(Blanks):
+    def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
+        made = super().train(texts)
+        known = sorted(made.get_vocab(), key=made.get_vocab().__getitem__)
+        made.model = models.WordLevel({token: i for i, token in enumerate(known[::-1])}, unk_token="[UNK]")
+        return made
+
+
+class Upper:
+    """What Python does in place of data."""
+
+    def normalize(self, text: normalizers.NormalizedString) -> None:
+        text.map(lambda c: c.upper()[:1])
+
+
+class Custom(Blanks):
+    def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
+        made = super().train(texts)
+        made.normalizer = normalizers.Normalizer.custom(Upper())
+        return made
+
+
+class Unfolds(Blanks):
+    """One code point becomes several tokens."""
+
+    normalizer = normalizers.NFKC()
+    splitter = pre_tokenizers.Split("", "isolated")
+
+
+class Marks(Blanks):
+    """A word has another token in a text than alone."""
+
+    splitter = pre_tokenizers.Metaspace()
+
+    def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
+        made = super().train(texts)
+        made.decoder = decoders.Metaspace()
+        return made
+
+
+class Fetches(Blanks):
+    def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
+        Path("/etc/passwd").exists() and Path("/etc/passwd").read_bytes()
+        return super().train(texts)
+
+
+class Learns(Blanks):
+    """Learns otherwise from words than from texts."""
+
+    def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
+        return super().train(text if isinstance(text, str) else [word.lower() for word in text] for text in texts)
+
+
+TOKENIZER_FAULTS: Mapping[str, tuple[type, set[str]]] = {
+    cls.__name__: (cls, expected)
+    for cls, expected in (
+        (NoTokenizer, {TRAINS}),
+        (Shuffles, {SEEDS}),
+        (NoSpecials, {SPECIAL}),
+        (Custom, {DATA}),
+        (Unfolds, {OFFSETS, WORDS}),
+        (Marks, {OFFSETS, WORDS}),
+        (Learns, {WORDS}),
+        (Fetches, {ACCESS}),
+    )
+}

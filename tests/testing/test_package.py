@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from seqpipe.errors import UsageError
+from seqpipe.testing import Report, check_package, table
+
+Install = Callable[..., None]
+
+CODE = """
+from typing import Annotated
+from pydantic import Field
+from seqpipe import hookimpl
+from testing.readers_and_tokenizers import Blanks, Lines, Unfolds
+
+class Counted(Blanks):
+    def __init__(self, *, least: Annotated[int, Field(ge=1, examples=[2])]):
+        super().__init__(min_count=least)
+
+class Asked(Blanks):
+    def __init__(self, *, least: int):
+        super().__init__(min_count=least)
+
+@hookimpl
+def register_tokenizers():
+    return {"sound": Blanks, "unfolds": Unfolds, "counted": Counted, "asked": Asked, "gone": "seqpipe_kit:Gone"}
+
+@hookimpl
+def register_readers():
+    return {"lines": Lines}
+"""
+
+
+def by_name(reports: list[Report]) -> dict[str, dict[str, str]]:
+    return {report.component: {f.check: f.state for f in report.findings} for report in reports}
+
+
+def test_every_component_of_a_package_has_a_report(install: Install) -> None:
+    install("seqpipe-kit", CODE)
+    reports = check_package("Seqpipe_Kit", {})
+    found = by_name(reports)
+    assert list(found) == [
+        "entry point toy",
+        "reader lines",
+        *(f"tokenizer {name}" for name in ("asked", "counted", "gone", "sound", "unfolds")),
+    ]
+    assert set(found["entry point toy"].values()) == set(found["tokenizer sound"].values()) == {"ok"}
+    assert set(found["tokenizer counted"].values()) == {"ok"}
+    unfolds = found["tokenizer unfolds"]
+    assert unfolds["offsets point at the text"] == unfolds["words and whole text agree"] == "failed"
+    assert found["tokenizer gone"] == {"loads": "failed"}
+    assert found["tokenizer asked"] == {"options to check it with": "skipped"}
+    assert found["reader lines"]["expected records"] == "skipped"
+    shown = table(reports)
+    for part in (
+        "'least' has no default",
+        "Give --set asked.least=VALUE, or write Field(examples=[…]) into its annotation",
+        "tokenizer unfolds: 2 of 10 checks failed",
+        "One code point stays one",
+        "check_reader(YourReader, content, expected)",
+    ):
+        assert part in shown
+
+
+@pytest.mark.parametrize("setting", ["least", "asked.least"])
+def test_settings_give_the_options_that_have_no_default(install: Install, setting: str) -> None:
+    install("seqpipe-kit", CODE)
+    assert set(by_name(check_package("seqpipe-kit", {setting: 1}))["tokenizer asked"].values()) == {"ok"}
+
+
+def test_settings_that_fit_nothing_are_told(install: Install) -> None:
+    install("seqpipe-kit", CODE)
+    with pytest.raises(UsageError, match=r"askd\.least: .* no component of that name; did you mean 'asked'"):
+        check_package("seqpipe-kit", {"askd.least": 1})
+    found = by_name(check_package("seqpipe-kit", {"sound.least": 1}))["tokenizer sound"]
+    assert found["options round-trip"] == "failed"
+    with pytest.raises(UsageError, match="nowhere: no component of seqpipe-kit has such an option"):
+        check_package("seqpipe-kit", {"nowhere": 1})
+
+
+def test_a_broken_package_is_a_report_and_no_traceback(install: Install) -> None:
+    install("seqpipe-kit", "raise RuntimeError('not today')")
+    (report,) = check_package("seqpipe-kit", {})
+    assert [finding.message for finding in report.failed] == ["RuntimeError: not today"]
+
+
+def test_an_entry_point_that_imports_torch_fails(install: Install) -> None:
+    install("seqpipe-heavy", f"import torch\n{CODE}")
+    report = check_package("seqpipe-heavy", {"least": 1})[0]
+    assert [finding.message for finding in report.failed] == ["seqpipe_heavy imports torch"]
+
+
+def test_a_package_that_is_not_there_is_told(install: Install) -> None:
+    install("seqpipe-kit", CODE)
+    with pytest.raises(UsageError, match=r"no installed distribution 'seqpipe-kid'.*did you mean 'seqpipe-kit'"):
+        check_package("seqpipe-kid", {})
+    assert "seqpipe_kit" not in sys.modules

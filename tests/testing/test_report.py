@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from seqpipe.testing import Finding, Report, table
+from seqpipe.testing.report import Check, FaultError, SkippedError, insist, inspected
+
+
+def fails() -> None:
+    raise FaultError("it leaks", "Mask it")
+
+
+def stumbles() -> None:
+    raise KeyError("x")
+
+
+def skips() -> None:
+    raise SkippedError("there is nothing", "Give something")
+
+
+CHECKS = [
+    Check("sound", lambda: None, ""),
+    Check("leaks", fails, ""),
+    Check("stumbles", stumbles, "Look at x"),
+    Check("skips", skips, ""),
+    Check("after", fails, "", ("sound", "leaks")),
+]
+
+
+def test_a_verdict_an_exception_and_nothing_to_look_at_are_told_apart() -> None:
+    assert inspected("encoder toy", CHECKS) == Report(
+        "encoder toy",
+        (
+            Finding("sound", "ok"),
+            Finding("leaks", "failed", "it leaks", "Mask it"),
+            Finding("stumbles", "failed", "KeyError: 'x'", "Look at x"),
+            Finding("skips", "skipped", "there is nothing", "Give something"),
+            Finding("after", "skipped", "it needs 'leaks'"),
+        ),
+    )
+
+
+def test_the_table_has_a_line_a_check_then_what_failed_and_the_count() -> None:
+    shown = table([inspected("encoder toy", CHECKS), inspected("head toy", CHECKS[:1])])
+    assert shown.splitlines() == [
+        "encoder toy  sound     ok",
+        "             leaks     failed",
+        "             stumbles  failed",
+        "             skips     skipped",
+        "             after     skipped",
+        "head toy     sound     ok",
+        "",
+        "encoder toy: leaks: failed: it leaks",
+        "  Mask it",
+        "",
+        "encoder toy: stumbles: failed: KeyError: 'x'",
+        "  Look at x",
+        "",
+        "encoder toy: skips: skipped: there is nothing",
+        "  Give something",
+        "",
+        "encoder toy: 2 of 3 checks failed",
+        "head toy: 1 checks, all well",
+    ]
+    assert table([]).strip() == "nothing to check"
+
+
+def test_insisting_raises_only_if_a_check_failed() -> None:
+    sound = inspected("head toy", [CHECKS[0], CHECKS[3]])
+    assert insist(sound) is sound
+    with pytest.raises(AssertionError, match=r"leaks: failed: it leaks\n +Mask it"):
+        insist(inspected("head toy", CHECKS))

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from testing.faults import FAULTS, SOUND, AsksForMore, Sound, Swallows
+
+from seqpipe.testing import Report, check_embedding, check_encoder, check_head, report
+from seqpipe.testing.graphs import EXPORT, PARITY, STANDARD, Graph
+from seqpipe.testing.heads import head_checks
+from seqpipe.testing.options import ROUND_TRIP, UNKNOWN, Subject
+from seqpipe.testing.report import inspected
+from seqpipe.testing.stages import RESUMED, quiet, stage_checks
+from seqpipe.testing.toys import Bench
+
+CHECKS = {"encoder": check_encoder, "embedding": check_embedding, "head": check_head}
+GRAPH = {EXPORT, STANDARD, PARITY}
+SLOW = {RESUMED, *GRAPH}
+
+
+def looked_at(name: str, folder: Path) -> Report:
+    """The report on a planted fault; training and export are looked at where that is where the fault shows."""
+    kind, cls, expected = FAULTS[name]
+    bench = Bench(Subject(kind, cls, {}), folder)
+    checks = [*stage_checks(bench), *(head_checks(bench) if kind == "head" else []), *Graph(bench).checks()]
+    wanted = (GRAPH if GRAPH & expected else set()) | (expected & SLOW)
+    with quiet():
+        return inspected(name, [check for check in checks if check.name not in SLOW - wanted])
+
+
+@pytest.mark.parametrize("kind", SOUND)
+def test_a_sound_stage_passes_every_check(kind: str) -> None:
+    found = CHECKS[kind](SOUND[kind])
+    assert not found.failed
+    assert {finding.state for finding in found.findings} == {"ok"}
+    assert set(SLOW) < {finding.check for finding in found.findings}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(name: str, tmp_path: Path) -> None:
+    found = looked_at(name, tmp_path)
+    assert {finding.check for finding in found.failed} == FAULTS[name][2], str(found)
+    assert all(finding.message and finding.cure for finding in found.failed)
+
+
+def test_every_check_of_stages_has_a_planted_fault() -> None:
+    kinds = [report(Subject(kind, AsksForMore, {})) for kind in ("encoder", "head")]
+    names = {finding.check for one in kinds for finding in one.findings}
+    assert names - {"import"} == set().union(*(expected for *_, expected in FAULTS.values()))  # see test_isolation
+
+
+def test_what_is_wrong_is_told_with_its_cure_and_all_at_once() -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_encoder(Swallows)
+    told = str(caught.value)
+    assert "2 of 3 checks failed" in told
+    for part in (ROUND_TRIP, UNKNOWN, "'**options' would swallow a misspelt option", "options stand after a '*'"):
+        assert part in told
+
+
+def test_options_that_do_not_fit_are_named() -> None:
+    with pytest.raises(AssertionError, match="droput: there is no such option"):
+        check_encoder(Sound, droput=0.1)
+
+
+def test_a_name_that_the_kit_does_not_give_is_told() -> None:
+    with pytest.raises(AssertionError, match="asks for 'memory', which nothing provides"):
+        check_encoder(AsksForMore)
+
+
+def test_the_random_numbers_and_threads_of_the_caller_stay() -> None:
+    threads = torch.get_num_threads()
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    with quiet():
+        torch.rand(5)
+        assert torch.get_num_threads() == 1
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.get_num_threads() == threads
