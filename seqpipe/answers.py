@@ -74,7 +74,7 @@ class Tags:
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """(tag, start, end) of every word of the reference."""
-        tags, places = _required(record, self.target or "tags"), locate(_required(record, "words"), record["text"])
+        tags, places = _required(record, self.target or "tags"), _places(record)
         return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
 
     def predicted(self, answer: Answer) -> list[tuple[str, int, int]]:
@@ -126,7 +126,7 @@ class Spans(Tags):
         tags = record.get(self.target or "tags")
         if tags is None:
             return [(span["label"], span["start"], span["end"]) for span in _required(record, "spans")]
-        places = locate(record["words"], record["text"])
+        places = _places(record)
         return [(label, places[a][0], places[b - 1][1]) for label, a, b in schemes.spans(tags)]
 
     def predicted(self, answer: Answer) -> list[tuple[str, int, int]]:
@@ -228,6 +228,12 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
 
 def _probability(value: Any) -> float:
     return round(min(1.0, max(0.0, float(value))), 6)
+
+
+def _places(record: Record) -> list[tuple[int, int]]:
+    """Where each word of a record stands in its text, which is the words joined by spaces if it has none."""
+    words = _required(record, "words")
+    return locate(words, record.get("text") or " ".join(words))
 
 
 def _required(record: Record, field: str) -> Any:

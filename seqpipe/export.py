@@ -146,7 +146,7 @@ def _own_metrics(head: Component) -> dict[str, Any]:
     """Whose metrics the scores hold beside the answer kind's: `evaluate` asks that package where it is installed."""
     if not hasattr(head.cls, "metrics"):
         return {}
-    owner = {"use": head.use, "distribution": head.offer.distribution, "version": head.offer.version}
+    owner = {"use": head.offer.name, "distribution": head.offer.distribution, "version": head.offer.version}
     return {"own_metrics": {**owner, "options": plain(head.options)}}
 
 

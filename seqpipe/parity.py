@@ -142,9 +142,10 @@ def grid(
 
 
 def random_doc(learned: Learned, length: int, random: np.random.Generator) -> Doc:
-    """A text of `length` random words with random ids."""
+    """A text of `length` random words with random ids; of some the longest word is short."""
     letters = [chr(c) for c in range(97, 123)] + ["é", "播", "9", "-"]
-    words = ["".join(random.choice(letters, random.integers(1, 24))) for _ in range(length)]
+    longest = random.integers(2, 25)
+    words = ["".join(random.choice(letters, random.integers(1, longest))) for _ in range(length)]
     ids = random.integers(1, learned.featurizer.tokenizer.get_vocab_size(), length).tolist()
     return Doc(" ".join(words), words, [(0, 0)] * length, ids)
 

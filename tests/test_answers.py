@@ -82,6 +82,12 @@ def test_a_probability_never_leaves_0_to_1() -> None:
     assert answer[0]["score"] == 1.0
 
 
+def test_the_reference_of_a_record_without_a_text_stands_in_its_words() -> None:
+    record = {"words": ["in", "New", "York"], "tags": ["O", "B-city", "I-city"]}
+    assert Spans(LABELS).gold(record) == [("city", 3, 11)]
+    assert Tags(LABELS).gold(record) == [("O", 0, 2), ("B-city", 3, 6), ("I-city", 7, 11)]
+
+
 def test_alternatives_come_best_first_and_impossible_ones_not_at_all() -> None:
     more = decision(
         paths=[[[0, 1, 2, 0], [0, 0, 1, 0], [0, 0, 0, 0]]] * 2,

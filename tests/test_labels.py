@@ -76,6 +76,14 @@ def test_a_bundle_is_scored_by_the_heads_metric_only_where_the_head_is_installed
     assert "absent" not in capsys.readouterr().err
 
 
+def test_a_head_named_with_its_distribution_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = labels(tmp_path, "head.use=toys/mean", "train.epochs=1")
+    monkeypatch.setattr("seqpipe.scoring.Plugins", lambda: plugins(**toy_heads()))
+    with contextlib.chdir(tmp_path):
+        run_all(config, QUIET, "cpu")
+        assert "mean_absolute_error" in score_target(Path("runs/moods/bundle"), QUIET)["test"]
+
+
 def test_the_heads_metric_is_split_by_a_field_too(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqpipe.scoring.Plugins", lambda: plugins(**toy_heads()))
     found = score_target(Path("runs/moods/bundle"), QUIET, by="label")["test"]

@@ -1,0 +1,205 @@
+"""Every page of the documentation does what it says, the generated ones are fresh, and the site builds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import documents
+import pytest
+from documents import Block, PageError, Place, blocks, compare, make_place, parse, run_page
+
+from seqpipe.signature import WIRED
+from seqpipe.wiring import ANSWERS
+
+DOCS = documents.ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if "node_modules" not in path.parts)
+LONG = ("plugins/tutorial.md",)  # .ci/run goes through it in an environment that is empty at first
+RUNNABLE = ("sh", "bash", "python")
+
+
+def runs(name: str) -> bool:
+    found = blocks((DOCS / name).read_text(encoding="utf-8"))
+    return any(block.language in RUNNABLE and not block.title and block.how != "no" for block in found)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return make_place(tmp_path, fresh=False)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in PAGES if runs(name)]
+)
+def test_a_page_does_what_it_says(name: str, place: Place) -> None:
+    assert run_page(DOCS / name, place)
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if not runs(name)])
+def test_what_a_page_only_shows_can_be_read(name: str) -> None:
+    for block in blocks((DOCS / name).read_text(encoding="utf-8")):
+        parse(block)
+
+
+@pytest.mark.parametrize("name", ["yaml.md", "commands.md"])
+def test_generated_pages_are_fresh(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
+    text = (DOCS / "reference" / name).read_text(encoding="utf-8")
+    assert text == generate().PAGES[name](), "run: python docs/generate.py"
+
+
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["reference/names.md", "plugins/components.md"])
+def test_a_page_has_every_name_that_a_constructor_may_ask_for(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert [name for name in WIRED if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize("page", ["reference/names.md", "plugins/head.md"])
+def test_a_page_has_every_target_and_every_output_of_the_answer_kinds(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    names = {name for answer in ANSWERS.values() for name in (*answer.targets, *answer.decided)}
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_the_head_page_tells_which_answer_kinds_work_and_which_are_kept() -> None:
+    text = (DOCS / "plugins/head.md").read_text(encoding="utf-8")
+    works = {kind for kind, answer in ANSWERS.items() if answer.decided}
+    kept = re.search(r"work in this version; (.*?) are kept", text, re.DOTALL)
+    assert kept is not None
+    assert {*re.findall(r"`(\w+)`", kept[1])} == {*ANSWERS} - works
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
+    variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # an advertisement
+    done = subprocess.run(command, cwd=documents.ROOT, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site/plugins/tutorial.html").exists()
+
+
+# The runner itself
+
+
+def page_of(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "page.md"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_blocks_share_folder_variables_and_names(tmp_path: Path, place: Place) -> None:
+    text = """
+```sh
+mkdir deep && cd deep && export WORD=one
+```
+```sh
+echo "$WORD $(basename "$PWD")"
+```
+```text
+one deep
+```
+```text title="told.txt"
+two
+```
+```python
+word = open("told.txt").read().strip()
+```
+```python
+print(word)
+```
+```text
+two
+```
+"""
+    assert run_page(page_of(tmp_path, text), place) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("```sh\nfalse\n```", "page.md:1: this block ended with code 1, not 0"),
+        ("\n\n```sh\nfalse; true | cat nothing\n```", "page.md:3: "),
+        ("```sh\ntrue  # exit code 2\n```", "ended with code 0, not 2"),
+        ("```sh\nfalse\necho late  # exit code 0\n```", "ended with code 1, not 0"),
+        ("```python\n1 / 0\n```", "ZeroDivisionError"),
+        ("```python\nimport os; os._exit(3)\n```", "the interpreter ended with code 3"),
+        ("```sh\necho one\n```\n```text\ntwo\n```", "page.md:4: the output is not what the page says"),
+        ("```sh\necho one\n```\nprose\n```json\n{}\n```", "not JSON"),
+        ("```yaml\na: [\n```", "page.md:1: this yaml cannot be read"),
+        ("```json\n{a}\n```", "this json cannot be read"),
+        ("```toml\na\n```", "this toml cannot be read"),
+        ("```sh\ntrue", "this block never ends"),
+    ],
+)
+def test_a_page_that_lies_is_found_out(text: str, told: str, tmp_path: Path, place: Place) -> None:
+    with pytest.raises(PageError, match=re.escape(told)):
+        run_page(page_of(tmp_path, text), place)
+
+
+def test_a_block_may_say_that_it_is_not_run(tmp_path: Path, place: Place) -> None:
+    text = "<!-- run: fresh -->\n```sh\nfalse\n```\n<!-- run: no, because it never ends -->\n```sh\nfalse\n```\n"
+    assert run_page(page_of(tmp_path, text), place) == 0
+    place.fresh = True
+    with pytest.raises(PageError, match="code 1"):
+        run_page(page_of(tmp_path, text), place)
+
+
+@pytest.mark.parametrize(
+    ("expected", "output", "same"),
+    [
+        ("a\n…\nd\n", "a\nb\nc\nd\n", True),
+        ("a\n…\nd\n", "a\nd\n", True),
+        ("a … c\n", "a b c\n", True),
+        ("a … c\n", "a b\nc\n", False),
+        ("a\n", "a\nb\n", False),
+        ("…\nb\n", "a\n", False),
+        ("a.c\n", "abc\n", False),
+    ],
+)
+def test_an_ellipsis_stands_for_anything(expected: str, output: str, same: bool) -> None:
+    if same:
+        compare(Block("text", expected, 1), output)
+    else:
+        with pytest.raises(PageError):
+            compare(Block("text", expected, 1), output)
+
+
+@pytest.mark.parametrize(
+    ("output", "same"),
+    [
+        ('{"a": 0.5004, "b": 1}', True),
+        ('{"a": 0.51, "b": 1}', False),
+        ('{"a": 0.5, "b": 2}', False),
+        ('{"a": 0.5}', False),
+    ],
+)
+def test_numbers_of_json_may_differ_a_little(output: str, same: bool) -> None:
+    block = Block("json", '{"a": 0.5, "b": 1}\n', 1)
+    if same:
+        compare(block, output)
+    else:
+        with pytest.raises(PageError):
+            compare(block, output)
+
+
+def test_what_a_page_installs_stays_with_the_page(place: Place) -> None:
+    code, _ = place.shell(
+        "python - <<'END'\nimport sysconfig, seqpipe, torch\nprint(sysconfig.get_path('purelib'))\nEND"
+    )
+    assert code == 0
+    where = place.shell("python -c \"import sysconfig; print(sysconfig.get_path('purelib'))\"")[1].strip()
+    assert Path(where).is_relative_to(place.folder.parent / "env")
