@@ -1,0 +1,8 @@
+"""Offers the encoder `gated-conv` to seqpipe."""
+
+from seqpipe import hookimpl
+
+
+@hookimpl
+def register_encoders() -> dict[str, str]:
+    return {"gated-conv": "acme_gated.encoder:GatedConv"}

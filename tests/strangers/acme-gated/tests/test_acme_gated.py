@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+import torch
+from acme_gated.encoder import GatedConv
+
+from seqpipe.errors import UsageError
+from seqpipe.testing import check_encoder
+
+
+def test_it_keeps_what_every_encoder_promises() -> None:
+    check_encoder(GatedConv, hidden=8, width=3, layers=2, dropout=0.1)
+
+
+def test_it_computes_what_the_paper_says() -> None:
+    encoder = GatedConv(4, hidden=3, width=5)
+    x = torch.randn(1, 6, 4)
+    enter, conv = encoder.enter, encoder.layers[0]
+    h = x[0].numpy() @ enter.weight.detach().numpy().T + enter.bias.detach().numpy()  # (T, 3)
+    weight, bias = conv.weight.detach().numpy(), conv.bias.detach().numpy()  # (6, 3, 5), (6,)
+    padded = np.pad(h, ((2, 2), (0, 0)))
+    expected = []
+    for t in range(6):  # h_l(X) = (X * W + b) ⊗ σ(X * V + c), and the residual
+        both = np.einsum("oiw,wi->o", weight, padded[t : t + 5]) + bias
+        expected.append(h[t] + both[:3] / (1 + np.exp(-both[3:])))
+    found = encoder(x, torch.ones(1, 6).bool())[0].detach().numpy()
+    np.testing.assert_allclose(found, np.array(expected), atol=1e-5)
+
+
+def test_two_layers_of_three_hear_two_neighbours_on_each_side() -> None:
+    encoder = GatedConv(4, hidden=8, width=3, layers=2)
+    x = torch.randn(1, 9, 4, requires_grad=True)
+    encoder(x, torch.ones(1, 9).bool())[0, 4].sum().backward()
+    assert x.grad is not None
+    assert (x.grad[0].abs().sum(-1) > 0).tolist() == [False] * 2 + [True] * 5 + [False] * 2
+
+
+def test_an_even_width_is_refused() -> None:
+    with pytest.raises(UsageError, match="write 5"):
+        GatedConv(4, width=4)

@@ -1,0 +1,8 @@
+"""Offers the head `ordinal` to seqpipe."""
+
+from seqpipe import hookimpl
+
+
+@hookimpl
+def register_heads() -> dict[str, str]:
+    return {"ordinal": "acme_ordinal.head:Ordinal"}

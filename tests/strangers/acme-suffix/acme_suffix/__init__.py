@@ -1,0 +1,8 @@
+"""Offers the embedding `suffix` to seqpipe."""
+
+from seqpipe import hookimpl
+
+
+@hookimpl
+def register_embeddings() -> dict[str, str]:
+    return {"suffix": "acme_suffix.embedding:Suffix"}

@@ -1,0 +1,35 @@
+import torch
+from acme_suffix.embedding import Suffix
+from torch import Tensor
+
+from seqpipe.testing import check_embedding
+
+
+def spelled(*words: str) -> Tensor:
+    """One text of these words: a is 2, b is 3, and so on."""
+    longest = max(map(len, words))
+    return torch.tensor([[[ord(c) - 95 for c in word] + [0] * (longest - len(word)) for word in words]])
+
+
+def test_it_keeps_what_every_embedding_promises() -> None:
+    check_embedding(Suffix, dim=8)
+
+
+def test_endings_longer_than_every_word_are_fine() -> None:
+    check_embedding(Suffix, n=10, dim=4)
+
+
+def test_a_word_is_the_sum_of_its_parts() -> None:
+    suffix = Suffix({"chars": 28}, n=2, dim=4)
+    ending, beginning, anywhere = (table.weight for table in (suffix.ending, suffix.beginning, suffix.anywhere))
+    x = suffix(spelled("cab", "d"))[0]
+    a, b, c, d = 2, 3, 4, 5
+    assert torch.allclose(x[0], ending[b] + ending[28 + a] + beginning[c] + anywhere[[c, a, b]].amax(0))
+    assert torch.allclose(x[1], ending[d] + ending[28] + beginning[d] + anywhere[d])  # nothing stands before d
+
+
+def test_words_with_the_same_letters_differ_by_their_ending_alone() -> None:
+    suffix = Suffix({"chars": 28}, n=3, dim=4)
+    x = suffix(spelled("abcdefg", "acbdefg", "abcdegf"))[0]
+    assert torch.allclose(x[0], x[1])
+    assert not torch.allclose(x[0], x[2])
