@@ -285,15 +285,19 @@ def plugins_new(
     name: Annotated[str, typer.Argument(help="The distribution's name, such as acme-conv.")],
     kind: Annotated[str, typer.Option("--kind", help="encoder, head, embedding, tokenizer or reader.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder to write it in; this one by default.")
+        Path | None, typer.Option("--output", "-o", help="Where the package's folder goes; here by default.")
+    ] = None,
+    use: Annotated[
+        str | None, typer.Option("--use", help="What a YAML calls the component; the distribution's name by default.")
     ] = None,
     license: Annotated[str, typer.Option("--license", help="Apache-2.0, MIT, BSD-3-Clause or none.")] = "Apache-2.0",
+    quiet: Quiet = False,
 ) -> None:
     """Write a plugin package that installs and whose test passes, to start from."""
     from seqpipe.scaffold import new
 
-    folder = new(name, kind, output, license)
-    console = Console()
+    folder = new(name, kind, output, license, use)
+    console = _console(quiet, False)
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         console.say(f"wrote {path}")
     console.say(f"\nnext: pip install -e {folder} && pytest {folder}")

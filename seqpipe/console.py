@@ -27,6 +27,11 @@ class Console:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
 
+    def result(self, text: str) -> None:
+        """A line that was asked for: said at any volume."""
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
     def detail(self, text: str) -> None:
         """A line for those who asked for more."""
         if self.volume > 0:

@@ -15,6 +15,7 @@ from seqpipe.config import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
 from seqpipe.learned import Learned, Targets, targets
+from seqpipe.wiring import built
 
 Batch = dict[str, torch.Tensor]
 
@@ -33,7 +34,7 @@ class Example:
 
 def read(reader: Component, path: Path, most: int | None = None) -> list[Record]:
     """The records of a file, or its first `most`; DataError if there are none."""
-    found = reader.cls(**reader.options).read(path)
+    found = built(reader).read(path)
     records = list(itertools.islice(found, most))
     if not records:
         raise DataError(f"{path}: holds no record")

@@ -17,7 +17,7 @@ from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features import Doc, Feature, Featurizer, Record, feature_from, token_counts
 from seqpipe.files import read_json, write
 from seqpipe.vocabulary import EOS, SPECIALS, UNK, Vocabulary, clean, vocabulary_of
-from seqpipe.wiring import answer_kind
+from seqpipe.wiring import answer_kind, built
 
 FILE = "learned.json"
 Targets = dict[str, list[int] | int]  # by name: a number for each token, or one for the record
@@ -180,7 +180,7 @@ def _target_tokenizer(head: Component, source: Tokenizer, records: Sequence[Reco
 
 def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
     """A component's tokenizer; PluginError if the special tokens are not where every vocabulary has them."""
-    tokenizer = chosen.cls(**chosen.options).train(texts)
+    tokenizer = built(chosen).train(texts)
     who = f"{chosen.key}: {chosen.kind} {chosen.use!r} of {chosen.offer.distribution}"
     if not isinstance(tokenizer, Tokenizer):
         raise PluginError(f"{who}: `train` must return a tokenizers.Tokenizer, not {type(tokenizer).__name__}")

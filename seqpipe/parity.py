@@ -151,10 +151,13 @@ def random_doc(learned: Learned, length: int, random: np.random.Generator) -> Do
 
 
 def _margin(pipeline: Pipeline, feeds: Arrays, one: Arrays, other: Arrays) -> np.ndarray:
-    """By how much PyTorch's own score prefers its decision to the other, (B,)."""
-    if not hasattr(pipeline.head, "score"):
-        return np.full(feeds["mask"].shape[0], np.inf)
+    """How near PyTorch was to the other decision, (B,): the head's margin, else by its scores of the two."""
     with torch.no_grad():
+        margin = pipeline.margin({name: torch.from_numpy(np.array(array)) for name, array in feeds.items()})
+        if margin is not None:
+            return margin.numpy()
+        if not hasattr(pipeline.head, "score"):
+            return np.full(feeds["mask"].shape[0], np.inf)
         scores = [
             pipeline.score(
                 *({n: torch.from_numpy(np.array(a)) for n, a in arrays.items()} for arrays in (feeds, decision))

@@ -17,7 +17,7 @@ from seqpipe.features import Arrays
 from seqpipe.learned import Learned
 from seqpipe.predictor import Predictor
 from seqpipe.signature import decode_options
-from seqpipe.wiring import own_metrics, who
+from seqpipe.wiring import built, own_metrics, who
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
 Names = dict[str, Any]
@@ -98,6 +98,13 @@ class Pipeline(nn.Module):
         score: Tensor = self._head(self.head.score, {**self(dict(features)), **decision})
         return score
 
+    def margin(self, features: Mapping[str, Tensor]) -> Tensor | None:
+        """How far each row, (B,), is from being decided otherwise, where the head says so; None where it does not."""
+        if not hasattr(self.head, "margin"):
+            return None
+        margin: Tensor = self._head(self.head.margin, self(dict(features)))
+        return margin
+
     def _head(self, method: Callable[..., Any], names: Names, **options: Any) -> Any:
         with _blamed(self.stages[-1][0], f"`{method.__name__}`"):
             return call(method, names, **options)
@@ -120,8 +127,7 @@ def option_table(head: Component) -> dict[str, dict[str, Any]]:
 def _build(stage: Component, wired: Names) -> nn.Module:
     parameters = list(inspect.signature(stage.cls).parameters.values())
     asked = [wired[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY]
-    with _blamed(stage, "its constructor"):
-        made = stage.cls(*asked, **stage.options)
+    made = built(stage, *asked)
     if not isinstance(made, nn.Module):
         raise _fault(stage, "it is not a torch.nn.Module")
     return made

@@ -209,7 +209,7 @@ def run_all(config: Config, console: Console, device: str = "auto", fresh: bool 
         _show(model.manifest["golden"], console)
     for name, values in scores.items():
         metric, value = headline(values)
-        console.say(f"{name} {metric} {100 * value:.2f}")
+        console.result(f"{name} {metric} {100 * value:.2f}")
     console.say(f"\nnext: seqpipe predict {run.bundle}")
     return {"run": str(run.folder), "bundle": str(run.bundle), "scores": scores}
 
@@ -230,7 +230,7 @@ def run_seeds(
         values = [headline(scores[test])[1] for scores in results]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         summary[test] = {"metric": metric, "mean": statistics.mean(values), "deviation": spread, "values": values}
-        console.say(f"{test} {metric}: {100 * summary[test]['mean']:.2f} ± {100 * spread:.2f} over {seeds} seeds")
+        console.result(f"{test} {metric}: {100 * summary[test]['mean']:.2f} ± {100 * spread:.2f} over {seeds} seeds")
     return summary
 
 

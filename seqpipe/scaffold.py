@@ -33,14 +33,15 @@ _PIPELINE = {  # the example's, where the new component does not stand
 }
 
 
-def new(name: str, kind: str, folder: Path | None = None, license: str = LICENSES[0]) -> Path:
+def new(name: str, kind: str, folder: Path | None = None, license: str = LICENSES[0], use: str | None = None) -> Path:
     """Writes a package with one component of that kind, its test and an example, and returns where: `folder`/`name`.
 
     Args:
-        name: Of the distribution, and what `use:` calls the component.
+        name: Of the distribution.
         kind: reader, tokenizer, embedding, encoder or head.
         folder: Where the package's folder goes; the current one by default.
         license: Apache-2.0, MIT, BSD-3-Clause or none.
+        use: What a YAML calls the component; by default the distribution's name.
 
     Raises:
         UsageError: if there is no such kind or licence, the name will not do, or something is there already.
@@ -52,7 +53,8 @@ def new(name: str, kind: str, folder: Path | None = None, license: str = LICENSE
     if place.exists():
         raise UsageError(f"{place} is there already; choose another name, or another folder with --output")
     _check_free(name, module)
-    files = _files(name, module, kind, license)
+    _check_use(use or name)
+    files = _files(name, use or name, module, kind, license)
     with writing_folder(place) as temporary:
         for path, text in files.items():
             (temporary / path).parent.mkdir(exist_ok=True)
@@ -85,10 +87,6 @@ def _check_free(name: str, module: str) -> None:
         raise UsageError(f"{name!r} is seqpipe's own name; {other}")
     if module in sys.stdlib_module_names:
         raise UsageError(f"{name!r} is a module of Python's own; {other}")
-    for offer in Plugins().offers:
-        if offer.name.lower() == name.lower():
-            whose = f"{offer.distribution} {offer.version}"
-            raise UsageError(f"{name!r} is the name of {offer.kind} {offer.name!r} of {whose}; {other}")
     try:
         whose = f"the distribution {name} {metadata.version(name)}"
     except metadata.PackageNotFoundError:
@@ -98,18 +96,29 @@ def _check_free(name: str, module: str) -> None:
     raise UsageError(f"{name!r}: there is {whose} here already; {other}")
 
 
-def _files(name: str, module: str, kind: str, license: str) -> dict[str, str]:
+def _check_use(use: str) -> None:
+    """UsageError if a YAML could not call a component so, or calls another one so."""
+    _module(use)
+    for offer in Plugins().offers:
+        if offer.name.lower() == use.lower():
+            whose = f"{offer.distribution} {offer.version}"
+            other = f"choose another, such as 'acme-{use}', or say with --use what a YAML shall call it"
+            raise UsageError(f"{use!r} is the name of {offer.kind} {offer.name!r} of {whose}; {other}")
+
+
+def _files(name: str, use: str, module: str, kind: str, license: str) -> dict[str, str]:
     """The text of each file, by its path in the package's folder."""
     a_kind = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
     data = "example.txt" if kind == "reader" else "example.jsonl"
     learns = kind not in ("reader", "tokenizer")
-    example = _PIPELINE | ({"head": "{use: tags, scheme: none}"} if kind == "reader" else {}) | {kind: name}
+    example = _PIPELINE | ({"head": "{use: tags, scheme: none}"} if kind == "reader" else {}) | {kind: use}
     licensed = license != "none"
-    component = _component(name, kind)
-    offer = f'"{name}": "{module}.{kind}:{component}"'
+    component = _component(use, kind)
+    offer = f'"{use}": "{module}.{kind}:{component}"'
     told = {
         **example,
         "name": name,
+        "use": use,
         "module": module,
         "kind": kind,
         "a_kind": a_kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from seqpipe.plugins import Plugins
 from seqpipe.predictor import Predictor
 from seqpipe.runtime import load
 from seqpipe.signature import options_model, validate, values
-from seqpipe.wiring import Metrics, own_metrics
+from seqpipe.wiring import Metrics, built, own_metrics
 
 
 def score_target(
@@ -53,7 +54,7 @@ def _run(folder: Path, device: str, data: Path | None, console: Console) -> tupl
     tests = {data.name: data} if data else dict(run.config.data.tests)
     if not tests:
         raise UsageError(f"{folder} has no test set; name a file with --data")
-    return predictor(trained(run).to(place), run.config, place), reader.cls(**reader.options), tests
+    return predictor(trained(run).to(place), run.config, place), built(reader), tests
 
 
 def _bundle(path: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
@@ -88,7 +89,10 @@ def _tests_beside(path: Path) -> dict[str, Path]:
     tests = content["data"].get("test") or {}
     if not tests:
         raise UsageError(f"the run of {path} has no test set; name a file with --data")
-    return {name: file.parent / where for name, where in ({"test": tests} if isinstance(tests, str) else tests).items()}
+    return {
+        name: Path(os.path.abspath(file.parent / where))
+        for name, where in ({"test": tests} if isinstance(tests, str) else tests).items()
+    }
 
 
 def _records(reader: Any, path: Path) -> Iterator[Record]:

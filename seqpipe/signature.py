@@ -166,7 +166,7 @@ def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | Non
             mistake = Mistake(where, "value", one["msg"].removeprefix("Value error, "))
         else:
             expected, value = words(top.annotation, top.metadata), _at(data, where)
-            inside = f"{shown(value)} does not fit here; {where[0]!r} should be {expected}"
+            inside = f"{shown(value)} does not fit here; {where[0]!r} should be {expected}{_cure(expected, value)}"
             mistake = Mistake(where, "value", unlike(expected, value) if len(where) == 1 else inside)
         mistakes.setdefault(mistake.where, mistake)
     # Of a union, the member that got furthest tells: what is wrong inside a value goes before that the value is wrong.
@@ -250,9 +250,9 @@ def words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is ...):
         return f"a list of {len(arguments)} ({', '.join(map(words, arguments))})"
     if origin in (list, tuple, set, frozenset):
-        return f"a list, each {words(arguments[0])}" + limits
+        return f"a list{limits}, each {words(arguments[0])}"
     if origin is dict:
-        return f"a mapping, each value {words(arguments[1])}" + limits
+        return f"a mapping{limits}, each value {words(arguments[1])}"
     return _SIMPLE.get(kind, getattr(kind, "__name__", str(kind))) + limits
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqpipe.errors import PluginError, Problem, nearest
+from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, nearest
 from seqpipe.plugins import Offer
 from seqpipe.signature import decode_options, method_names, wired
 
@@ -130,6 +130,24 @@ def who(component: Component) -> str:
     return f"{component.kind} {component.use!r} of {component.offer.distribution}"
 
 
+def built(component: Component, *wired: Any) -> Any:
+    """The component, made of what is wired in and its options.
+
+    Raises:
+        ConfigError: if the constructor refuses its options by a UsageError: told at the component's place in the YAML.
+        PluginError: if it raises anything else that is not seqpipe's own.
+    """
+    try:
+        return component.cls(*wired, **component.options)
+    except UsageError as error:
+        raise ConfigError([component.problem(f"{who(component)}: {error}")]) from error
+    except (SeqpipeError, MemoryError):
+        raise
+    except Exception as error:  # a plugin may raise anything at all
+        told = f"its constructor raised {type(error).__name__}: {error} (--debug shows where)"
+        raise PluginError(f"{component.key}: {who(component)}: {told}") from error
+
+
 def own_metrics(cls: type, options: Mapping[str, Any], whose: str) -> Metrics | None:
     """What a head's class offers as `metrics(options, gold, predicted)`, checked when called; None if it has none."""
     given = getattr(cls, "metrics", None)
@@ -244,7 +262,7 @@ class _Trace:
         """Checks that a stage has the method, and that all it asks for is given."""
         function = getattr(stage.cls, method, None)
         if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
-            if method != "score":
+            if method not in ("score", "margin"):
                 self.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
             return
         try:
@@ -278,6 +296,7 @@ class _Trace:
     def decide(self, head: Component, kind: str) -> None:
         """A head's three methods: targets are given to `loss` alone, what `decide` returns to `score`."""
         self.method(head, "decide")
+        self.method(head, "margin")
         try:
             for name in [name for name in decode_options(head.cls) if name in self.given]:
                 self.complain(head, f"decode option {name!r} has the name of what the frame gives; it needs another")

@@ -150,3 +150,22 @@ def test_a_tie_is_one_in_the_models_own_score_only(tmp_path: Path) -> None:
 
     tally = compared((pipeline, predictor(pipeline, config).run), another)
     assert (tally.ties, tally.different) == (0, 1)
+
+
+def margins(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: x.new_full((x.shape[0],), value)
+
+
+def test_a_head_may_say_itself_how_near_it_was_to_another_decision(both: tuple[Pipeline, Run]) -> None:
+    pipeline, run = both
+
+    def another(feeds: Arrays, made: Arrays) -> None:
+        made["tags"][0, 0] = (made["tags"][0, 0] + 1) % 5
+
+    for margin, ties in ((5e-5, 1), (2e-4, 0)):
+        pipeline.head.margin = margins(margin)
+        try:
+            tally = compared((pipeline, run), another, ((1,), (7,)))
+        finally:
+            del pipeline.head.margin
+        assert (tally.ties, tally.different) == (ties, 1 - ties)

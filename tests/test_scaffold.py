@@ -268,3 +268,16 @@ def test_the_class_is_called_as_the_package_and_as_nothing_else(
     module = name.lower().replace("-", "_").replace(".", "_")
     assert f"\nclass {component}" in (folder / module / f"{kind}.py").read_text(encoding="utf-8")
     assert f'"{name}": "{module}.{kind}:{component}"' in (folder / module / "__init__.py").read_text(encoding="utf-8")
+
+
+def test_a_yaml_may_call_the_component_otherwise_than_pip_the_package(tmp_path: Path) -> None:
+    done = seqpipe("plugins", "new", "acme-tools", "--kind", "encoder", "--use", "wide-window", "-o", tmp_path, "-q")
+    assert (done.code, done.err) == (0, "")
+    hooks = (tmp_path / "acme-tools/acme_tools/__init__.py").read_text(encoding="utf-8")
+    assert '"wide-window": "acme_tools.encoder:WideWindow"' in hooks
+    assert "{use: wide-window" in (tmp_path / "acme-tools/example.yaml").read_text(encoding="utf-8").replace(
+        "encoder: wide-window", "encoder: {use: wide-window"
+    )
+    with pytest.raises(UsageError, match=r"'lstm' is the name of encoder 'lstm' of seqpipe .* or say with --use"):
+        new("acme-more", "encoder", tmp_path, use="lstm")
+    assert not (tmp_path / "acme-more").exists()

@@ -26,6 +26,7 @@ Checks of every kind:
 
 Of an embedding, encoder or head:
 
+- *it is built*: with these options, in a pipeline that gives what it asks for.
 - *shapes over a grid*: what is returned has the stated shape and dtype for every batch size and length from 1.
 - *padding invariance*: NaN, huge numbers and other ids in the padding change nothing, the loss included.
 - *batch invariance*: a row has the same answer alone, among others, and in another order.

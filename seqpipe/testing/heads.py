@@ -56,7 +56,7 @@ class _Looks:
 
     def targets(self) -> None:
         bench = self.bench
-        pipeline, batch = bench.pipeline().eval(), bench.batch()
+        pipeline, batch = _stirred(bench.pipeline()).eval(), bench.batch()
         asked = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
         if not asked:
             raise SkippedError(f"the answer kind {bench.answer!r} has no targets yet")
@@ -70,7 +70,7 @@ class _Looks:
 
     def decided(self, size: int = 1) -> tuple[Pipeline, dict[str, Tensor], dict[str, Tensor]]:
         """A pipeline, features, and its decision with every decode option of type size at `size`."""
-        pipeline, arrays = self.bench.pipeline(3).eval(), self.bench.learned.featurizer.collate(self.bench.docs(RAGGED))
+        pipeline, arrays = _stirred(self.bench.pipeline(3)).eval(), self.bench.learned.featurizer.collate(self.bench.docs(RAGGED))
         features = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         options = decode_options(self.bench.subject.cls)
         sizes = {name: size for name, option in options.items() if option.is_size and option.default == 1}
@@ -189,3 +189,11 @@ class _Looks:
         lost = scores.keys() - evaluate(found, some)[""].keys()  # PluginError if a name is taken
         if lost:
             raise FaultError(f"{', '.join(sorted(lost))} do not get into the scores of `evaluate`", _METRICS)
+
+
+def _stirred(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with its weights moved a little: at first a head may think all targets equally likely."""
+    with torch.no_grad():
+        for parameter in pipeline.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return pipeline

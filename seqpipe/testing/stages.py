@@ -23,13 +23,17 @@ from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.toys import Bench, set_padding
 from seqpipe.train import make_optimizer, train
 
-SHAPES, PADDING, BATCHES = "shapes over a grid", "padding invariance", "batch invariance"
+BUILT, SHAPES, PADDING, BATCHES = "it is built", "shapes over a grid", "padding invariance", "batch invariance"
 SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
 SIZES, LENGTHS = (1, 2, 3), (1, 2, 5, 9)
 RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are looked at alone and together
 GARBAGE = {"NaN": float("nan"), "huge numbers": 1e4}
 
+_BUILT = (
+    "By position, a constructor asks only for what the pipeline wires in (dim, vocabulary, sizes, labels …); what it "
+    "refuses it refuses with a UsageError that names the cure. Give the kit options that fit its toy pipeline"
+)
 _SHAPE = (
     "forward returns x (B, T, dim) in float32, or a dict with it and all that `returns` names, for every B and T "
     "from 1; `self.dim` is the width of that x, and T stays as it is"
@@ -66,7 +70,8 @@ def stage_checks(bench: Bench) -> list[Check]:
     checks = [
         *option_checks(subject),
         import_check(subject),
-        Check(SHAPES, looks.shapes, _SHAPE, (ROUND_TRIP,)),
+        Check(BUILT, looks.built, _BUILT, (ROUND_TRIP,)),
+        Check(SHAPES, looks.shapes, _SHAPE, (BUILT,)),
         Check(PADDING, looks.padding, _PADDING, (SHAPES,)),
         Check(BATCHES, looks.batches, _BATCH, (SHAPES,)),
         Check(SEEDS, looks.seeds, _SEEDS, (SHAPES,)),
@@ -95,6 +100,9 @@ class _Looks:
 
     def __init__(self, bench: Bench):
         self.bench = bench
+
+    def built(self) -> None:
+        self.bench.pipeline()
 
     def shapes(self) -> None:
         bench = self.bench
@@ -204,6 +212,10 @@ class _Looks:
     def tied(self, feeds: Arrays, one: Arrays, other: Arrays, row: int, other_row: int) -> bool:
         """Whether the head's own score knows no difference between two decisions about a row."""
         pipeline = self.bench.pipeline().eval()
+        with torch.no_grad():
+            margin = pipeline.margin(_tensors(feeds))
+        if margin is not None:
+            return bool(margin.min() < TIE)
         if not hasattr(pipeline.head, "score") or feeds["mask"].shape != (1, feeds["mask"].shape[1]):
             return False
         T = feeds["mask"].shape[1]

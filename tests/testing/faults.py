@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Chars
+from seqpipe.errors import UsageError
 
 # The checks by their names: the kit itself takes longer to import than a component's module may.
 ROUND_TRIP, UNKNOWN, ACCESS = "options round-trip", "unknown option refused", "no file or network access"
-SHAPES, PADDING, BATCHES = "shapes over a grid", "padding invariance", "batch invariance"
+BUILT, SHAPES, PADDING, BATCHES = "it is built", "shapes over a grid", "padding invariance", "batch invariance"
 SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
@@ -106,6 +107,11 @@ class Doubled(Plain):
 class AsksForMore(Plain):
     def forward(self, x: Tensor, memory: Tensor) -> Tensor:  # type: ignore[override]
         return x
+
+
+class IsNotBuilt(Plain):
+    def __init__(self, dim: int):
+        raise UsageError("width: 4 is even; write 5")
 
 
 class Multiplies(Sound):
@@ -410,7 +416,8 @@ FAULTS: Mapping[str, tuple[str, type, set[str]]] = {
         ("encoder", Misstates, {SHAPES}),
         ("encoder", SpreadOfOne, {SHAPES}),
         ("encoder", Doubled, {SHAPES}),
-        ("encoder", AsksForMore, {SHAPES}),
+        ("encoder", AsksForMore, {BUILT}),
+        ("encoder", IsNotBuilt, {BUILT}),
         ("encoder", Multiplies, {PADDING, PARITY}),
         ("encoder", Leaks, {PADDING, BATCHES, PARITY}),
         ("encoder", ReadsAllIds, {PADDING, BATCHES, PARITY}),

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from testing.faults import FAULTS, SOUND, AsksForMore, Sound, Swallows
+from testing.faults import FAULTS, SOUND, AsksForMore, Sound, SoundLabel, Swallows
+from torch import Tensor, nn
 
-from seqpipe.testing import Report, check_embedding, check_encoder, check_head, report
+from seqpipe.testing import Report, check_embedding, check_encoder, check_head, report, stages
 from seqpipe.testing.graphs import EXPORT, PARITY, STANDARD, Graph
 from seqpipe.testing.heads import head_checks
 from seqpipe.testing.options import ROUND_TRIP, UNKNOWN, Subject
@@ -42,6 +45,32 @@ def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(name: str, t
     found = looked_at(name, tmp_path)
     assert {finding.check for finding in found.failed} == FAULTS[name][2], str(found)
     assert all(finding.message and finding.cure for finding in found.failed)
+
+
+def test_a_head_that_thinks_all_labels_equally_likely_at_first_passes(tmp_path: Path) -> None:
+    class BeginsAtZero(SoundLabel):
+        def __init__(self, dim: int, labels: Sequence[str]):
+            super().__init__(dim, labels)
+            nn.init.zeros_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
+
+    bench = Bench(Subject("head", BeginsAtZero, {}), tmp_path)
+    with quiet():
+        found = inspected("zero", [*stage_checks(bench), *head_checks(bench)])
+    assert {finding.check for finding in found.failed} == {"import"}, str(found)  # of this module, which is the kit's
+
+
+def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
+    class Margin(SoundLabel):
+        def margin(self, x: Tensor, mask: Tensor) -> Tensor:
+            return x.new_full((x.shape[0],), 1e-5)
+
+    looks = stages._Looks(Bench(Subject("head", Margin, {}), tmp_path))
+    feeds = looks.feeds([3])
+    one, other = {"label": np.array([0])}, {"label": np.array([2])}
+    assert looks.tied(feeds, one, other, 0, 0)
+    looks = stages._Looks(Bench(Subject("head", SoundLabel, {}), tmp_path))
+    assert not looks.tied(feeds, one, other, 0, 0)
 
 
 def test_every_check_of_stages_has_a_planted_fault() -> None:

@@ -55,6 +55,9 @@ class Ordinal(nn.Module):
     def score(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:  # -> (B,)
         return self._log_p(x, mask).gather(1, label[:, None])[:, 0]
 
+    def margin(self, x: Tensor, mask: Tensor) -> Tensor:  # -> (B,): the median changes where s meets a threshold
+        return (self._score_of_text(x, mask) - self._thresholds()).abs().amin(1)
+
     @staticmethod
     def metrics(options: Mapping[str, Any], gold: Sequence[str], predicted: Sequence[str | None]) -> dict[str, float]:
         """How many ranks an answer is off, on average; no answer, or a label without a rank, as far as can be."""
