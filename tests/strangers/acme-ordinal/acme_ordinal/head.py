@@ -78,7 +78,11 @@ class Ordinal(nn.Module):
     def _log_p(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, L), by position in labels
         margins = self._thresholds() - self._score_of_text(x, mask)  # (B, L - 1)
         # sigmoid(b) - sigmoid(a) = sigmoid(b) * sigmoid(-a) * (1 - exp(a - b)); of a gap, the last is sigmoid(gap)
-        below = F.pad(F.logsigmoid(margins), (0, 1))  # log P(rank <= k), 0 for the highest
-        above = F.pad(F.logsigmoid(-margins), (1, 0))  # log P(rank >= k), 0 for the lowest
-        by_rank = below + above + F.pad(F.logsigmoid(self.gaps), (1, 1))
+        below = F.pad(_log_sigmoid(margins), (0, 1))  # log P(rank <= k), 0 for the highest
+        above = F.pad(_log_sigmoid(-margins), (1, 0))  # log P(rank >= k), 0 for the lowest
+        by_rank = below + above + F.pad(_log_sigmoid(self.gaps), (1, 1))
         return by_rank.index_select(1, self.ranks)
+
+
+def _log_sigmoid(x: Tensor) -> Tensor:
+    return -F.softplus(-x)  # in a graph, F.logsigmoid is -inf from about -17
