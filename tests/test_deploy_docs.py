@@ -74,7 +74,7 @@ def texts(count: int, seed: int = 1) -> list[str]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Bundles of trained pipelines, one for each kind of answer."""
     torch.set_num_threads(1)
-    lookup = {"embedding": {"use": "lookup", "dim": 8}, "encoder": []}
+    lookup = {"embedding": {"use": "lookup", "dim": 8}}
     settings = {"batch_tokens": 48, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1}
     plain = {"use": "conll", "scheme": "none"}
     data = {"reader": plain, "train": "train.conll", "dev": "dev.conll", "test": "test.conll"}
