@@ -70,7 +70,8 @@ class _Looks:
 
     def decided(self, size: int = 1) -> tuple[Pipeline, dict[str, Tensor], dict[str, Tensor]]:
         """A pipeline, features, and its decision with every decode option of type size at `size`."""
-        pipeline, arrays = _stirred(self.bench.pipeline(3)).eval(), self.bench.learned.featurizer.collate(self.bench.docs(RAGGED))
+        pipeline = _stirred(self.bench.pipeline(3)).eval()
+        arrays = self.bench.learned.featurizer.collate(self.bench.docs(RAGGED))
         features = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         options = decode_options(self.bench.subject.cls)
         sizes = {name: size for name, option in options.items() if option.is_size and option.default == 1}
