@@ -106,7 +106,12 @@ def explain(embedding: Sequence[Component], encoder: Sequence[Component], head: 
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(
-        [*lines, "", "B batch, T source time, N target time, D width, C characters, L labels, K beams, V vocabulary"]
+        [
+            *lines,
+            "",
+            "x and dim stand once for each place that gives them.",
+            "B batch, T source time, N target time, D width, C characters, L labels, K beams, V vocabulary",
+        ]
     )
 
 
