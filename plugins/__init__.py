@@ -31,13 +31,18 @@ def register_embeddings() -> dict[str, str]:
 
 @hookimpl
 def register_encoders() -> dict[str, str]:
-    return {"lstm": "seqpipe_plugins.encoders.lstm:LSTM"}
+    return {
+        "gru": "seqpipe_plugins.encoders.gru:GRU",
+        "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
+        "rnn": "seqpipe_plugins.encoders.rnn:RNN",
+    }
 
 
 @hookimpl
 def register_heads() -> dict[str, str]:
     return {
         "crf": "seqpipe_plugins.heads.crf:CRF",
+        "label": "seqpipe_plugins.heads.label:Label",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",
         "tags": "seqpipe_plugins.heads.tags:Tags",
     }

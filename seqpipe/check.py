@@ -11,7 +11,7 @@ from seqpipe import bundle
 from seqpipe.blame import blamed
 from seqpipe.config import Config
 from seqpipe.console import Console
-from seqpipe.data import Batches, examples, read
+from seqpipe.data import Batches, examples, sample
 from seqpipe.errors import TrainingError
 from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.graph import to_onnx
@@ -30,7 +30,7 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
     Raises DataError, PluginError, TrainingError, ExportError or ParityError, whichever the real run would meet.
     """
     clock = time.monotonic()
-    records = read(config.data.reader, config.data.train, RECORDS)
+    records = sample(config, RECORDS)
     learned = learn(config, records)
     data = examples(config, learned, records)
     torch.manual_seed(config.train.seed)

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqpipe.answers import label_of
 from seqpipe.config import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
 from seqpipe.learned import Learned, Targets, targets
-from seqpipe.wiring import built
+from seqpipe.wiring import answer_kind, built
 
 Batch = dict[str, torch.Tensor]
 
@@ -38,6 +39,22 @@ def read(reader: Component, path: Path, most: int | None = None) -> list[Record]
     records = list(itertools.islice(found, most))
     if not records:
         raise DataError(f"{path}: holds no record")
+    return records
+
+
+def sample(config: Config, most: int) -> list[Record]:
+    """The first records of the training file and, of texts with a label, one more of each label that comes later."""
+    found: Iterator[Record] = built(config.data.reader).read(config.data.train)
+    records = list(itertools.islice(found, most))
+    if answer_kind(config.head[0]) == "label":
+        field = config.head[0].frame.get("target") or "label"
+        seen = {label_of(record, field) for record in records}
+        for record in found:
+            if (label := label_of(record, field)) not in seen:
+                seen.add(label)
+                records.append(record)
+    if not records:
+        raise DataError(f"{config.data.train}: holds no record")
     return records
 
 

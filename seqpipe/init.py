@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from seqpipe.answers import label_of
 from seqpipe.errors import DataError, UsageError
 from seqpipe.files import write
 from seqpipe.plugins import Plugins
@@ -23,6 +24,11 @@ _GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, a
 _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
+_HEADS = {
+    "Entities": "{use: crf, scheme: BIOES, dropout: 0.5}",
+    "Tags": "{use: crf, scheme: none, dropout: 0.5}",
+    "Labels": "{use: label, pool: max, dropout: 0.5}  # mean, max, first or last of the text's tokens",
+}
 _SPELLING = "  - {use: char-cnn, dim: 60, widths: [2, 3, 4], dropout: 0.5}  # spelling: prefixes, suffixes, case"
 
 
@@ -37,7 +43,7 @@ class Look:
     words: int = 0
     wide: bool = False
     labels: Counter[str] = field(default_factory=Counter)
-    plain_tags: bool = False
+    what: Literal["Entities", "Tags", "Labels"] = "Entities"  # that the labels are; Labels: one a text
 
 
 def init_yaml(data: Path, output: Path | None = None) -> Path:
@@ -74,8 +80,11 @@ def _jsonl(data: Path) -> Look:
         _choose_scheme(look, tags)
     _count(look, data)
     if not look.labels:
-        raise DataError(f"{data}: no spans and no tags in it; a line needs text and spans, or words and tags")
-    look.notes.append("records with words already split" if tags else "texts with character spans")
+        _count_labels(look, data)
+    if look.what == "Labels":
+        look.notes.append("texts with one label each")
+    else:
+        look.notes.append("records with words already split" if tags else "texts with character spans")
     return look
 
 
@@ -93,7 +102,7 @@ def _choose_scheme(look: Look, tags: Sequence[Sequence[str]]) -> None:
     schemes = [*SCHEMES[1:], SCHEMES[0]]  # IOB2 first: most files are
     fitting = [s for s in schemes if all(belongs(tag, s) for tag in distinct)] if "O" in distinct else []
     if not fitting:
-        look.options["scheme"], look.plain_tags = "none", True
+        look.options["scheme"], look.what = "none", "Tags"
         return
     faults = {s: sum(strict_problem(sentence, s) is not None for sentence in tags) for s in fitting}
     best = min(fitting, key=lambda s: faults[s])
@@ -120,6 +129,15 @@ def _count(look: Look, data: Path) -> None:
     look.wide = look.options.get("joiner") == "" or wide_texts > look.records / 2
 
 
+def _count_labels(look: Look, data: Path) -> None:
+    """One label a text; DataError if there are none, or not one for every text."""
+    if not any("label" in record for record in _records(look, data)):
+        cure = "a line needs text and spans, or words and tags, or text and label"
+        raise DataError(f"{data}: no spans and no tags in it, and no labels; {cure}")
+    look.labels.update(label_of(record, "label") for record in _records(look, data))
+    look.what = "Labels"
+
+
 def _columns(data: Path) -> dict[str, Any]:
     """Where the reader finds words and tags: the last column whose cells look like tags."""
     rows: list[list[str]] = []
@@ -143,7 +161,7 @@ def _columns(data: Path) -> dict[str, Any]:
 
 def _count_tags(look: Look, tags: Sequence[str]) -> None:
     for tag in tags:
-        if look.plain_tags:
+        if look.what == "Tags":
             look.labels[tag] += 1
         elif tag.startswith("B-"):
             look.labels[tag[2:]] += 1
@@ -152,6 +170,11 @@ def _count_tags(look: Look, tags: Sequence[str]) -> None:
 def _records(look: Look, data: Path) -> Iterator[dict[str, Any]]:
     reader: Any = Plugins().find("reader", look.use).load()(**look.options)
     return itertools.islice(reader.read(data), SENTENCES)
+
+
+def _told(label: str) -> str:
+    """A label as a comment of one line may hold it."""
+    return label if label.isprintable() else ascii(label)
 
 
 def _sibling(data: Path, role: str) -> Path | None:
@@ -172,11 +195,11 @@ def _yaml(look: Look, data: Path, target: Path) -> str:
     small = look.records < 3000
     name = re.sub("[^A-Za-z0-9._-]", "-", target.stem).lstrip("._-")
     reader = "".join(f", {key}: {flow(value)}" for key, value in look.options.items())
-    common = ", ".join(f"{label} {count:,}" for label, count in look.labels.most_common(12))
+    common = ", ".join(f"{_told(label)} {count:,}" for label, count in look.labels.most_common(12))
     words = "" if look.wide else f", {look.words:,} words"
     lines = [
         f"# Made by `seqpipe init` from {data.name}: {look.records:,} records{words}.",
-        f"# {'Tags' if look.plain_tags else 'Entities'}: {common}{' …' if len(look.labels) > 12 else ''}",
+        f"# {look.what}: {common}{' …' if len(look.labels) > 12 else ''}",
         *(f"# Note: {note}." for note in look.notes),
         f"name: {flow(name or 'pipeline')}",
         "data:",
@@ -187,7 +210,7 @@ def _yaml(look: Look, data: Path, target: Path) -> str:
         found = _sibling(data, role)
         none = f"  # {role}: {role}{data.suffix}  # {meaning}; none was found beside {data.name}"
         lines.append(f"  {role}: {flow(seen(found))}" if found else none)
-    if look.use == "jsonl" and not look.plain_tags:
+    if look.use == "jsonl" and look.what == "Entities":
         lines.append("  misaligned: error  # a span that cuts a word: error, widen or skip")
     lines += [
         "tokenizer: " + ("{use: chars}" if look.wide else "{use: words, lowercase: true, fold_digits: true}"),
@@ -196,7 +219,7 @@ def _yaml(look: Look, data: Path, target: Path) -> str:
         + ("word_dropout: 0.1}" if look.wide else "word_dropout: 0.15, rare_dropout: 0.5}"),
         *([] if look.wide else [_SPELLING]),
         f"encoder: {{use: lstm, hidden: {128 if small else 200}}}  # units in each direction",
-        f"head: {{use: crf, scheme: {'none' if look.plain_tags else 'BIOES'}, dropout: 0.5}}",
+        f"head: {_HEADS[look.what]}",
         "train:",
         f"  epochs: {40 if small else 20}",
         f"  batch_tokens: {512 if small else 1024}  # padded tokens a batch",

@@ -17,8 +17,23 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("tokenizer", "words"): [{}, {"lowercase": True, "fold_digits": True, "min_count": 2}],
     ("embedding", "char-cnn"): [{"dim": 6, "char_dim": 4, "widths": [2, 3], "dropout": 0.1}],
     ("embedding", "lookup"): [{"dim": 6, "dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2}],
-    ("encoder", "lstm"): [{"hidden": 5, "layers": 2, "dropout": 0.1}],
+    ("encoder", "gru"): [
+        {"hidden": 5, "layers": 2, "dropout": 0.1},
+        {"hidden": 5, "direction": "backward", "reset": "before", "bias": False},
+    ],
+    ("encoder", "lstm"): [
+        {"hidden": 5, "layers": 2, "dropout": 0.1},
+        {"hidden": 5, "layers": 2, "direction": "forward", "bias": False},
+    ],
+    ("encoder", "rnn"): [
+        {"hidden": 5, "layers": 2, "dropout": 0.1},
+        {"hidden": 5, "layers": 2, "merge": "mean", "activation": "relu"},
+    ],
     ("head", "crf"): [{"dropout": 0.1}],
+    ("head", "label"): [
+        {"dropout": 0.1, "label_smoothing": 0.1, "class_weights": {"b": 2.0}},
+        *({"pool": pool} for pool in ("mean", "first", "last")),
+    ],
     ("head", "seq2seq"): [{"hidden": 6, "embedding_dim": 4, "layers": 2, "dropout": 0.1}],
     ("head", "tags"): [{"dropout": 0.1}, {"scheme": "none"}],
 }

@@ -161,6 +161,39 @@ def test_chinese_texts_are_taken_character_by_character(tmp_path: Path) -> None:
     assert made.tokenizer.use == "chars"
 
 
+@pytest.mark.parametrize("labels", [["sad", "glad", "sad"], [10, 2, 10], ["-", "1: [x", "-"]])
+def test_texts_with_a_label_get_the_head_for_it(labels: list[Any], tmp_path: Path) -> None:
+    records = [{"text": f"a {label} day", "label": label, "spans": []} for label in labels]
+    made = initialised(tmp_path, jsonl(*records))
+    assert (made.data.reader.use, changed(made), made.tokenizer.use) == ("jsonl", {}, "words")
+    assert (made.head[0].use, made.head[0].frame["target"]) == ("label", None)
+    text = made.file.read_text(encoding="utf-8")
+    assert f"# Labels: {labels[0]} 2, {labels[1]} 1\n# Note: texts with one label each.\n" in text
+    assert "misaligned" not in text
+
+
+def test_words_or_chinese_characters_with_a_label_get_the_head_for_it_too(tmp_path: Path) -> None:
+    made = initialised(tmp_path, jsonl({"words": ["a", "day"], "label": "x"}, {"words": ["b"], "label": "y"}))
+    assert (made.head[0].use, made.tokenizer.use) == ("label", "words")
+    (tmp_path / "made.yaml").unlink()
+    made = initialised(tmp_path, jsonl({"text": "好天气", "label": "x"}, {"text": "不好", "label": "y"}))
+    assert (made.head[0].use, made.tokenizer.use) == ("label", "chars")
+
+
+def test_spans_are_learned_where_a_text_has_a_label_beside_them(tmp_path: Path) -> None:
+    made = initialised(tmp_path, jsonl({"text": "in Bern", "spans": [[3, 7, "city"]], "label": "travel"}))
+    assert made.head[0].use == "crf"
+
+
+def test_a_label_of_several_lines_cannot_break_out_of_its_comment(tmp_path: Path) -> None:
+    label = "a\nname: b\u2028c\ud800"
+    data = tmp_path / "train.jsonl"
+    data.write_text(json.dumps({"text": "x", "label": label}) + "\n")
+    made = config.load(init_yaml(data, tmp_path / "made.yaml"))
+    assert f"# Labels: {label!a} 1\n" in made.file.read_text(encoding="utf-8")
+    assert made.name == "made"
+
+
 @pytest.mark.parametrize(
     ("words", "tags", "options"),
     [
@@ -225,7 +258,14 @@ def test_the_yaml_is_named_after_the_data_or_its_folder(tmp_path: Path, monkeypa
         (b"# only\n# comments\n", "neither JSONL nor CoNLL: most lines have 0 column"),
         (b"one\ntwo\nthree\n", r"most lines have 1 column \(3 of 3\)"),
         (b"Once upon a time\nthere was\na king\n", "neither JSONL nor CoNLL"),
-        (b'{"text": "a"}\n', "no spans and no tags in it"),
+        (
+            b'{"text": "a"}\n',
+            "no spans and no tags in it, and no labels; a line needs text and spans, or words and tags",
+        ),
+        (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no field 'label'"),
+        (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no field 'label'"),
+        (b'{"text": "a", "label": 0.5}\n', ":1: field 'label' is 0.5; a label is a text or a whole number"),
+        (b'{"text": "a", "label": ["x", "y"]}\n', "a label is a text or a whole number"),
         (b'{"text": "a", "spans": [[0, 9, "x"]]}\n', ":1: span 1: 0 to 9"),
         (b'{"text": \n', ":1"),
         (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),

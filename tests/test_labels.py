@@ -12,13 +12,13 @@ import torch
 from factory import QUIET, labelling, plugins, toy_heads
 
 from seqpipe import load as open_bundle
+from seqpipe.check import check_export
 from seqpipe.config import Config, load
 from seqpipe.console import Console
-from seqpipe.data import read
+from seqpipe.data import read, sample
 from seqpipe.errors import DataError, PluginError
 from seqpipe.evaluate import evaluate
 from seqpipe.learned import learn
-from seqpipe.plugins import Plugins
 from seqpipe.run import run_all
 from seqpipe.scoring import score_target
 from seqpipe.wiring import explain
@@ -144,6 +144,9 @@ def test_metrics_with_another_signature_are_an_error_of_the_yaml(tmp_path: Path)
         load(labelling(tmp_path), (), plugins(mean=("head", odd)))
 
 
-def test_the_built_ins_offer_no_head_for_it_yet_but_say_so(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="no head named 'mean'"):
-        load(labelling(tmp_path), (), Plugins())
+def test_check_knows_a_label_that_comes_late_in_the_file(tmp_path: Path) -> None:
+    config = labels(tmp_path, "head={use: label, class_weights: {late: 2.0}}")
+    lines = (tmp_path / "train.jsonl").read_text()
+    (tmp_path / "train.jsonl").write_text(lines * 4 + '{"text": "a late day", "label": "late"}\n' * 2)
+    assert len(sample(config, 200)) == 201
+    check_export(config, QUIET)

@@ -41,7 +41,7 @@ def small(path: Path, folder: Path) -> list[str]:
 
 
 def test_there_are_pipelines() -> None:
-    assert {"ner", "ner-zh", "reverse"} <= {path.stem for path in PIPELINES}
+    assert {"intents", "ner", "ner-zh", "reverse"} <= {path.stem for path in PIPELINES}
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)

@@ -93,7 +93,7 @@ def test_an_unchanged_finished_run_does_nothing_and_says_so(finished: Path, caps
 
 def test_the_saved_yaml_is_every_setting_and_reads_as_the_same_pipeline(finished: Path) -> None:
     text = (finished / "runs/tiny/pipeline.yaml").read_text()
-    assert "bidirectional: true" in text
+    assert "direction: both" in text
     assert "../../train.conll" in text
     opened = open_run(finished / "runs/tiny", QUIET).config
     config = again(finished)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from torch import nn
 
-from pydantic import Field
-from torch import Tensor, nn
-
-from seqpipe.nn.recurrent import ragged_lstm
-
-Positive = Annotated[int, Field(gt=0)]
+from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
 
 
-class LSTM(nn.Module):
-    """A long short-term memory (Hochreiter and Schmidhuber 1997), in both directions (Graves and Schmidhuber 2005).
+class LSTM(Recurrent):
+    """A long short-term memory (Hochreiter and Schmidhuber 1997) with a forget gate (Gers et al. 2000).
 
-    Rows end where their mask ends: what stands in the padding is never read. `state` is the top layer's last state:
-    forward's at the row's end, backward's at its beginning.
+    With [i, f, g, o] = W x(t) + b + R h(t-1) + c, the cell is c(t) = σ(f) c(t-1) + σ(i) tanh(g) and the state h(t) =
+    σ(o) tanh(c(t)); both begin with 0. x (B, T, D) becomes (B, T, D'), where D' is `hidden`, of two directions (Graves
+    and Schmidhuber 2005) concatenated twice that. Rows end where their mask ends: what stands in the padding is never
+    read. `state` (B, D') is the top layer's last state, forward's at the row's end, backward's at its beginning;
+    `first` (B, D') its first, at the other end.
 
     Args:
         hidden: Units in each direction.
-        layers: Layers on top of each other.
-        bidirectional: Read backward as well as forward.
+        layers: Layers on top of each other; each reads the merged states of the one below.
+        direction: Which way a text is read.
+        merge: How the states of both directions become one.
+        bias: Whether the gates have biases.
         dropout: Probability that a number is silenced between two layers in training.
     """
-
-    returns: ClassVar = ("x", "state")
 
     def __init__(
         self,
@@ -33,18 +31,9 @@ class LSTM(nn.Module):
         *,
         hidden: Positive = 128,
         layers: Positive = 1,
-        bidirectional: bool = True,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        direction: Direction = "both",
+        merge: Merge = "concat",
+        bias: bool = True,
+        dropout: Rate = 0.0,
     ):
-        super().__init__()
-        self.dim = hidden * (1 + bidirectional)
-        widths = [dim] + [self.dim] * (layers - 1)
-        self.layers = nn.ModuleList(nn.LSTM(w, hidden, batch_first=True, bidirectional=bidirectional) for w in widths)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, D')
-        lengths = mask.sum(1).clamp(min=1)  # (B,)
-        for depth, lstm in enumerate(self.layers):
-            assert isinstance(lstm, nn.LSTM)
-            x, state = ragged_lstm(lstm, self.dropout(x) if depth else x, lengths)
-        return {"x": x, "state": state}
+        super().__init__(nn.LSTM, dim, hidden, layers, direction, merge, bias, dropout)

@@ -1,0 +1,44 @@
+"""x and mask in, the hidden states of a simple recurrent network out."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+from torch import nn
+
+from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+
+
+class RNN(Recurrent):
+    """A simple recurrent network (Elman 1990).
+
+    The state is h(t) = f(W x(t) + b + R h(t-1) + c), from h(0) = 0. x (B, T, D) becomes (B, T, D'), where D' is
+    `hidden`, of two directions (Schuster and Paliwal 1997) concatenated twice that. Rows end where their mask ends:
+    what stands in the padding is never read. `state` (B, D') is the top layer's last state, forward's at the row's end,
+    backward's at its beginning; `first` (B, D') its first, at the other end.
+
+    Args:
+        hidden: Units in each direction.
+        layers: Layers on top of each other; each reads the merged states of the one below.
+        direction: Which way a text is read.
+        merge: How the states of both directions become one.
+        activation: The function f.
+        bias: Whether there are the biases b and c.
+        dropout: Probability that a number is silenced between two layers in training.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        hidden: Positive = 128,
+        layers: Positive = 1,
+        direction: Direction = "both",
+        merge: Merge = "concat",
+        activation: Literal["tanh", "relu"] = "tanh",
+        bias: bool = True,
+        dropout: Rate = 0.0,
+    ):
+        make = partial(nn.RNN, nonlinearity=activation)
+        super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout)

@@ -1,0 +1,191 @@
+"""The three recurrent encoders, which share all but their cell: one line of CELLS for each kind of cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from encoders.cells import Array, Step, elman_relu, elman_tanh, encoded, gru_after, gru_before, lstm
+from nn.exported import Graph, elsewhere, export, ragged
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from seqpipe.nn.recurrent import Recurrent
+from seqpipe_plugins.encoders.gru import GRU
+from seqpipe_plugins.encoders.lstm import LSTM
+from seqpipe_plugins.encoders.rnn import RNN
+
+AXES = {"x": ("b", "t"), "mask": ("b", "t")}
+MASKS = [ragged(1), ragged(9), ragged(2, 1), ragged(3, 12, 1, 7, 12)]
+
+
+class Cell(NamedTuple):
+    encoder: type[Recurrent]
+    options: dict[str, Any]
+    step: Step
+    operator: str
+
+    def build(self, **options: Any) -> Recurrent:
+        build: Any = self.encoder
+        made: Recurrent = build(5, hidden=6, layers=2, **self.options, **options)
+        return made
+
+
+CELLS = [
+    Cell(RNN, {}, elman_tanh, "RNN"),
+    Cell(RNN, {"activation": "relu"}, elman_relu, "RNN"),
+    Cell(GRU, {}, gru_after, "GRU"),
+    Cell(GRU, {"reset": "before"}, gru_before, "GRU"),
+    Cell(LSTM, {}, lstm, "LSTM"),
+]
+LIBRARY: list[tuple[Cell, Any]] = [  # the cells that the library has, and its layers
+    (CELLS[0], nn.RNN(5, 6, 2, nonlinearity="tanh", batch_first=True, bidirectional=True)),
+    (CELLS[1], nn.RNN(5, 6, 2, nonlinearity="relu", batch_first=True, bidirectional=True)),
+    (CELLS[2], nn.GRU(5, 6, 2, batch_first=True, bidirectional=True)),
+    (CELLS[4], nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True)),
+]
+EXPORTED = [
+    *((cell, options) for cell in CELLS for options in ({}, {"direction": "backward", "bias": False})),
+    (CELLS[2], {"direction": "forward"}),
+    (CELLS[4], {"merge": "sum"}),
+    (CELLS[0], {"merge": "mean"}),
+]
+
+
+class Exported(NamedTuple):
+    cell: Cell
+    options: dict[str, Any]
+    encoder: Recurrent
+    graph: Graph
+    path: Path
+
+
+@pytest.fixture(
+    scope="module",
+    params=EXPORTED,
+    ids=[f"{c.step.__name__}-{'-'.join(map(str, o.values()))}" for c, o in EXPORTED],
+)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    torch.manual_seed(1)
+    cell, options = request.param
+    encoder, path = cell.build(**options), tmp_path_factory.mktemp("encoder") / "encoder.onnx"
+    graph = export(path, encoder, encoder.forward, AXES, x=torch.randn(3, 7, 5), mask=ragged(7, 2, 4))
+    return Exported(cell, options, encoder, graph, path)
+
+
+def arrays(made: dict[str, Tensor]) -> dict[str, Array]:
+    return {name: tensor.detach().numpy() for name, tensor in made.items()}
+
+
+def distance(
+    made: dict[str, Array], cell: Cell, encoder: Recurrent, x: Tensor, mask: Tensor, options: dict[str, Any]
+) -> float:
+    """How far real places are at most from what the equations give."""
+    direction, merge, worst = options.get("direction", "both"), options.get("merge", "concat"), 0.0
+    for b, n in enumerate(mask.sum(1).tolist()):
+        expected = encoded(cell.step, encoder.layers, x[b, :n].double().numpy(), direction, merge)
+        for ours, theirs in zip((made["x"][b, :n], made["state"][b], made["first"][b]), expected, strict=True):
+            assert ours.shape == theirs.shape
+            worst = max(worst, float(np.abs(ours - theirs).max()))
+    return worst
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_graph_and_pytorch_follow_the_equations_whatever_stands_in_the_padding(
+    exported: Exported, mask: Tensor
+) -> None:
+    cell, options, encoder, graph, _ = exported
+    x = torch.randn(*mask.shape, 5)
+    filled = x.masked_fill(~mask[..., None], float("nan"))
+    made = graph(x=filled, mask=mask)
+    assert tuple(made) == encoder.returns
+    assert distance(made, cell, encoder, x, mask, options) < 1e-5
+    assert distance(arrays(encoder(filled, mask)), cell, encoder, x, mask, options) < 1e-5
+
+
+def test_the_graph_has_one_node_a_layer_whose_weights_are_constants(exported: Exported, tmp_path: Path) -> None:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(str(exported.path), options)
+    graph = onnx.load(tmp_path / "optimized.onnx").graph
+    constants = {i.name for i in graph.initializer}
+    nodes = [node for node in graph.node if node.op_type == exported.cell.operator]
+    assert len(nodes) == 2
+    assert not {"Scan", "Loop"} & {node.op_type for node in graph.node}
+    weights = 2 if exported.options.get("bias") is False else 3
+    assert all({*node.input[1:4]} - {""} <= constants for node in nodes)
+    assert all(len([name for name in node.input[1:4] if name]) == weights for node in nodes)
+    assert all(node.input[4] for node in nodes)  # the lengths
+
+
+def test_a_graph_that_is_told_other_lengths_answers_differently(exported: Exported) -> None:
+    cell, options, encoder, graph, _ = exported
+    x, mask = torch.randn(2, 6, 5), ragged(6, 3)
+    made = graph(x=x, mask=torch.ones_like(mask))
+    assert distance(made, cell, encoder, x, mask, options) > 1e-3
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("merge", ["concat", "sum", "mean"])
+@pytest.mark.parametrize("direction", ["forward", "backward", "both"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_an_encoder_follows_the_equations_with_every_option(cell: Cell, direction: str, merge: str, bias: bool) -> None:
+    options = {"direction": direction, "merge": merge}
+    encoder, x, mask = cell.build(bias=bias, **options).eval(), torch.randn(3, 6, 5), ragged(4, 6, 1)
+    made = encoder(x, mask)
+    assert encoder.dim == made["x"].shape[2] == (12 if (direction, merge) == ("both", "concat") else 6)
+    assert distance(arrays(made), cell, encoder, x, mask, options) < 1e-5
+    assert any("bias" in name for name, _ in encoder.named_parameters()) == bias
+
+
+@pytest.mark.parametrize(("cell", "library"), LIBRARY)
+def test_layers_on_top_of_each_other_are_the_library_s_on_packed_rows(cell: Cell, library: Any) -> None:
+    encoder, x, mask = cell.build().eval(), torch.randn(4, 8, 5), ragged(3, 8, 1, 5)
+    for depth, rnn in enumerate(encoder.layers):
+        for name, weight in rnn.named_parameters():
+            getattr(library, name.replace("_l0", f"_l{depth}")).data.copy_(weight.data)
+    states, last = library(pack_padded_sequence(x, mask.sum(1), batch_first=True, enforce_sorted=False))
+    last = last[0] if isinstance(last, tuple) else last  # (layers * 2, B, H)
+    made = encoder(x, mask)
+    assert torch.allclose(made["x"], pad_packed_sequence(states, batch_first=True)[0], atol=1e-5)
+    assert torch.allclose(made["state"], torch.cat([last[-2], last[-1]], 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_neighbours_and_padding_never_change_a_row(cell: Cell) -> None:
+    encoder, x, mask = cell.build().eval(), torch.randn(3, 9, 5), ragged(4, 9, 1)
+    together = encoder(x, mask)
+    for b, n in enumerate(mask.sum(1).tolist()):
+        alone = encoder(x[b : b + 1, :n], ragged(n))
+        assert torch.allclose(together["x"][b, :n], alone["x"][0], atol=1e-6)
+        assert torch.allclose(together["state"][b], alone["state"][0], atol=1e-6)
+        assert torch.allclose(together["first"][b], alone["first"][0], atol=1e-6)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward", "both"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_every_weight_learns(cell: Cell, direction: str) -> None:
+    encoder = cell.build(direction=direction, dropout=0.3)
+    encoder(torch.randn(4, 6, 5), ragged(6, 4, 5, 3))["x"].square().sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in encoder.parameters())
+
+
+def test_dropout_stands_between_layers_and_only_in_training() -> None:
+    encoder, x, mask = LSTM(5, hidden=6, layers=2, dropout=0.5), torch.randn(2, 4, 5), ragged(4, 2)
+    assert not torch.equal(encoder(x, mask)["x"], encoder(x, mask)["x"])
+    assert torch.equal(encoder.eval()(x, mask)["x"], encoder(x, mask)["x"])
+    one = LSTM(5, hidden=6, dropout=0.5)
+    assert torch.equal(one(x, mask)["x"], one(x, mask)["x"])
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_everything_is_made_where_the_input_is(cell: Cell) -> None:
+    encoder, x, mask = cell.build(), torch.randn(2, 4, 5), ragged(4, 2)
+    with elsewhere():
+        assert {tensor.device.type for tensor in encoder(x, mask).values()} == {"cpu"}
