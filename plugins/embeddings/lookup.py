@@ -9,6 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from seqpipe.nn.dropout import LockedDropout
+
 PAD, UNK = 0, 1
 SPECIALS = 4  # [PAD] [UNK] [BOS] [EOS]
 
@@ -25,6 +27,7 @@ class Lookup(nn.Module):
     Args:
         dim: Width of the vectors.
         dropout: Probability that a number of a vector is silenced in training.
+        locked_dropout: Probability that a column of the vectors is silenced in training, in a whole row.
         word_dropout: Probability that a word is blanked in training.
         rare_dropout: Probability that a word seen once in training is blanked in training.
     """
@@ -37,6 +40,7 @@ class Lookup(nn.Module):
         *,
         dim: Annotated[int, Field(gt=0)] = 100,
         dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
         word_dropout: Probability = 0.0,
         rare_dropout: Probability = 0.0,
     ):
@@ -47,7 +51,7 @@ class Lookup(nn.Module):
         nn.init.uniform_(self.table.weight, -bound, bound)
         with torch.no_grad():
             self.table.weight[PAD] = 0
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Sequential(nn.Dropout(dropout), LockedDropout(locked_dropout))
         counts = getattr(vocabulary, "counts", None)
         rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Literal
 
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent, Reset
+import torch
+from torch import Tensor, nn
+
+from seqpipe.nn.cells import Cell, Step, Weights
+from seqpipe.nn.loops import State
+from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.rnn_node import Node
 
 
 class GRU(Recurrent):
@@ -25,6 +31,7 @@ class GRU(Recurrent):
         reset: Whether the reset gate stands before or after the product; after trains faster.
         bias: Whether the gates have biases.
         dropout: Probability that a number is silenced between two layers in training.
+        locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
     """
 
     def __init__(
@@ -35,8 +42,30 @@ class GRU(Recurrent):
         layers: Positive = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
-        reset: Reset = "after",
+        reset: Literal["before", "after"] = "after",
         bias: bool = True,
         dropout: Rate = 0.0,
+        locked_dropout: Rate = 0.0,
     ):
-        super().__init__(nn.GRU, dim, hidden, layers, direction, merge, bias, dropout, reset)
+        make = nn.GRU if reset == "after" else ResetBefore
+        super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
+
+
+class ResetBefore(Cell):
+    """The cell whose reset gate meets the state before the recurrent weights do; gates r, z, n as PyTorch has them."""
+
+    def __init__(self, dim: int, hidden: int, *, bias: bool = True, bidirectional: bool = False):
+        node = Node("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})
+        super().__init__(dim, hidden, gates=3, bias=bias, bidirectional=bidirectional, node=node)
+
+    def step(self, weights: Weights) -> Step:
+        R_gates, R_new = weights["weight_hh"].split([2 * self.hidden_size, self.hidden_size], 2)
+
+        def step(state: State, inward: Tensor) -> State:
+            (before,) = state  # (n, B, H)
+            gates, new = inward.split([2 * self.hidden_size, self.hidden_size], 2)
+            r, z = torch.baddbmm(gates, before, R_gates).sigmoid().chunk(2, 2)
+            new = torch.baddbmm(new, r * before, R_new).tanh()
+            return (new + z * (before - new),)
+
+        return step

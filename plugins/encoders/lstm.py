@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from torch import nn
+from functools import partial
 
+import torch
+from torch import Tensor, nn
+
+from seqpipe.nn.cells import Cell, Step, Weights
+from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.rnn_node import Node
 
 
 class LSTM(Recurrent):
     """A long short-term memory (Hochreiter and Schmidhuber 1997) with a forget gate (Gers et al. 2000).
 
     With [i, f, g, o] = W x(t) + b + R h(t-1) + c, the cell is c(t) = σ(f) c(t-1) + σ(i) tanh(g) and the state h(t) =
-    σ(o) tanh(c(t)); both begin with 0. x (B, T, D) becomes (B, T, D'), where D' is `hidden`, of two directions (Graves
-    and Schmidhuber 2005) concatenated twice that. Rows end where their mask ends: what stands in the padding is never
-    read. `state` (B, D') is the top layer's last state, forward's at the row's end, backward's at its beginning;
-    `first` (B, D') its first, at the other end.
+    σ(o) tanh(c(t)); both begin with 0. With peepholes (Gers and Schmidhuber 2000) the gates see the cell, each unit its
+    own: p_i c(t-1) is added to i, p_f c(t-1) to f, and p_o c(t) to o. Coupled (Greff et al. 2017) there is no f: what
+    is forgotten is what is let in, c(t) = (1 - σ(i)) c(t-1) + σ(i) tanh(g). x (B, T, D) becomes (B, T, D'), where D' is
+    `hidden`, of two directions (Graves and Schmidhuber 2005) concatenated twice that. Rows end where their mask ends:
+    what stands in the padding is never read. `state` (B, D') is the top layer's last state, forward's at the row's end,
+    backward's at its beginning; `first` (B, D') its first, at the other end.
 
     Args:
         hidden: Units in each direction.
         layers: Layers on top of each other; each reads the merged states of the one below.
         direction: Which way a text is read.
         merge: How the states of both directions become one.
+        peephole: Whether the gates see the cell.
+        coupled: Whether the forget gate is 1 - the input gate, which saves a quarter of the weights.
         bias: Whether the gates have biases.
         dropout: Probability that a number is silenced between two layers in training.
+        locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
     """
 
     def __init__(
@@ -33,7 +44,52 @@ class LSTM(Recurrent):
         layers: Positive = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
+        peephole: bool = False,
+        coupled: bool = False,
         bias: bool = True,
         dropout: Rate = 0.0,
+        locked_dropout: Rate = 0.0,
     ):
-        super().__init__(nn.LSTM, dim, hidden, layers, direction, merge, bias, dropout)
+        make = partial(Variant, peephole=peephole, coupled=coupled) if peephole or coupled else nn.LSTM
+        super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
+
+
+class Variant(Cell):
+    """The cell with peepholes, or with coupled gates, or both; gates i, f, g, o as PyTorch has them, coupled i, g, o.
+
+    `weight_ch` holds p_i, p_f, p_o, coupled p_i, p_o.
+    """
+
+    def __init__(
+        self, dim: int, hidden: int, *, peephole: bool, coupled: bool, bias: bool = True, bidirectional: bool = False
+    ):
+        gates = (0, 2, 0, 1) if coupled else (0, 3, 1, 2)  # the node skips the forget gate where it is coupled
+        peepholes = (0, 1, 0) if coupled else (0, 2, 1)
+        super().__init__(
+            dim,
+            hidden,
+            gates=3 if coupled else 4,
+            states=2,
+            bias=bias,
+            bidirectional=bidirectional,
+            more={"weight_ch": ((2 if coupled else 3) * hidden,)} if peephole else None,
+            node=Node("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)}),
+        )
+        self.peephole, self.coupled = peephole, coupled
+
+    def step(self, weights: Weights) -> Step:
+        R, H = weights["weight_hh"], self.hidden_size
+        early = 1 if self.coupled else 2  # gates that see the cell as it was: i, f
+        P_early, P_o = weights["weight_ch"].split([early * H, H], 2) if self.peephole else (None, None)
+
+        def step(state: State, inward: Tensor) -> State:
+            h, cell = state  # (n, B, H)
+            before, g, o = torch.baddbmm(inward, h, R).split([early * H, H, H], 2)
+            if P_early is not None:
+                before = torch.addcmul(before, P_early, cell.repeat(1, 1, early))
+            i, *f = before.sigmoid().chunk(early, 2)
+            cell = torch.addcmul(f[0] * cell, i, g.tanh()) if f else torch.lerp(cell, g.tanh(), i)
+            o = o if P_o is None else torch.addcmul(o, P_o, cell)
+            return o.sigmoid() * cell.tanh(), cell
+
+        return step

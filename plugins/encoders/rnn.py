@@ -26,6 +26,7 @@ class RNN(Recurrent):
         activation: The function f.
         bias: Whether there are the biases b and c.
         dropout: Probability that a number is silenced between two layers in training.
+        locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class RNN(Recurrent):
         activation: Literal["tanh", "relu"] = "tanh",
         bias: bool = True,
         dropout: Rate = 0.0,
+        locked_dropout: Rate = 0.0,
     ):
         make = partial(nn.RNN, nonlinearity=activation)
-        super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout)
+        super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)

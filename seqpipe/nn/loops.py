@@ -47,10 +47,10 @@ def scan(
 
         last, ys = exported_scan(fresh_step, _fresh(state), _fresh(xs), dim=0, reverse=reverse)
         return tuple(last), tuple(ys)
-    times = range(len(xs[0]))
+    steps = list(zip(*(x.unbind() for x in xs), strict=True))  # `x[t]` would make a gradient of x's size at every t
     made: list[State] = []
-    for t in reversed(times) if reverse else times:
-        state, row = step(state, tuple(x[t] for x in xs))
+    for rows in reversed(steps) if reverse else steps:
+        state, row = step(state, rows)
         made.append(row)
     return state, tuple(torch.stack(column) for column in zip(*(made[::-1] if reverse else made), strict=True))
 

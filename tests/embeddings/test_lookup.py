@@ -54,3 +54,12 @@ def test_out_of_training_every_word_is_read_as_it_is() -> None:
 def test_a_vocabulary_without_counts_has_no_rare_words() -> None:
     lookup = Lookup(list(WORDS), dim=2, rare_dropout=0.9)
     assert read_as(lookup, 5) == {5: 1.0}
+
+
+def test_locked_dropout_silences_a_column_of_a_row_at_all_its_words() -> None:
+    lookup = Lookup(WORDS, dim=50, locked_dropout=0.4)
+    made = lookup(torch.full((20, 6), 4)) / lookup.table.weight[4]  # (B, T, D)
+    assert torch.allclose(made, made[:, :1].expand(-1, 6, -1))
+    assert (made[:, 0] == 0).float().mean() == pytest.approx(0.4, abs=0.05)
+    assert not torch.equal(made[0], made[1])
+    assert torch.equal(lookup.eval()(torch.tensor([[4]]))[0], lookup.table.weight[4:5])

@@ -13,11 +13,12 @@ Step = Callable[[Weights, Array, tuple[Array, ...]], tuple[Array, ...]]  # weigh
 
 
 def weights_of(rnn: nn.Module, suffix: str = "") -> Weights:
-    """W, R, b, c of one layer in one direction; without biases b and c are 0."""
+    """W, R, b, c of one layer in one direction, and what else it has; without biases b and c are 0."""
     found = {name: value.detach().double().numpy() for name, value in rnn.named_parameters()}
-    none = np.zeros(len(found["weight_hh_l0"]))
+    own = {name.split("_l0")[0]: value for name, value in found.items() if name.endswith(f"_l0{suffix}")}
+    none = np.zeros(len(own["weight_hh"]))
     names = {"W": "weight_ih", "R": "weight_hh", "b": "bias_ih", "c": "bias_hh"}
-    return {short: found.get(f"{name}_l0{suffix}", none) for short, name in names.items()}
+    return {short: own.pop(name, none) for short, name in names.items()} | own
 
 
 def sigmoid(x: Array) -> Array:
@@ -53,9 +54,60 @@ def lstm(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
     return sigmoid(o) * np.tanh(cell), cell
 
 
+def peephole(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    h, cell = state
+    i, f, g, o = np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], 4)
+    p_i, p_f, p_o = np.split(p["weight_ch"], 3)
+    new = sigmoid(f + p_f * cell) * cell + sigmoid(i + p_i * cell) * np.tanh(g)
+    return sigmoid(o + p_o * new) * np.tanh(new), new
+
+
+def coupled(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    h, cell = state
+    i, g, o = np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], 3)
+    p_i, p_o = np.split(p.get("weight_ch", np.zeros(2 * len(h))), 2)
+    i = sigmoid(i + p_i * cell)
+    new = (1 - i) * cell + i * np.tanh(g)
+    return sigmoid(o + p_o * new) * np.tanh(new), new
+
+
+def coupled_peephole(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    assert "weight_ch" in p
+    return coupled(p, x, state)
+
+
+def nested(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    h, cell, within = state
+    i, f, g, o = np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], 4)
+    W, R = np.split(p["inner_1"], 2, 1)
+    inner = W @ (sigmoid(i) * np.tanh(g)) + R @ (sigmoid(f) * cell) + p.get("inner_bias_1", 0)
+    i, f, g, out = np.split(inner, 4)
+    within = sigmoid(f) * within + sigmoid(i) * np.tanh(g)
+    cell = sigmoid(out) * np.tanh(within)
+    return sigmoid(o) * np.tanh(cell), cell, within
+
+
+def nested_three(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    """The outermost memory's answer is h, what the second answers is c, what the third answers the second's cell."""
+    h, cell, second, third = state
+    i, f, g, o = np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], 4)
+    outputs = [o]
+    for k, memory in ((1, cell), (2, second)):
+        read = np.concatenate([sigmoid(i) * np.tanh(g), sigmoid(f) * memory])
+        i, f, g, o = np.split(p[f"inner_{k}"] @ read + p.get(f"inner_bias_{k}", 0), 4)
+        outputs.append(o)
+    third = sigmoid(f) * third + sigmoid(i) * np.tanh(g)
+    second = sigmoid(outputs[2]) * np.tanh(third)
+    cell = sigmoid(outputs[1]) * np.tanh(second)
+    return sigmoid(outputs[0]) * np.tanh(cell), cell, second, third
+
+
+STATES = {lstm: 2, peephole: 2, coupled: 2, coupled_peephole: 2, nested: 3, nested_three: 4}
+
+
 def one_way(step: Step, p: Weights, row: Array, backward: bool) -> Array:
     """The states (T, H) of one row (T, D), each where its token stands."""
-    state: tuple[Array, ...] = (np.zeros(p["R"].shape[1]),) * 2 if step is lstm else (np.zeros(p["R"].shape[1]),)
+    state: tuple[Array, ...] = (np.zeros(p["R"].shape[1]),) * STATES.get(step, 1)
     states = []
     for x in row[::-1] if backward else row:
         state = step(p, x, state)

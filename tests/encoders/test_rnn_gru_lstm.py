@@ -1,4 +1,4 @@
-"""The three recurrent encoders, which share all but their cell: one line of CELLS for each kind of cell."""
+"""The recurrent encoders, which share all but their cell: one line of CELLS for each kind of cell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,21 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from encoders.cells import Array, Step, elman_relu, elman_tanh, encoded, gru_after, gru_before, lstm
+from encoders.cells import (
+    Array,
+    Step,
+    coupled,
+    coupled_peephole,
+    elman_relu,
+    elman_tanh,
+    encoded,
+    gru_after,
+    gru_before,
+    lstm,
+    nested,
+    nested_three,
+    peephole,
+)
 from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -18,10 +32,18 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe_plugins.encoders.gru import GRU
 from seqpipe_plugins.encoders.lstm import LSTM
+from seqpipe_plugins.encoders.nested_lstm import NestedLSTM
 from seqpipe_plugins.encoders.rnn import RNN
 
 AXES = {"x": ("b", "t"), "mask": ("b", "t")}
 MASKS = [ragged(1), ragged(9), ragged(2, 1), ragged(3, 12, 1, 7, 12)]
+
+
+def enlarge(nested: nn.Module) -> None:
+    """Makes the states of deep memories large enough for mistakes to show: each takes a half and a tanh."""
+    with torch.no_grad():
+        for weight in nested.parameters():
+            weight *= 4
 
 
 class Cell(NamedTuple):
@@ -33,6 +55,8 @@ class Cell(NamedTuple):
     def build(self, **options: Any) -> Recurrent:
         build: Any = self.encoder
         made: Recurrent = build(5, hidden=6, layers=2, **self.options, **options)
+        if self.encoder is NestedLSTM:
+            enlarge(made)
         return made
 
 
@@ -42,6 +66,11 @@ CELLS = [
     Cell(GRU, {}, gru_after, "GRU"),
     Cell(GRU, {"reset": "before"}, gru_before, "GRU"),
     Cell(LSTM, {}, lstm, "LSTM"),
+    Cell(LSTM, {"peephole": True}, peephole, "LSTM"),
+    Cell(LSTM, {"coupled": True}, coupled, "LSTM"),
+    Cell(LSTM, {"peephole": True, "coupled": True}, coupled_peephole, "LSTM"),
+    Cell(NestedLSTM, {}, nested, "Scan"),
+    Cell(NestedLSTM, {"depth": 3}, nested_three, "Scan"),
 ]
 LIBRARY: list[tuple[Cell, Any]] = [  # the cells that the library has, and its layers
     (CELLS[0], nn.RNN(5, 6, 2, nonlinearity="tanh", batch_first=True, bidirectional=True)),
@@ -49,11 +78,16 @@ LIBRARY: list[tuple[Cell, Any]] = [  # the cells that the library has, and its l
     (CELLS[2], nn.GRU(5, 6, 2, batch_first=True, bidirectional=True)),
     (CELLS[4], nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True)),
 ]
+BACKWARD = {"direction": "backward", "bias": False}
 EXPORTED = [
-    *((cell, options) for cell in CELLS for options in ({}, {"direction": "backward", "bias": False})),
+    *((cell, options) for cell in (*CELLS[:5], CELLS[8]) for options in ({}, BACKWARD)),
+    (CELLS[0], {"merge": "mean"}),
     (CELLS[2], {"direction": "forward"}),
     (CELLS[4], {"merge": "sum"}),
-    (CELLS[0], {"merge": "mean"}),
+    (CELLS[5], {"direction": "forward"}),
+    (CELLS[6], BACKWARD),
+    (CELLS[7], {}),
+    (CELLS[9], {"direction": "forward", "merge": "sum"}),
 ]
 
 
@@ -117,7 +151,12 @@ def test_the_graph_has_one_node_a_layer_whose_weights_are_constants(exported: Ex
     constants = {i.name for i in graph.initializer}
     nodes = [node for node in graph.node if node.op_type == exported.cell.operator]
     assert len(nodes) == 2
-    assert not {"Scan", "Loop"} & {node.op_type for node in graph.node}
+    assert not {"Scan", "Loop", "RNN", "GRU", "LSTM"} - {exported.cell.operator} & {node.op_type for node in graph.node}
+    if exported.cell.operator == "Scan":
+        return
+    peepholes = [name for node in nodes for name in node.input[7:] if name]
+    assert len(peepholes) == (2 if exported.cell.options.get("peephole") else 0)
+    assert {*peepholes} <= constants
     weights = 2 if exported.options.get("bias") is False else 3
     assert all({*node.input[1:4]} - {""} <= constants for node in nodes)
     assert all(len([name for name in node.input[1:4] if name]) == weights for node in nodes)
@@ -174,6 +213,48 @@ def test_every_weight_learns(cell: Cell, direction: str) -> None:
     encoder = cell.build(direction=direction, dropout=0.3)
     encoder(torch.randn(4, 6, 5), ragged(6, 4, 5, 3))["x"].square().sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in encoder.parameters())
+
+
+def copied(library: nn.LSTM, encoder: Recurrent) -> list[tuple[Tensor, Tensor]]:
+    """Each weight of the library's only layer beside ours of the same name."""
+    ours = dict(encoder.layers[0].named_parameters())
+    return [(weight.data, ours[name].data) for name, weight in library.named_parameters()]
+
+
+@pytest.mark.parametrize("encoder", [LSTM(5, hidden=6, peephole=True), NestedLSTM(5, hidden=6, depth=1)])
+def test_without_what_makes_it_a_variant_it_is_the_library_s_lstm(encoder: Recurrent) -> None:
+    library, x, mask = nn.LSTM(5, 6, batch_first=True, bidirectional=True), torch.randn(2, 7, 5), ragged(7, 7)
+    for theirs, ours in copied(library, encoder):
+        ours.copy_(theirs)
+    for name, weight in encoder.named_parameters():
+        if "weight_ch" in name:
+            assert (encoder(x, mask)["x"] - library(x)[0]).abs().max() > 1e-3
+            weight.data.zero_()
+    assert torch.allclose(encoder(x, mask)["x"], library(x)[0], atol=1e-6)
+
+
+def test_a_coupled_gate_forgets_as_the_library_s_with_the_input_gate_s_weights_turned_around() -> None:
+    library, encoder = nn.LSTM(5, 6, batch_first=True, bidirectional=True), LSTM(5, hidden=6, coupled=True)
+    for theirs, ours in copied(library, encoder):
+        i, _, *more = theirs.chunk(4)
+        theirs.copy_(torch.cat([i, -i, *more]))  # 1 - σ(z) = σ(-z)
+        ours.copy_(torch.cat([i, *more]))
+    x = torch.randn(2, 7, 5)
+    assert torch.allclose(encoder(x, ragged(7, 7))["x"], library(x)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_locked_dropout_silences_columns_of_what_a_layer_reads_in_the_whole_row(cell: Cell) -> None:
+    build: Any = cell.encoder
+    encoder = build(40, hidden=6, **cell.options, locked_dropout=0.5)
+    x, mask = torch.randn(3, 9, 40, requires_grad=True), ragged(9, 5, 2)
+    (slope,) = torch.autograd.grad(encoder(x, mask)["x"].square().sum(), x)
+    silent = (slope == 0)[:, :2].all(1)  # (B, D) a column that nothing depends on
+    assert 0.3 < silent.float().mean() < 0.7
+    assert not (slope[mask.unsqueeze(2) & ~silent[:, None]] == 0).any() or cell.step is elman_relu
+    assert not slope[(mask.unsqueeze(2) & silent[:, None])].any()
+    assert not torch.equal(silent[0], silent[1])
+    assert torch.equal(encoder.eval()(x, mask)["x"], encoder(x, mask)["x"])
 
 
 def test_dropout_stands_between_layers_and_only_in_training() -> None:

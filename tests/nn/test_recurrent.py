@@ -7,21 +7,46 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from encoders.cells import Step, elman_relu, elman_tanh, gru_after, gru_before, layer, lstm
+from encoders.cells import (
+    Step,
+    coupled,
+    coupled_peephole,
+    elman_relu,
+    elman_tanh,
+    gru_after,
+    gru_before,
+    layer,
+    lstm,
+    nested,
+    nested_three,
+    peephole,
+)
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqpipe.nn.recurrent import Reset, gru_step, ragged_rnn
+from seqpipe.nn.cells import gru_step
+from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe_plugins.encoders.gru import ResetBefore
+from seqpipe_plugins.encoders.lstm import Variant
+from seqpipe_plugins.encoders.nested_lstm import Nested
 
-Make = Callable[..., nn.RNNBase]
+Make = Callable[..., Any]
 LENGTHS = torch.tensor([6, 1, 4])
 RELU = partial(nn.RNN, nonlinearity="relu")
-CELLS: list[tuple[Make, Reset, Step]] = [
-    (nn.RNN, "after", elman_tanh),
-    (RELU, "after", elman_relu),
-    (nn.GRU, "after", gru_after),
-    (nn.GRU, "before", gru_before),
-    (nn.LSTM, "after", lstm),
+STEPPED: list[tuple[Make, Step]] = [
+    (ResetBefore, gru_before),
+    (partial(Variant, peephole=True, coupled=False), peephole),
+    (partial(Variant, peephole=False, coupled=True), coupled),
+    (partial(Variant, peephole=True, coupled=True), coupled_peephole),
+    (partial(Nested, depth=2), nested),
+    (partial(Nested, depth=3), nested_three),
+]
+CELLS: list[tuple[Make, Step]] = [
+    (nn.RNN, elman_tanh),
+    (RELU, elman_relu),
+    (nn.GRU, gru_after),
+    (nn.LSTM, lstm),
+    *STEPPED,
 ]
 
 
@@ -35,13 +60,13 @@ def packed(rnn: nn.RNNBase, x: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("direction", ["forward", "backward", "both"])
-@pytest.mark.parametrize(("make", "reset", "step"), CELLS)
-def test_a_ragged_layer_follows_the_equations_step_by_step(
-    make: Make, reset: Reset, step: Step, direction: str, bias: bool
-) -> None:
-    rnn, x = make(3, 4, bias=bias, batch_first=True, bidirectional=direction == "both"), torch.randn(3, 6, 3)
+@pytest.mark.parametrize(("make", "step"), CELLS)
+def test_a_ragged_layer_follows_the_equations_step_by_step(make: Make, step: Step, direction: str, bias: bool) -> None:
+    rnn, x = make(3, 4, bias=bias, bidirectional=direction == "both"), torch.randn(3, 6, 3)
+    if isinstance(rnn, Nested):
+        torch._foreach_mul_([weight.data for weight in rnn.parameters()], 4)  # each memory takes a half and a tanh
     filled = x.masked_fill(torch.arange(6)[None, :, None] >= LENGTHS[:, None, None], float("nan"))
-    found = ragged_rnn(rnn, filled, LENGTHS, backward=direction == "backward", reset=reset)
+    found = ragged_rnn(rnn, filled, LENGTHS, backward=direction == "backward")
     states, last = (made.detach().numpy() for made in found)
     for b, n in enumerate(LENGTHS.tolist()):
         expected = layer(step, rnn, x[b, :n].double().numpy(), direction)
@@ -64,25 +89,26 @@ def test_a_ragged_layer_has_the_values_and_gradients_of_packed_rows(make: Make, 
     assert all(torch.allclose(ours, theirs, atol=1e-12) for ours, theirs in zip(*found, strict=True))
 
 
-def test_the_gradients_of_a_gru_that_resets_before_the_product_are_those_of_small_steps() -> None:
-    gru = nn.GRU(3, 4, batch_first=True, bidirectional=True).double()
+@pytest.mark.parametrize("make", [make for make, _ in STEPPED])
+def test_the_gradients_of_a_cell_of_ours_are_those_of_small_steps(make: Make) -> None:
+    cell = make(3, 2, bidirectional=True).double()
     x = torch.randn(3, 6, 3, dtype=torch.float64, requires_grad=True)
-    leaves = (x, *gru.parameters())
-    assert torch.autograd.gradcheck(lambda x, *weights: ragged_rnn(gru, x, LENGTHS, reset="before"), leaves)
+    assert torch.autograd.gradcheck(lambda x, *weights: ragged_rnn(cell, x, LENGTHS), (x, *cell.parameters()))
 
 
-@pytest.mark.parametrize(("make", "reset"), [cell[:2] for cell in CELLS])
-def test_lengths_that_are_ignored_are_seen(make: Make, reset: Reset) -> None:
-    rnn, x = make(3, 4, batch_first=True, bidirectional=True), torch.randn(3, 6, 3)
-    right = ragged_rnn(rnn, x, LENGTHS, reset=reset)
-    wrong = ragged_rnn(rnn, x, torch.full((3,), 6), reset=reset)
+@pytest.mark.parametrize("make", [make for make, _ in CELLS])
+def test_lengths_that_are_ignored_are_seen(make: Make) -> None:
+    rnn, x = make(3, 16, bidirectional=True), torch.randn(3, 6, 3)
+    right = ragged_rnn(rnn, x, LENGTHS)
+    wrong = ragged_rnn(rnn, x, torch.full((3,), 6))
     assert (right[0][2, :4] - wrong[0][2, :4]).abs().max() > 1e-3
     assert (right[1][2] - wrong[1][2]).abs().max() > 1e-3
 
 
 def test_where_the_reset_gate_stands_makes_a_difference() -> None:
-    gru, x = nn.GRU(3, 4, batch_first=True), torch.randn(3, 6, 3)
-    after, before = (ragged_rnn(gru, x, LENGTHS, reset=reset)[0] for reset in ("after", "before"))
+    gru, cell, x = nn.GRU(3, 4, batch_first=True), ResetBefore(3, 4), torch.randn(3, 6, 3)
+    cell.load_state_dict(gru.state_dict())
+    after, before = (ragged_rnn(rnn, x, LENGTHS)[0] for rnn in (gru, cell))
     assert (after - before).abs().max() > 1e-3
 
 

@@ -1,0 +1,158 @@
+"""Every encoder of ours, side by side: how fast it trains beside PyTorch's own layers, and what it makes of clinc150.
+
+    python benchmarks/encoders.py training                # time of ours over torch's layer on packed rows
+    python benchmarks/encoders.py table                   # accuracy, parameters, training time and bundle latency
+    python benchmarks/encoders.py table --only lstm --set train.epochs=1 --labels 10
+
+Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import seqpipe
+from seqpipe.plugins import BUILTIN, Plugins
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+CLINC = ROOT.parent / "shared" / "data" / "clinc150" / "data_full.json"
+RUNS = ROOT / "runs"
+BATCH, DIM, REPEATS = 32, 100, 7
+LENGTHS, UNITS = ((20, 32), (1, 60)), (64, 200)
+
+# What a row is called, the encoder, and its options where each of two directions has so many units.
+ENCODERS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
+    "bag": ("bag", lambda units: {"hidden": 2 * units}),
+    "cnn": ("cnn", lambda units: {"filters": 2 * units // 3}),
+    "conv": ("conv", lambda units: {"hidden": 2 * units}),
+    "conv, gated": ("conv", lambda units: {"hidden": 2 * units, "gated": True}),
+    "gru": ("gru", lambda units: {"hidden": units}),
+    "gru, reset before": ("gru", lambda units: {"hidden": units, "reset": "before"}),
+    "lstm": ("lstm", lambda units: {"hidden": units}),
+    "lstm, peephole": ("lstm", lambda units: {"hidden": units, "peephole": True}),
+    "lstm, coupled": ("lstm", lambda units: {"hidden": units, "coupled": True}),
+    "lstm, both": ("lstm", lambda units: {"hidden": units, "peephole": True, "coupled": True}),
+    "nested-lstm": ("nested-lstm", lambda units: {"hidden": units}),
+    "rnn": ("rnn", lambda units: {"hidden": units}),
+    "self-attention": ("self-attention", lambda _: {"heads": 4, "residual": True, "positions": "sinusoidal"}),
+    "transformer": ("transformer", lambda units: {"hidden": 2 * units}),
+}
+PEERS: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "rnn": nn.RNN}  # the others stand beside nn.LSTM
+NOT_HERE = {"sentences", "words"}  # they make sentences or words of tokens, and are no choice beside the others
+
+
+def training() -> None:
+    """Processor time of forward and backward pass on one thread, ours over torch's, for each length and width."""
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    print("| encoder |" + "".join(f" {low} to {high}: 64 | 200 |" for low, high in LENGTHS))
+    print("|---|" + "---|" * 4)
+    for label, (name, options) in ENCODERS.items():
+        ratios = [_ratio(name, options(units), low, high, units) for low, high in LENGTHS for units in UNITS]
+        print(f"| {label} |" + "".join(f" {ratio:.2f} |" for ratio in ratios), flush=True)
+
+
+def _ratio(name: str, options: dict[str, Any], low: int, high: int, units: int) -> float:
+    lengths = torch.randint(low, high + 1, (BATCH,)).clamp(max=high)
+    x, mask = torch.randn(BATCH, int(lengths.max()), DIM), torch.arange(int(lengths.max()))[None] < lengths[:, None]
+    encoder = _class(name)(DIM, **options)
+    peer = PEERS.get(name, nn.LSTM)(DIM, units, batch_first=True, bidirectional=True)
+
+    def ours() -> None:
+        made = encoder(x, mask)
+        (made["x"] if isinstance(made, dict) else made).square().sum().backward()
+
+    def theirs() -> None:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        pad_packed_sequence(peer(packed)[0], batch_first=True)[0].square().sum().backward()
+
+    pairs = [(_seconds(ours), _seconds(theirs)) for _ in range(REPEATS)]  # in turn: what else runs meets both
+    return statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs)
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    clock = time.process_time()
+    work()
+    return time.process_time() - clock
+
+
+def _class(name: str) -> Any:
+    return next(o for o in Plugins().offers if (o.kind, o.name, o.distribution) == ("encoder", name, BUILTIN)).load()
+
+
+def table(only: list[str], settings: list[str], labels: int | None) -> None:
+    """Runs encoders/clinc150.yaml with each encoder; latency is the median over test texts, one by one, one thread."""
+    _prepare(labels)
+    print("| encoder | parameters | test accuracy | minutes to train | ms a text |\n|---|---|---|---|---|", flush=True)
+    for label in only or ENCODERS:
+        name, options = ENCODERS[label]
+        run = RUNS / f"bench-encoder-{label.replace(', ', '-').replace(' ', '-')}"
+        path = run.with_suffix(".yaml")
+        template = yaml.safe_load((HERE / "encoders" / "clinc150.yaml").read_text())
+        path.write_text(json.dumps(template | {"name": run.name, "encoder": {"use": name, **options(100)}}))
+        command = [sys.executable, "-m", "seqpipe", "run", path, *settings, "-q", "--fresh", "--device", "cpu"]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        epochs = [json.loads(line) for line in (run / "checkpoints" / "metrics.jsonl").read_text().splitlines()]
+        minutes = sum(epoch["seconds"] for epoch in epochs) / 60
+        accuracy = json.loads((run / "metrics.json").read_text())["test"]["accuracy"]
+        parameters = sum(p.numel() for p in _class(name)(DIM, **options(100)).parameters())
+        print(f"| {label} | {parameters:,} | {100 * accuracy:.2f} | {minutes:.1f} | {_latency(run):.2f} |", flush=True)
+
+
+def _prepare(labels: int | None) -> None:
+    """The in-scope part of clinc150 as JSON lines, of all labels or the first so many."""
+    folder = RUNS / "data" / "encoders"
+    folder.mkdir(parents=True, exist_ok=True)
+    content = json.loads(CLINC.read_text())
+    kept = sorted({label for _, label in content["train"]})[:labels]
+    for part, source in {"train": "train", "dev": "val", "test": "test"}.items():
+        rows = [{"text": text, "label": label} for text, label in content[source] if label in kept]
+        (folder / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _latency(run: Path) -> float:
+    model = seqpipe.load(run / "bundle", "cpu", threads=1)
+    lines = (RUNS / "data" / "encoders" / "test.jsonl").read_text().splitlines()
+    taken = []
+    for text in [json.loads(line)["text"] for line in lines[:500]]:
+        clock = time.perf_counter()
+        model(text)
+        taken.append(time.perf_counter() - clock)
+    return 1000 * statistics.median(taken)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("training")
+    two = commands.add_parser("table")
+    two.add_argument("--only", nargs="+", choices=tuple(ENCODERS), default=[], metavar="ROW")
+    two.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides for `seqpipe run`")
+    two.add_argument("--labels", type=int, help="labels of the data, the first so many; all by default")
+    given = parser.parse_args()
+    installed = {o.name for o in Plugins().offers if (o.kind, o.distribution) == ("encoder", BUILTIN)}
+    named = {name for name, _ in ENCODERS.values()} | NOT_HERE
+    for name in sorted(installed - named):
+        print(f"no row for {name}: name its options in ENCODERS", file=sys.stderr)
+    if given.command == "training":
+        training()
+    else:
+        table(given.only, given.set, given.labels)
+
+
+if __name__ == "__main__":
+    main()

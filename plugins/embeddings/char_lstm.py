@@ -1,0 +1,76 @@
+"""The characters of each word in, one vector a word out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqpipe import Chars
+from seqpipe.errors import UsageError
+from seqpipe.nn.recurrent import ragged_rnn
+
+Positive = Annotated[int, Field(gt=0)]
+
+GROUPS = 4  # of words of like lengths
+
+
+class CharLSTM(nn.Module):
+    """Reads the characters of each word from both ends (Ling et al. 2015; Lample et al. 2016).
+
+    A word's vector is the last state of a forward long short-term memory, at the word's end, beside the last of a
+    backward one, at its beginning. A place without a word is 0.
+
+    Args:
+        dim: Width of a word's vector, half of it from each direction.
+        char_dim: Width of a character's vector.
+        dropout: Probability that a number of the result is silenced in training.
+    """
+
+    features: ClassVar = {"chars": Chars(longest=20)}
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        *,
+        dim: Positive = 50,
+        char_dim: Positive = 30,
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    ):
+        super().__init__()
+        if dim % 2:
+            told = f"{dim} cannot be shared evenly by the two directions; take {dim + 1}"
+            raise UsageError(f"char-lstm.dim: {told}")
+        self.dim = dim
+        self.chars = nn.Embedding(sizes["chars"], char_dim, padding_idx=0)
+        bound = (3 / char_dim) ** 0.5
+        nn.init.uniform_(self.chars.weight, -bound, bound)
+        with torch.no_grad():
+            self.chars.weight[0] = 0
+        self.lstm = nn.LSTM(char_dim, dim // 2, batch_first=True, bidirectional=True)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, chars: Tensor) -> Tensor:  # (B, T, C) -> (B, T, D)
+        words = chars.flatten(0, 1)  # (B * T, C)
+        states = self._read(words) if torch.compiler.is_exporting() else self._each_word_once(words)
+        x = torch.where((chars != 0).any(2, keepdim=True), states.unflatten(0, chars.shape[:2]), 0.0)
+        dropped: Tensor = self.dropout(x)
+        return dropped
+
+    def _each_word_once(self, words: Tensor) -> Tensor:
+        """Each word of the batch is read once, beside words of its length: what PyTorch trains fastest."""
+        distinct, copies = torch.unique(words, dim=0, return_inverse=True)  # (W, C), (B * T,)
+        order = (distinct != 0).sum(1).argsort(stable=True)
+        parts = []
+        for rows in order.tensor_split(min(GROUPS, len(order))):
+            C = max(1, int((distinct[rows[-1]] != 0).sum()))
+            parts.append(self._read(distinct[rows, :C]))
+        return torch.cat(parts)[order.argsort()[copies]]
+
+    def _read(self, words: Tensor) -> Tensor:  # (W, C) -> (W, D)
+        lengths = (words != 0).sum(1).clamp(min=1)
+        _, last = ragged_rnn(self.lstm, self.chars(words), lengths)
+        return last.flatten(1)

@@ -1,0 +1,44 @@
+"""The places of a text in, one vector a place out, whatever word stands there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqpipe.nn.positions import Positions as Vectors
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Positions(nn.Module):
+    """A vector that says where in the text a token stands; beside others in a list, it is concatenated to them.
+
+    Sinusoidal (Vaswani et al. 2017): p(t)[2i] = sin(t / 10000^(2i / D)) and p(t)[2i + 1] the cosine of the same, from t
+    = 0. Learned (Gehring et al. 2017): a table of `longest` vectors; every token further on has the last of them.
+
+    Args:
+        dim: D, the width of the vectors.
+        positions: Whether they are waves of fixed lengths, which go on for ever, or learned.
+        longest: How many positions have a learned vector of their own.
+        dropout: Probability that a number of a vector is silenced in training.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: Positive = 50,
+        positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+        longest: Positive = 512,
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    ):
+        super().__init__()
+        self.dim = dim
+        self.vectors = Vectors(dim, learned=positions == "learned", longest=longest)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, mask: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
+        x: Tensor = self.dropout(torch.where(mask[..., None], self.vectors(mask), 0.0))
+        return x

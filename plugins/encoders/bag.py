@@ -1,0 +1,61 @@
+"""x and mask in, one vector for the whole text out: its words in no order at all."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqpipe.errors import UsageError
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Bag(nn.Module):
+    """The sum, the mean or the maximum of a text's vectors: the baseline that knows no order.
+
+    Layers of a deep averaging network (Iyyer et al. 2015), h = g(W h + b), may follow. The vector is `state` (B, D'),
+    and x (B, T, D') is the same vector at every token, so that any head can stand on it, whatever it pools by; in the
+    padding x is 0.
+
+    Args:
+        pool: What is made of the tokens' vectors.
+        hidden: Width D' of the layers that follow; null: there are none, and D' is that of x.
+        layers: How many layers follow.
+        activation: The function g.
+        dropout: Probability that a number of the pooled vector, and of each layer's, is silenced in training.
+    """
+
+    returns: ClassVar = ("x", "state")
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        pool: Literal["sum", "mean", "max"] = "mean",
+        hidden: Positive | None = None,
+        layers: Positive = 1,
+        activation: Literal["relu", "tanh"] = "relu",
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    ):
+        super().__init__()
+        if hidden is None and layers != 1:
+            raise UsageError(f"bag.layers: {layers} layers have no width; give hidden one, or leave layers out")
+        self.pool, self.dim = pool, hidden or dim
+        steps: list[nn.Module] = [nn.Dropout(dropout)]
+        for layer in range(layers if hidden else 0):
+            g = nn.Tanh() if activation == "tanh" else nn.ReLU()
+            steps += [nn.Linear(self.dim if layer else dim, self.dim), g, nn.Dropout(dropout)]
+        self.layers = nn.Sequential(*steps)
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, D')
+        state = self.layers(self._pooled(x, mask[..., None]))
+        return {"x": torch.where(mask[..., None], state[:, None], 0.0), "state": state}
+
+    def _pooled(self, x: Tensor, real: Tensor) -> Tensor:  # (B, T, D), (B, T, 1) -> (B, D)
+        if self.pool == "max":
+            return torch.where(real.any(1), torch.where(real, x, torch.finfo(x.dtype).min).amax(1), 0.0)
+        total = torch.where(real, x, 0.0).sum(1)
+        return total if self.pool == "sum" else total / real.sum(1).clamp(min=1)

@@ -1,0 +1,53 @@
+"""x and mask in, what filters of several widths see around each token out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class CNN(nn.Module):
+    """A convolution over tokens with filters of several widths (Kim 2014; Collobert et al. 2011).
+
+    A filter of width w makes g(W · [x(t - (w-1)/2); …; x(t + w/2)] + b) of the window around token t, halves rounded
+    down. x (B, T, D) becomes (B, T, D'), where D' is `filters` for each width. There is one window for each token, so
+    that tags can be learned from them too: neither narrow as in the paper (no window reaches beyond the text, so there
+    are T - w + 1) nor wide (T + w - 1). Beyond the text a window sees zeros. With the head `label` and its `pool: max`
+    this is the paper's network, the greatest answer of each filter.
+
+    Args:
+        filters: Filters of each width.
+        widths: How many tokens each kind of filter sees.
+        activation: The function g.
+        dropout: Probability that a number of the result is silenced in training.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        filters: Positive = 100,
+        widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5],  # noqa: B006 (never changed)
+        activation: Literal["relu", "tanh"] = "relu",
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    ):
+        super().__init__()
+        self.dim, self.widths = filters * len(widths), widths
+        self.convolutions = nn.ModuleList(nn.Conv1d(dim, filters, width) for width in widths)
+        self.activation = nn.Tanh() if activation == "tanh" else nn.ReLU()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D')
+        x = torch.where(mask[..., None], x, 0.0).transpose(1, 2)  # (B, D, T)
+        answers = [
+            convolution(F.pad(x, ((width - 1) // 2, width // 2)))
+            for width, convolution in zip(self.widths, self.convolutions, strict=True)
+        ]
+        x = self.dropout(self.activation(torch.cat(answers, 1).transpose(1, 2)))
+        return torch.where(mask[..., None], x, 0.0)

@@ -1,0 +1,72 @@
+"""x and mask in, what layers of convolutions see in an ever wider window around each token out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Conv(nn.Module):
+    """Convolutions on top of each other, dilated (Kalchbrenner et al. 2016), gated (Dauphin et al. 2017) or both.
+
+    Layer l makes c(t), a linear layer of the `width` tokens around t that stand 2^l apart (one apart if not dilated):
+    of widths of 3, four layers see 31 tokens. Its answer is ReLU(c(t)), or a(t) σ(b(t)) if gated, where c(t) = [a(t);
+    b(t)]; with a residual (He et al. 2016) x(t) is added. Iterated with the same weights, a stack of dilated ones is
+    the network of Strubell et al. (2017). x (B, T, D) becomes (B, T, D'). Beyond the text, in every layer, there are
+    zeros. A window of even width, and a causal one, has more tokens on one side: the one more to the right; all to the
+    left.
+
+    Args:
+        hidden: Width D'; null: that of x. If it is another, a linear layer comes first.
+        layers: Layers on top of each other.
+        width: How many tokens a layer sees.
+        dilated: Whether each layer's tokens stand twice as far apart as those of the layer below.
+        gated: Whether half of a layer's answer says how much of the other half gets through.
+        residual: Whether each layer adds its answer to what it read.
+        iterations: How often all layers are gone through.
+        causal: Whether a token sees only itself and those before it.
+        dropout: Probability that a number that a layer reads is silenced in training.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        hidden: Positive | None = None,
+        layers: Positive = 4,
+        width: Positive = 3,
+        dilated: bool = True,
+        gated: bool = False,
+        residual: bool = True,
+        iterations: Positive = 1,
+        causal: bool = False,
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    ):
+        super().__init__()
+        self.dim = D = hidden or dim
+        self.gated, self.residual, self.iterations, self.causal = gated, residual, iterations, causal
+        self.input = nn.Identity() if dim == D else nn.Linear(dim, D)
+        steps = [2**layer if dilated else 1 for layer in range(layers)]
+        self.layers = nn.ModuleList(nn.Conv1d(D, D * (1 + gated), width, dilation=step) for step in steps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D')
+        x = self.input(torch.where(mask[..., None], x, 0.0)).transpose(1, 2)  # (B, D', T)
+        x = torch.where(mask[:, None], x, 0.0)
+        for layer in [*self.layers] * self.iterations:
+            assert isinstance(layer, nn.Conv1d)
+            made = self._answer(layer, self.dropout(x))
+            x = torch.where(mask[:, None], x + made if self.residual else made, 0.0)
+        return x.transpose(1, 2)
+
+    def _answer(self, layer: nn.Conv1d, x: Tensor) -> Tensor:  # (B, D', T) twice
+        step, others = layer.dilation[0], layer.kernel_size[0] - 1
+        left = others if self.causal else others // 2
+        seen = layer(F.pad(x, (left * step, (others - left) * step)))
+        return F.glu(seen, 1) if self.gated else F.relu(seen)

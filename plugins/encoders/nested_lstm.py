@@ -1,0 +1,83 @@
+"""x and mask in, the hidden states of a long short-term memory whose cell is one itself out."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from seqpipe.nn.cells import Cell, Step, Weights
+from seqpipe.nn.loops import State
+from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+
+
+class NestedLSTM(Recurrent):
+    """A nested long short-term memory (Moniz and Krueger 2017).
+
+    As in the encoder `lstm`, [i, f, g, o] = W x(t) + b + R h(t-1) + c and h(t) = σ(o) tanh(c(t)). But the cell c(t) is
+    what an inner memory answers, which reads x' = σ(i) tanh(g) and takes h' = σ(f) c(t-1) for its own last state: with
+    [i', f', g', o'] = W' x' + R' h' + b', its cell is c'(t) = σ(f') c'(t-1) + σ(i') tanh(g'), and c(t) = σ(o')
+    tanh(c'(t)). Deeper nested, c' is the answer of a third memory, and so on. All states begin with 0. x (B, T, D)
+    becomes (B, T, D'), where D' is `hidden`, of two directions concatenated twice that. Rows end where their mask ends:
+    what stands in the padding is never read. `state` (B, D') is the top layer's last state, forward's at the row's end,
+    backward's at its beginning; `first` (B, D') its first, at the other end.
+
+    Args:
+        hidden: Units in each direction, the same in every memory.
+        depth: How many memories stand within each other; of one it is the encoder lstm.
+        layers: Layers on top of each other; each reads the merged states of the one below.
+        direction: Which way a text is read.
+        merge: How the states of both directions become one.
+        bias: Whether the gates have biases.
+        dropout: Probability that a number is silenced between two layers in training.
+        locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        hidden: Positive = 128,
+        depth: Positive = 2,
+        layers: Positive = 1,
+        direction: Direction = "both",
+        merge: Merge = "concat",
+        bias: bool = True,
+        dropout: Rate = 0.0,
+        locked_dropout: Rate = 0.0,
+    ):
+        make = partial(Nested, depth=depth)
+        super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
+
+
+class Nested(Cell):
+    """The cell; gates i, f, g, o. `inner_1` holds [W' R'], `inner_bias_1` b', and so on inwards."""
+
+    def __init__(self, dim: int, hidden: int, *, depth: int, bias: bool = True, bidirectional: bool = False):
+        more: dict[str, tuple[int, ...]] = {}
+        for k in range(1, depth):
+            more |= {f"inner_{k}": (4 * hidden, 2 * hidden)} | ({f"inner_bias_{k}": (4 * hidden,)} if bias else {})
+        super().__init__(dim, hidden, gates=4, states=1 + depth, bias=bias, bidirectional=bidirectional, more=more)
+
+    def step(self, weights: Weights) -> Step:
+        R = weights["weight_hh"]
+
+        def step(state: State, inward: Tensor) -> State:
+            h, cell, *inner = state
+            i, f, g, o = torch.baddbmm(inward, h, R).chunk(4, 2)
+            cells = self._remembered(f.sigmoid() * cell, i.sigmoid() * g.tanh(), inner, weights)
+            return o.sigmoid() * cells[0].tanh(), *cells
+
+        return step
+
+    def _remembered(self, kept: Tensor, let_in: Tensor, inner: list[Tensor], weights: Weights) -> State:
+        """The cell and all within it, from what is kept of it and what is let in."""
+        if not inner:
+            return (kept + let_in,)
+        k = self.states - 1 - len(inner)
+        read, W = torch.cat([let_in, kept], 2), weights[f"inner_{k}"]  # (n, B, 2H), (n, 2H, 4H)
+        gates = torch.baddbmm(weights[f"inner_bias_{k}"], read, W) if self.bias else torch.bmm(read, W)
+        i, f, g, o = gates.chunk(4, 2)
+        within = self._remembered(f.sigmoid() * inner[0], i.sigmoid() * g.tanh(), inner[1:], weights)
+        return o.sigmoid() * within[0].tanh(), *within

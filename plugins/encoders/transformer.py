@@ -1,0 +1,108 @@
+"""x and mask in, x of the same length out, each token having attended to all others: layer upon layer."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqpipe.nn.attention import Attention, Heads, visible
+from seqpipe.nn.positions import Positions
+
+Positive = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Norm = Literal["pre", "post"]
+
+
+class Transformer(nn.Module):
+    """The encoder of a Transformer (Vaswani et al. 2017): layers of self-attention and of a feed-forward network.
+
+    Head i attends by softmax(Q_i K_i^T / √d) V_i, where Q, K and V are linear layers of x and d is D' / `heads`; a
+    linear layer of all heads is a(x). f(x) = W2 g(W1 x + b1) + b2 is the same for each token. A layer that normalises
+    after adding (`post`, as in the paper) makes y = LN(x + a(x)) of x, then LN(y + f(y)). One that does so before
+    (`pre`; Xiong et al. 2020) makes y = x + a(LN(x)), then y + f(LN(y)), and LN once more at the top: it needs no slow
+    start. x (B, T, D) becomes (B, T, D'), 0 in the padding, which nobody attends to.
+
+    Where there are positions, the first layer reads √D' x + p(t): p(t)[2i] = sin(t / 10000^(2i / D')), p(t)[2i + 1] the
+    cosine, or a learned table, of which every token past its end has the last vector. Without them the order of the
+    tokens makes no difference, unless `causal`. `attention` (B, heads, T, T) holds the top layer's weights: row by row
+    what each token attended to, 0 where either is padding.
+
+    Args:
+        hidden: Width D'; null: that of x. If it is another, a linear layer comes first.
+        layers: Layers on top of each other.
+        heads: Heads of each layer; they divide the width.
+        feedforward: Units of the feed-forward network; null: four times the width.
+        positions: What tells a token's place: waves of fixed lengths, learned vectors, or nothing.
+        longest: How many positions have a learned vector of their own.
+        scale: Whether x is multiplied by √D' before positions are added; false for x whose numbers are about 1 already.
+        norm: Whether a layer normalises what it reads or what it has added up.
+        activation: The function g.
+        causal: Whether a token attends only to itself and to those before it.
+        dropout: Probability that a number is silenced in training: of x, the weights, g, a(x) and f(x).
+    """
+
+    returns: ClassVar = ("x", "attention")
+    explains: ClassVar = {"attention": "pairs"}
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        hidden: Positive | None = None,
+        layers: Positive = 2,
+        heads: Heads = 4,
+        feedforward: Positive | None = None,
+        positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
+        longest: Positive = 512,
+        scale: bool = True,
+        norm: Norm = "pre",
+        activation: Literal["relu", "gelu"] = "relu",
+        causal: bool = False,
+        dropout: Rate = 0.1,
+    ):
+        super().__init__()
+        self.dim = width = hidden or dim
+        self.causal, self.scale = causal, width**0.5 if scale else 1.0
+        self.input = nn.Identity() if width == dim else nn.Linear(dim, width)
+        self.positions = (
+            None if positions == "none" else Positions(width, learned=positions == "learned", longest=longest)
+        )
+        self.dropout = nn.Dropout(dropout)
+        inner = feedforward or 4 * width
+        self.layers = nn.ModuleList(Layer(width, heads, inner, norm, activation, dropout) for _ in range(layers))
+        self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, H, T, T)
+        x = self.input(torch.where(mask[..., None], x, 0.0))
+        if self.positions is not None:
+            x = self.scale * x + self.positions(x)
+        x, weights, seen = self.dropout(x), x, visible(mask, self.causal)
+        for layer in self.layers:
+            x, weights = layer(x, mask, seen)
+        x = torch.where(mask[..., None], self.norm(x), 0.0)
+        return {"x": x, "attention": torch.where(mask[:, None, :, None], weights, 0.0)}
+
+
+class Layer(nn.Module):
+    """One layer: (B, T, D) to the same shape, and what each token attended to (B, H, T, T)."""
+
+    def __init__(self, dim: int, heads: int, inner: int, norm: Norm, activation: str, dropout: float):
+        super().__init__()
+        self.pre = norm == "pre"
+        self.attention = Attention(dim, dim, score="multi-head", heads=heads, dropout=dropout)
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
+        self.dropout = nn.Dropout(dropout)
+        g = nn.GELU() if activation == "gelu" else nn.ReLU()
+        self.feedforward = nn.Sequential(nn.Linear(dim, inner), g, nn.Dropout(dropout), nn.Linear(inner, dim))
+
+    def forward(self, x: Tensor, mask: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = self.norms
+        read = first(x) if self.pre else x
+        context, weights = self.attention.attend(read, self.attention.project(read, mask), seen)
+        x = x + self.dropout(context)
+        x = x if self.pre else first(x)
+        x = x + self.dropout(self.feedforward(second(x) if self.pre else x))
+        return x if self.pre else second(x), weights

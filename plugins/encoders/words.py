@@ -1,0 +1,55 @@
+"""x of pieces in, x of words out: what a tokenizer that splits words needs before each word gets a tag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe import Pieces
+
+LOWEST = -1e4
+
+
+class Words(nn.Module):
+    """One vector a word, made of those of its pieces.
+
+    Of a word of the pieces i to j the vector is x(i) (`first`, as Devlin et al. 2019 tag), the mean of x(i) to x(j), or
+    the greatest number of each place. x (B, T, D) becomes (B, N, D) and the mask (B, N), N being the number of words.
+    Of a tokenizer whose tokens are words, both stay as they are.
+
+    Args:
+        pool: What is made of the pieces of a word: the first, their mean, or the greatest number of each place.
+    """
+
+    features: ClassVar[Mapping[str, Any]] = {"pieces": Pieces()}
+    returns: ClassVar = ("x", "mask")
+
+    def __init__(self, dim: int, *, pool: Literal["first", "mean", "max"] = "first"):
+        super().__init__()
+        self.dim, self.pool = dim, pool
+
+    def forward(self, x: Tensor, mask: Tensor, pieces: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, N)
+        real = pieces > 0  # (B, N)
+        x = torch.where(mask[..., None], x, 0.0)
+        made = _at(x, (pieces - 1).clamp(min=0)) if self.pool == "first" else self._pooled(x, mask, pieces, real)
+        return {"x": torch.where(real[..., None], made, 0.0), "mask": real}
+
+    def _pooled(self, x: Tensor, mask: Tensor, pieces: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
+        begin = (pieces - 1).clamp(min=0)
+        length = mask.sum(1, keepdim=True)  # (B, 1)
+        following = F.pad(begin[:, 1:], (0, 1)), F.pad(real[:, 1:], (0, 1))
+        end = torch.where(following[1], following[0], length)  # (B, N) one past the last piece
+        t = torch.arange(x.shape[1], device=x.device)
+        within = (begin[..., None] <= t) & (t < end[..., None])  # (B, N, T)
+        if self.pool == "mean":
+            share = within.to(x.dtype)
+            return (share @ x) / share.sum(2, keepdim=True).clamp(min=1)
+        return torch.where(within[..., None], x[:, None], LOWEST).amax(2)
+
+
+def _at(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)
+    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[2]))

@@ -1,0 +1,182 @@
+"""Queries, keys and a mask in, what each query attends to out: for pooling, for encoders and for decoders, once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqpipe.errors import UsageError
+
+Score = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
+Heads = Annotated[int, Field(gt=0)]
+
+
+class Projected(NamedTuple):
+    """What every query meets, made once for all of them: `keys` as the score needs them, `values` (B, H, T, D / H)."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class Attention(nn.Module):
+    """Weights a(q, k) over the positions of a text, which sum to 1, and the mean of its vectors by these weights.
+
+    The weights are a softmax over the positions of a score of the query q and a position's key k:
+
+    - `dot`: q · k (Luong et al. 2015); widths are equal.
+    - `scaled-dot`: q · k / √D (Vaswani et al. 2017); widths are equal.
+    - `bilinear`: q · W k (Luong et al. 2015, "general").
+    - `additive`: v · tanh(W q + b + U k) (Bahdanau et al. 2015).
+    - `concat`: w · [q; k], a linear layer. What it makes of q is the same number at every position, which a softmax
+      takes away again: the weights depend on the keys alone, and no weight of q is kept.
+    - `concat-tanh`: the sum of tanh(W [q; k] + b) over its units.
+    - `multi-head`: `heads` times a scaled dot of W q + b and U k, each over a share of the query's width, with values
+      V k + c; then a linear layer over all heads (Vaswani et al. 2017). A bias of the keys would change no weight.
+
+    Whatever stands at masked positions, NaN included, is never read; their weights are 0. A text without any real
+    position has the context 0 (of `multi-head` and `combine` what their last layer makes of 0).
+
+    A decoder projects the keys once and attends step by step, also in a `while_loop`:
+    `projected = attention.project(keys, mask)`, then `attention.attend(query, projected, mask)`.
+
+    Args:
+        query_dim: Dq, the width of a query; None: there is one query, learned, the same for every text.
+        key_dim: Dk, the width of the keys.
+        score: What says how well a query and a key match.
+        units: Width of W q and U k in `additive` and `concat-tanh`.
+        heads: Heads of `multi-head`; they divide the query's width.
+        combine: Whether a linear layer over [q; context] makes the context as wide as the query.
+        dropout: Probability that a weight is silenced in training.
+
+    Raises:
+        UsageError: if the widths or the heads do not fit the score.
+    """
+
+    def __init__(
+        self,
+        query_dim: int | None,
+        key_dim: int,
+        *,
+        score: Score = "additive",
+        units: int = 128,
+        heads: int = 1,
+        combine: bool = False,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        width = key_dim if query_dim is None else query_dim
+        _refuse_unfit(score, width, key_dim, heads)
+        many, summed = score == "multi-head", score in ("additive", "concat-tanh")
+        inner = units if summed else 1 if score == "concat" else width  # of query and key where they meet
+        self.score, self.heads = score, heads
+        self.query: nn.Module = nn.Identity()
+        if query_dim is None and score != "concat":
+            self.query = _Learned(inner)
+        elif many or summed:
+            self.query = nn.Linear(width, inner)
+        self.key = nn.Identity() if score in ("dot", "scaled-dot") else nn.Linear(key_dim, inner, bias=False)
+        self.value = nn.Linear(key_dim, width) if many else nn.Identity()
+        self.output = nn.Linear(width, width) if many else nn.Identity()
+        self.v = nn.Linear(units, 1, bias=False) if score == "additive" else None
+        self.dim = width if many or combine else key_dim  # of the context
+        self.combine = nn.Linear(width + (width if many else key_dim), width) if combine else None
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, query: Tensor | None, keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, N, Dq), (B, T, Dk), (B, T) -> context (B, N, D), weights (B, N, T), of several heads their mean."""
+        context, weights = self.attend(query, self.project(keys, mask), mask)
+        return context, weights.mean(1)
+
+    def project(self, keys: Tensor, mask: Tensor) -> Projected:  # (B, T, Dk), (B, T)
+        """What all queries share."""
+        keys = torch.where(mask[..., None], keys, 0.0)
+        projected, values = self.key(keys), self._by_head(self.value(keys)).contiguous()
+        if self.v is None and self.score != "concat-tanh":
+            projected = self._by_head(projected).transpose(2, 3).contiguous()  # (B, H, D / H, T)
+        return Projected(projected, values)
+
+    def attend(self, query: Tensor | None, projected: Projected, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The context (B, N, D) and the weights of each head (B, H, N, T).
+
+        Args:
+            query: (B, N, Dq); None if it is learned.
+            projected: What `project` made of the keys.
+            mask: (B, T), or (B, N, T) where each query may see other positions.
+        """
+        real = (mask[:, None] if mask.dim() == 2 else mask)[:, None]  # (B, 1, 1 or N, T)
+        scores = self._scores(query, projected.keys)
+        lowest = torch.finfo(scores.dtype).min
+        weights = torch.where(real, torch.where(real, scores, lowest).softmax(3), 0.0)  # (B, H, N, T)
+        context = self.output((self.dropout(weights) @ projected.values).transpose(1, 2).flatten(2))
+        if self.combine is not None and query is not None:
+            context = self.combine(torch.cat([query, context], 2))
+        return context, weights
+
+    def _scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
+        if self.score == "concat":  # one for all queries
+            return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
+        asked: Tensor = self.query(query)
+        if self.score in ("additive", "concat-tanh"):
+            met = torch.tanh(asked[:, :, None] + keys[:, None])  # (B, N, T, units)
+            return (met.sum(3) if self.v is None else self.v(met)[..., 0])[:, None]
+        if self.score in ("scaled-dot", "multi-head"):
+            asked = asked * (asked.shape[2] // self.heads) ** -0.5
+        return self._by_head(asked) @ keys
+
+    def _by_head(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, H, T, D / H)
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class AttentionPool(nn.Module):
+    """A text's vectors as one, their mean by the weights of a learned query (`additive`: Yang et al. 2016).
+
+    What they write as softmax(u · tanh(W h + b)) is `additive` with v for u, U for W and the learned query for b.
+
+    Args:
+        dim: D, the width of a vector.
+        score: What says how well the learned query and a position match, as in `Attention`.
+        units: Width of W h in `additive` and `concat-tanh`.
+        heads: Heads of `multi-head`; they divide the width.
+    """
+
+    def __init__(self, dim: int, *, score: Score = "additive", units: int = 128, heads: int = 1):
+        super().__init__()
+        self.attention = Attention(None, dim, score=score, units=units, heads=heads)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, T, D), (B, T) -> the pooled vector (B, D) and the weights (B, T), of several heads their mean."""
+        context, weights = self.attention(None, x, mask)
+        return context[:, 0], weights[:, 0]
+
+
+def visible(mask: Tensor, causal: bool) -> Tensor:
+    """What may be attended to: (B, T), or (B, T, T) where each token sees only itself and those before it."""
+    if not causal:
+        return mask
+    t = torch.arange(mask.shape[1], device=mask.device)
+    return mask[:, None] & (t[None] <= t[:, None])
+
+
+class _Learned(nn.Module):
+    """The same query for every text."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.vector = nn.Parameter(torch.empty(1, 1, width).uniform_(-1, 1) * width**-0.5)
+
+    def forward(self, query: None) -> Tensor:  # () -> (1, 1, width)
+        return self.vector
+
+
+def _refuse_unfit(score: Score, width: int, key_dim: int, heads: int) -> None:
+    if score in ("dot", "scaled-dot") and width != key_dim:
+        cure = "choose bilinear or additive, or make the widths equal"
+        raise UsageError(f"score: {score} needs queries as wide as keys, not {width} and {key_dim}; {cure}")
+    if score != "multi-head" and heads != 1:
+        raise UsageError(f"heads: the score {score} has one head, not {heads}; choose the score multi-head")
+    if width % heads:
+        fit = ", ".join(str(n) for n in range(1, min(width, 16) + 1) if not width % n)
+        raise UsageError(f"heads: {heads} heads do not divide the width {width}; choose {fit}, or another width")

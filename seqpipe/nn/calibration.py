@@ -1,0 +1,73 @@
+"""Logits or probabilities, and what is right, in; a temperature, a threshold, or how far off they are, out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+LEAST, MOST = 0.05, 20.0  # temperatures that are considered
+BINS = 15
+EDGE = 1e-6  # how far beyond a probability of 0 or 1 a threshold lies that takes it, or does not
+
+
+def softmax_temperature(logits: Tensor, label: Tensor) -> float:  # (N, L), (N,)
+    """The T at which softmax(logits / T) gives the labels the greatest likelihood (Guo et al. 2017); 1 of no text."""
+    z = logits.double()
+    right = z.gather(1, label[:, None])[:, 0]
+    return _temperature(lambda sharpness: ((z * sharpness).softmax(1) * z).sum(1) - right, len(z))
+
+
+def sigmoid_temperature(logits: Tensor, labels: Tensor) -> float:  # (N, L), (N, L) of 0 and 1
+    """The T at which sigmoid(logits / T) gives the labels the greatest likelihood; 1 of no text."""
+    z = logits.double()
+    return _temperature(lambda sharpness: ((z * sharpness).sigmoid() - labels) * z, len(z))
+
+
+def _temperature(slope: Callable[[float], Tensor], texts: int) -> float:
+    """1 / s where the loss has no slope: it is convex in the sharpness s, so halving the interval finds the place."""
+    if not texts:
+        return 1.0
+    low, high = 1 / MOST, 1 / LEAST
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if slope(middle).sum() > 0 else (middle, high)
+    return float((low * high) ** -0.5)
+
+
+def f1_threshold(p: Tensor, right: Tensor) -> float | None:  # (N,), (N,) bool
+    """From which probability on to say yes for the greatest F1 (Lipton et al. 2014); None if nothing is right."""
+    ordered, order = p.double().sort(descending=True)
+    taken = torch.arange(1, len(p) + 1, dtype=torch.double)  # so many are said yes to
+    f1 = 2 * right[order].double().cumsum(0) / (taken + right.sum())
+    return _between(f1, ordered) if right.any() else None
+
+
+def refusal_threshold(confidence: Tensor, right: Tensor, outside: Tensor) -> float:  # (N,), (N,) bool, (N,) bool
+    """Under which confidence to refuse, so that most answers are right and most refusals are of what is outside."""
+    ordered, order = confidence.double().sort(descending=True)
+    gain = (right[order].double() - outside[order].double()).cumsum(0)  # of answering the most confident, not refusing
+    return _between(gain, ordered)
+
+
+def _between(worth: Tensor, ordered: Tensor) -> float:
+    """The middle between two neighbours of a falling row of probabilities, where taking all before is worth most.
+
+    Taking none is worth 0; equal numbers are not parted; of equally good places it is the lowest.
+    """
+    above, below = (ordered[:1] + EDGE).clamp(min=1), (ordered[-1:] - EDGE).clamp(max=0)
+    before, after = torch.cat([above, ordered]), torch.cat([ordered, below])
+    worth = torch.where(after < before, torch.cat([worth.new_zeros(1), worth]), -torch.inf)
+    best = len(worth) - 1 - int(worth.flip(0).argmax())
+    return float((before[best] + after[best]) / 2)
+
+
+def calibration_error(p: Tensor, right: Tensor) -> float:  # (N,), (N,) bool
+    """The expected calibration error over 15 bins (Guo et al. 2017): how far probabilities are from frequencies."""
+    if not len(p):
+        return 0.0
+    p = p.double()
+    bins = (p * BINS).ceil().long().clamp(1, BINS) - 1
+    gaps = torch.zeros(BINS, dtype=torch.double).index_add(0, bins, p - right.double())
+    return float(gaps.abs().sum() / len(p))

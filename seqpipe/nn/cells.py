@@ -1,0 +1,108 @@
+"""Weights and one step of a recurrent cell in, its states over whole rows out: for cells PyTorch has no kernel of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe.nn.loops import State, scan
+from seqpipe.nn.rnn_node import Node, suffixes
+
+Weights = Mapping[str, Tensor]
+Step = Callable[[State, Tensor], State]
+
+
+class Cell(nn.Module):
+    """One layer of a recurrent cell, in one direction or two, to be read by `seqpipe.nn.recurrent.ragged_rnn`.
+
+    Weights have the names that `nn.RNNBase` gives them and begin like its own, uniform within 1 / √hidden. What the
+    input adds to the gates, W x(t) + b + c, is made for all steps at once. A subclass has a `step`, which does the rest
+    for both directions at once, and may have more weights than W, R, b and c. In export the cell is an ONNX Scan, or if
+    it has a `node` that node.
+
+    Args:
+        dim: D, the width of what is read.
+        hidden: H, units in each direction.
+        gates: How many blocks of H rows W and R have.
+        states: How many tensors (B, H) are kept from one step to the next; the first is what the layer returns.
+        bias: Whether there are the biases b and c.
+        bidirectional: Whether there is a second direction, with weights of its own.
+        more: Shapes of further weights of each direction, by name.
+        node: The ONNX node that computes the same.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        gates: int,
+        states: int = 1,
+        bias: bool = True,
+        bidirectional: bool = False,
+        more: Mapping[str, tuple[int, ...]] | None = None,
+        node: Node | None = None,
+    ):
+        super().__init__()
+        self.hidden_size, self.bias, self.bidirectional = hidden, bias, bidirectional
+        self.states, self.node = states, node
+        self.shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (gates * hidden, dim),
+            "weight_hh": (gates * hidden, hidden),
+        }
+        if bias:
+            self.shapes |= {"bias_ih": (gates * hidden,), "bias_hh": (gates * hidden,)}
+        self.shapes |= more or {}
+        for suffix in suffixes(self):
+            for name, shape in self.shapes.items():
+                weight = nn.init.uniform_(torch.empty(shape), -(hidden**-0.5), hidden**-0.5)
+                self.register_parameter(f"{name}_l0{suffix}", nn.Parameter(weight))
+
+    def step(self, weights: Weights) -> Step:
+        """A function of the states (n, B, H), n directions, and of the gates (n, B, gates * H) as the input has them.
+
+        It returns the states after a token. `weights` has each by its name, of all directions: (n, H, gates * H) a
+        matrix, which stands on the right of a product, (n, 1, …) a vector.
+        """
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:  # (n, T, B, D) -> (n, T, B, H), each direction from left to right
+        weights = {name: self._stacked(name) for name in self.shapes}
+        n, T, B, _ = x.shape
+        rows = x.flatten(1, 2)  # (n, T * B, D)
+        W = weights.pop("weight_ih")
+        if self.bias:
+            inward = torch.baddbmm(weights.pop("bias_ih") + weights.pop("bias_hh"), rows, W)
+        else:
+            inward = torch.bmm(rows, W)
+        step = self.step(weights)
+
+        def looped(state: State, rows: State) -> tuple[State, State]:
+            after = step(state, rows[0])
+            return after, after[:1]
+
+        start = tuple(x.new_zeros(n, B, self.hidden_size) for _ in range(self.states))
+        _, (states,) = scan(looped, start, (inward.unflatten(1, (T, B)).transpose(0, 1),))
+        return states.transpose(0, 1)
+
+    def _stacked(self, name: str) -> Tensor:  # (n, columns, rows) or (n, 1, …)
+        each = torch.stack([getattr(self, f"{name}_l0{suffix}") for suffix in suffixes(self)])
+        return each.transpose(1, 2).contiguous() if each.dim() == 3 else each[:, None]
+
+
+def gru_step(gru: nn.GRU, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of an `nn.GRU` (Cho et al. 2014): x (R, D) and state (R, layers, H) to output (R, H), state."""
+    after = []
+    for layer in range(gru.num_layers):
+        before = state[:, layer]  # (R, H)
+        inward = F.linear(x, getattr(gru, f"weight_ih_l{layer}"), getattr(gru, f"bias_ih_l{layer}"))  # (R, 3H)
+        onward = F.linear(before, getattr(gru, f"weight_hh_l{layer}"), getattr(gru, f"bias_hh_l{layer}"))  # (R, 3H)
+        (r, z, n), (hr, hz, hn) = inward.chunk(3, 1), onward.chunk(3, 1)
+        z = torch.sigmoid(z + hz)
+        n = torch.tanh(n + torch.sigmoid(r + hr) * hn)
+        x = n + z * (before - n)
+        after.append(x)
+    return x, torch.stack(after, 1)

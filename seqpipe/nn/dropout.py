@@ -1,0 +1,23 @@
+"""Rows in, the same rows with some of their columns silenced in training out."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class LockedDropout(nn.Module):
+    """Variational dropout (Gal and Ghahramani 2016): what is silenced in a row is silenced at all its time steps.
+
+    Args:
+        p: Probability that a column of a row is silenced in training; what is left is scaled by 1 / (1 - p).
+    """
+
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T, D)
+        if not self.training or not self.p:
+            return x
+        return x * F.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.p)

@@ -1,0 +1,247 @@
+"""Vector files of every format, good and bad, through the embedding `vectors`."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import struct
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqpipe.errors import DataError
+from seqpipe.vocabulary import SPECIALS, Vocabulary
+from seqpipe_plugins.embeddings.vector_files import entries
+from seqpipe_plugins.embeddings.vectors import Vectors
+
+WORDS = Vocabulary([*SPECIALS, "ada", "Oslo", "née", "met"], [0, 0, 0, 0, 5, 3, 1, 1])
+ROWS = {"née": (1.5, -2.0, 0.25), "x": (9.0, 9.0, 9.0), "Oslo": (0.5, 0.0, -1e-3), "ada": (1.0, 2.0, 3.0)}
+Rows = dict[str, Sequence[float]]
+
+
+def glove(rows: Rows) -> bytes:
+    return "".join(" ".join([word, *map(repr, row)]) + "\n" for word, row in rows.items()).encode()
+
+
+def word2vec(rows: Rows, end: str = "\n", after: str = "") -> bytes:
+    """Text with a first line; fastText's .vec has a blank before each line's end."""
+    lines = [f"{len(rows)} 3", *(" ".join([word, *map(str, row)]) + after for word, row in rows.items())]
+    return "".join(line + end for line in lines).encode()
+
+
+def binary(rows: Rows, end: bytes = b"\n") -> bytes:
+    said = f"{len(rows)} 3\n".encode()
+    return said + b"".join(word.encode() + b" " + struct.pack("<3f", *row) + end for word, row in rows.items())
+
+
+FORMS = {
+    "glove": glove(ROWS),
+    "word2vec": word2vec(ROWS),
+    "fasttext": word2vec(ROWS, after=" "),
+    "crlf": word2vec(ROWS, end="\r\n"),
+    "bom": b"\xef\xbb\xbf" + word2vec(ROWS),
+    "tabs": glove(ROWS).replace(b" ", b"\t"),
+    "binary": binary(ROWS),
+    "binary-without-line-ends": binary(ROWS, b""),
+    "glove.gz": gzip.compress(glove(ROWS)),
+    "binary.gz": gzip.compress(binary(ROWS)),
+}
+
+
+def write(folder: Path, content: bytes) -> Path:
+    path = folder / "some.vec"
+    path.write_bytes(content)
+    return path
+
+
+def table(made: Vectors) -> torch.Tensor:
+    """What every id of the vocabulary is turned into."""
+    with torch.no_grad():
+        return made.eval()(torch.arange(len(WORDS))[None])[0]  # (V, D)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("train", [True, False])
+def test_every_format_gives_the_same_vectors(form: str, train: bool, tmp_path: Path) -> None:
+    made = Vectors(WORDS, path=write(tmp_path, FORMS[form]), train=train)
+    assert made.dim == 3
+    found = table(made)
+    for word in ("ada", "Oslo", "née"):
+        assert found[WORDS.index(word)].numpy() == pytest.approx(np.array(ROWS[word], "f4"), abs=0)
+    assert not found[0].any()
+    assert found[1].any()
+    assert found[WORDS.index("met")].any()
+
+
+@pytest.mark.parametrize(
+    ("form", "content"),
+    [("glove", glove(ROWS)), ("word2vec", word2vec(ROWS)), ("word2vec-binary", binary(ROWS))],
+)
+def test_a_format_may_be_said(form: Any, content: bytes, tmp_path: Path) -> None:
+    assert torch.equal(
+        table(Vectors(WORDS, path=write(tmp_path, content), format=form, missing="zero")),
+        table(Vectors(WORDS, path=write(tmp_path, glove(ROWS)), missing="zero")),
+    )
+
+
+def test_words_that_hold_blanks_are_words(tmp_path: Path) -> None:
+    content = glove({"a": ROWS["x"]}) + b". . 1 2 3\nat me@x.org 1 2 3\n" + glove({"ada": ROWS["ada"]})
+    assert [entry.word for entry in entries(write(tmp_path, content), lambda word: True, "auto", None)] == [
+        *("a", ". .", "at me@x.org", "ada")
+    ]
+
+
+def learn(made: Vectors) -> tuple[torch.Tensor, torch.Tensor]:
+    """The table before and after a step that every row wants."""
+    before = table(made).clone()
+    made.train()
+    optimizer = torch.optim.AdamW(made.parameters(), lr=0.1, weight_decay=0.3)
+    made(torch.arange(len(WORDS))[None]).sum().backward()
+    optimizer.step()
+    return before, table(made)
+
+
+FOUND = [WORDS.index(word) for word in ("ada", "Oslo", "née")]
+MISSING = [1, 2, 3, WORDS.index("met")]
+
+
+def test_frozen_vectors_stay_and_words_without_one_are_trained(tmp_path: Path) -> None:
+    before, after = learn(Vectors(WORDS, path=write(tmp_path, glove(ROWS))))
+    assert torch.equal(before[FOUND], after[FOUND])
+    assert (before[MISSING] != after[MISSING]).all()
+    assert not after[0].any()
+
+
+def test_with_train_all_vectors_are_learned_but_the_paddings(tmp_path: Path) -> None:
+    before, after = learn(Vectors(WORDS, path=write(tmp_path, glove(ROWS)), train=True, missing="zero"))
+    assert not before[MISSING].any()
+    assert (before[1:] != after[1:]).all()
+    assert not after[0].any()
+
+
+@pytest.mark.parametrize("missing", ["random", "zero"])
+def test_words_without_a_vector_may_stay_as_they_are(missing: Any, tmp_path: Path) -> None:
+    made = Vectors(WORDS, path=write(tmp_path, glove(ROWS)), missing=missing)
+    assert list(made.parameters()) == []
+    assert table(made)[MISSING].any() == (missing == "random")
+
+
+def test_random_vectors_are_as_large_as_the_files_and_all_are_scaled(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = {f"w{i}": random.normal(0, 0.3, 50).tolist() for i in range(200)}
+    words = [*SPECIALS, *rows, *(f"other{i}" for i in range(200))]
+    torch.manual_seed(0)
+    made = Vectors(words, path=write(tmp_path, glove(rows)), scale=2.0)
+    with torch.no_grad():
+        x = made.eval()(torch.arange(len(words))[None])[0]
+    assert x[4:204].numpy() == pytest.approx(2 * np.array(list(rows.values())), abs=1e-6)
+    assert x[204:].std() == pytest.approx(0.6, rel=0.05)
+
+
+def test_words_of_another_case_are_found_on_request_and_a_words_own_vector_goes_first(tmp_path: Path) -> None:
+    rows = {"ADA": (1, 1, 1), "Ada": (2, 2, 2), "oslo": (3, 3, 3), "NÉE": (4, 4, 4), "née": (5, 5, 5)}
+    path = write(tmp_path, glove(rows))
+    found = table(Vectors(WORDS, path=path, case="fold", missing="zero"))[:, 0].tolist()
+    assert found == [0, 0, 0, 0, 1, 3, 5, 0]
+    assert table(Vectors(WORDS, path=path, missing="zero"))[:, 0].tolist() == [0, 0, 0, 0, 0, 0, 5, 0]
+
+
+def test_the_coverage_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path, glove(ROWS))
+    told = "3 of 4 words (75.0%) have a vector in some.vec"
+    assert Vectors(list(WORDS), path=path).notes() == [told]
+    assert Vectors(WORDS, path=path).notes() == [f"{told}; these are 90.0% of the known words in the training texts"]
+
+
+def test_the_state_holds_every_vector_so_that_another_file_changes_nothing(tmp_path: Path) -> None:
+    first = Vectors(WORDS, path=write(tmp_path, glove(ROWS)))
+    other = Vectors(WORDS, path=write(tmp_path, glove(dict.fromkeys(ROWS, (7, 7, 7)))))
+    other.load_state_dict(first.state_dict())
+    assert torch.equal(table(first), table(other))
+
+
+def test_the_first_words_of_a_file_may_be_enough(tmp_path: Path) -> None:
+    cut_short = word2vec(ROWS).replace(b"4 3", b"4000000 3", 1)
+    for content in (cut_short, binary(ROWS).replace(b"4 3", b"4000000 3", 1), glove(ROWS) + b"torn 1\n"):
+        made = Vectors(WORDS, path=write(tmp_path, content), limit=3, missing="zero")
+        assert table(made)[:, 0].tolist() == [0, 0, 0, 0, 0, 0.5, 1.5, 0]
+
+
+def test_a_file_of_any_size_takes_little_memory(tmp_path: Path) -> None:
+    row = " 0.125" * 100
+    for content in (
+        "".join(f"w{i}{row}\n" for i in range(40_000)).encode(),
+        b"40000 100\n" + b"".join(b"w%d " % i + bytes(400) for i in range(40_000)),
+    ):
+        path = write(tmp_path, content)
+        words = [*SPECIALS, "w7", "w39999"]
+        tracemalloc.start()
+        Vectors(words, path=path)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < len(content) / 8
+
+
+BAD: list[tuple[bytes, str, str]] = [
+    (b"ada 1 2 3\nmet 1 2\n", ":2: ", "2 numbers in this line, but 3 are expected (as its first line has)"),
+    (b"ada 1 2 3\nmet 1 2 3 4\n", ":2: ", "4 numbers in this line, but 3"),
+    (b"2 3\nada 1 2 3\nmet 1 2\n", ":3: ", "2 numbers in this line, but 3 are expected (its first line says so)"),
+    (b"2 4\nada 1 2 3\nmet 1 2 3\n", ":2: ", "3 numbers in this line, but 4 are expected (its first line says so)"),
+    (b"2 2\nada 1 2 3\nmet 1 2 3\n", ":2: ", "3 numbers in this line, but 2"),
+    (b"ada\n", ":1: ", "0 numbers in this line"),
+    (b"3 3\nada 1 2 3\nmet 1 2 3\n", ":1: ", "the first line says 3 words, but 2 follow; is it whole? Correct"),
+    (b"1 3\nada 1 2 3\nmet 1 2 3\n", ":1: ", "the first line says 1 words, but 2 follow"),
+    (b"ada 1 2 3\nx 1 2 3\nada 1 2 3\n", ":3: ", "the word 'ada' has a vector already (line 1); remove one of the two"),
+    (b"ada 1 2 3\nmet 1 nan 3\n", ":2: ", "the vector of 'met' holds NaN or infinity"),
+    (b"ada 1 2 1e40\n", ":1: ", "the vector of 'ada' holds NaN or infinity"),
+    (b"ada 1 2 x3\n", ":1: ", "'x3' behind the word 'ada' is no number"),
+    (b"ada 1 2 3\nn\xe9e 1 2 3\n", ":2: ", r"the word b'n\xe9e' is not UTF-8; convert the file"),
+    (b"ada 1 2 3\n 1 2 3\n", ":2: ", "the word is empty"),
+    (
+        b"other 1 2 3\n",
+        ": ",
+        "no word of the vocabulary (4 words) is in this file; are they of one language and one case",
+    ),
+    (b"", ": ", "there is no vector in this file"),
+    (b"\n\n", ": ", "there is no vector in this file"),
+    (b"\xba\x16\x4f\x2f" + bytes(40), ": ", "this is a model of fastText (.bin)"),
+    (binary(ROWS)[:-3], ": byte 69: ", "the file ends within word 4 of 4, which begins at byte 54; is it cut short?"),
+    (binary(ROWS).replace(b"4 3", b"9 3", 1), ": byte 72: ", "the file ends within word 5 of 9"),
+    (binary(ROWS).replace(b"4 3", b"3 3", 1), ": byte 54: ", "the file goes on after its 3 words"),
+    (binary({**ROWS, "met": (1, float("nan"), 2)}), ": byte 72: ", "the vector of 'met' holds NaN"),
+    (binary({**ROWS, "met": (1, 2, float("inf"))}), ": byte 72: ", "the vector of 'met' holds NaN or infinity"),
+    (binary(ROWS).replace(b"4 3", b"5 3", 1) + b"ada " + bytes(12), ": byte 72: ", "has a vector already (byte 55)"),
+    (binary(ROWS).replace("née".encode(), b"n\xe9e", 1), ": byte 4: ", "is not UTF-8"),
+    (b"2 3\n" + b"\1" * 30_000, ": byte 4: ", "here stands no word"),
+    (gzip.compress(glove(ROWS))[:-9], ": ", "cannot be unpacked"),
+]
+
+
+@pytest.mark.parametrize(("content", "place", "fragment"), BAD, ids=[f"{i}" for i in range(len(BAD))])
+def test_a_bad_file_is_an_error_that_says_where_and_what(
+    content: bytes, place: str, fragment: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(DataError) as caught:
+        Vectors(WORDS, path=path)
+    assert str(caught.value).startswith(f"{path}{place}")
+    assert fragment in str(caught.value)
+
+
+def test_a_file_that_is_gone_is_an_error_that_says_who_needs_it(tmp_path: Path) -> None:
+    told = "there is no such file; a run reads its vectors again whenever it is built; a bundle has no need of them"
+    with pytest.raises(DataError, match=re.escape(told)):
+        Vectors(WORDS, path=tmp_path / "gone.vec")
+    with pytest.raises(DataError, match="cannot be read"):
+        Vectors(WORDS, path=tmp_path)
+
+
+def test_a_first_line_that_is_none_is_an_error_where_the_format_is_said(tmp_path: Path) -> None:
+    for form in ("word2vec", "word2vec-binary"):
+        with pytest.raises(DataError, match=r"some\.vec:1: the first line must say how many words"):
+            Vectors(WORDS, path=write(tmp_path, glove(ROWS)), format=form)  # type: ignore[arg-type]

@@ -1,0 +1,125 @@
+"""The encoder `sentences`: hierarchical attention's lower half, step by step from the equations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from encoders.cells import Array, Step, elman_tanh, gru_after, layer, lstm
+from nn.exported import Graph, export, ragged
+from torch import Tensor
+
+from seqpipe.errors import UsageError
+from seqpipe_plugins.encoders.sentences import Sentences
+
+AXES = {"x": ("b", "t"), "mask": ("b", "t"), "sentences": ("b", "s", "w")}
+DOCUMENTS = [  # the lengths of the sentences of each row
+    [[3, 1, 4], [2], [5, 2]],
+    [[1]],
+    [[7, 2, 1, 1, 3], [1], [4], [2, 2, 9], [1, 1], [12], [6, 5]],
+]
+STEPS: dict[str, Step] = {"gru": gru_after, "lstm": lstm, "rnn": elman_tanh}
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"cell": "lstm", "direction": "forward"},
+    {"cell": "rnn", "direction": "backward", "pool": "last"},
+    {"cell": "gru", "pool": "last"},
+    {"cell": "none"},
+    {"cell": "none", "pool": "max"},
+    {"cell": "none", "pool": "last"},
+    {"cell": "lstm", "pool": "mean"},
+    {"cell": "rnn", "pool": "max"},
+]
+
+
+def given(rows: list[list[int]]) -> dict[str, Tensor]:
+    mask = ragged(*map(sum, rows))
+    array = torch.zeros(len(rows), max(map(len, rows)), max(map(max, rows)), dtype=torch.int64)
+    for b, lengths in enumerate(rows):
+        at = 0
+        for s, n in enumerate(lengths):
+            array[b, s, :n] = torch.arange(at + 1, at + n + 1)
+            at += n
+    x = torch.randn(*mask.shape, 5).masked_fill(~mask[..., None], float("nan"))
+    return {"x": x, "mask": mask, "sentences": array}
+
+
+def sentence(encoder: Sentences, words: Array, options: dict[str, Any]) -> tuple[Array, Array]:
+    """The vector of one sentence (W, D) and the weights of its words (W,), from the published equations."""
+    cell, pool = options.get("cell", "gru"), options.get("pool", "attention")
+    states, last = words, words[-1]
+    if cell != "none":
+        ways = layer(STEPS[cell], encoder.cell, words, options.get("direction", "both"))  # type: ignore[arg-type]
+        states, last = np.concatenate([way[0] for way in ways], 1), np.concatenate([way[1] for way in ways])
+    one = np.eye(len(words))
+    if pool == "last":
+        return last, one[-1]
+    if pool == "mean":
+        return states.mean(0), np.full(len(words), 1 / len(words))
+    if pool == "max":
+        return states.max(0), one[states.argmax(0)].mean(0)
+    found = {name: p.detach().double().numpy() for name, p in encoder.attention.named_parameters()}  # type: ignore[union-attr]
+    v, U = found["attention.v.weight"][0], found["attention.key.weight"]
+    scores = np.tanh(states @ U.T + found["attention.query.vector"][0, 0]) @ v
+    weights = np.exp(scores - scores.max())
+    weights /= weights.sum()
+    return weights @ states, weights
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options.values()) or "default")
+def test_the_graph_and_pytorch_follow_the_equations(options: dict[str, Any], tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    encoder = Sentences(5, hidden=4, units=3, **options)
+    graph: Graph = export(tmp_path / "sentences.onnx", encoder, encoder.forward, AXES, **given(DOCUMENTS[0]))
+    for rows in DOCUMENTS:
+        feed = given(rows)
+        x = feed["x"].double().numpy()
+        for made in (graph(**feed), {name: tensor.numpy() for name, tensor in encoder(**feed).items()}):
+            assert tuple(made) == Sentences.returns
+            assert made["mask"].sum(1).tolist() == [*map(len, rows)]
+            for b, lengths in enumerate(rows):
+                parts = np.split(x[b, : sum(lengths)], np.cumsum(lengths)[:-1])
+                vectors, weights = zip(*(sentence(encoder, part, options) for part in parts), strict=True)
+                assert np.abs(made["x"][b, : len(lengths)] - np.stack(vectors)).max() < 1e-5
+                assert np.abs(made["state"][b] - vectors[-1]).max() < 1e-5
+                assert np.abs(made["word_attention"][b, : sum(lengths)] - np.concatenate(weights)).max() < 1e-5
+            assert not made["x"][~made["mask"]].any()
+            assert not made["word_attention"][~feed["mask"].numpy()].any()
+
+
+def test_a_sentence_does_not_see_its_neighbours() -> None:
+    encoder, feed = Sentences(5, hidden=4), given([[3, 4, 2]])
+    before = encoder(**feed)["x"]
+    after = encoder(**feed | {"x": feed["x"].index_fill(1, torch.tensor([3, 4, 5, 6]), 9.0)})["x"]
+    assert torch.equal(before[:, [0, 2]], after[:, [0, 2]])
+    assert not torch.allclose(before[:, 1], after[:, 1])
+
+
+def test_a_text_without_any_word_gives_zeros_and_no_nan() -> None:
+    feed = {"x": torch.full((2, 1, 5), float("nan")), "mask": torch.zeros(2, 1, dtype=torch.bool)}
+    for options in OPTIONS:
+        made = Sentences(5, hidden=4, **options)(**feed, sentences=torch.zeros(2, 1, 1, dtype=torch.int64))
+        assert not made["mask"].any()
+        assert not made["x"].any()
+        assert not made["word_attention"].any()
+
+
+def test_training_reads_what_evaluation_reads_and_its_gradient_is_finite() -> None:
+    encoder, feed = Sentences(5, hidden=4), given(DOCUMENTS[2])
+    made = encoder.train()(**feed)
+    assert torch.equal(made["x"], encoder.eval()(**feed)["x"])
+    made["x"].square().sum().backward()
+    assert all(bool(torch.isfinite(p.grad).all()) and bool(p.grad.any()) for p in encoder.parameters())  # type: ignore[union-attr, arg-type]
+
+
+def test_heads_that_do_not_fit_are_refused_with_their_place() -> None:
+    with pytest.raises(UsageError, match=r"^sentences\.heads: 3 heads do not divide the width 8"):
+        Sentences(5, hidden=4, score="multi-head", heads=3)
+
+
+def test_where_sentences_end_is_the_features_option() -> None:
+    assert Sentences.features({})["sentences"].split == "punctuation"
+    assert Sentences.features({"split": "lines"})["sentences"].split == "lines"

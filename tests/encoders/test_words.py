@@ -1,0 +1,74 @@
+"""The encoder `words`: one vector a word of the vectors of its pieces, in PyTorch and in the graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factory import parts, tagging
+from nn.exported import export, ragged
+from torch import Tensor
+
+from seqpipe.config import load
+from seqpipe.errors import ConfigError
+from seqpipe_plugins.encoders.words import Words
+
+POOLS: dict[str, Any] = {"first": lambda pieces: pieces[0], "mean": lambda p: p.mean(0), "max": lambda p: p.max(0)}
+AXES = {"x": ("b", "t"), "mask": ("b", "t"), "pieces": ("b", "n")}
+STARTS = [  # of the words of each row, and how many pieces the row has
+    [([0, 1, 4], 6), ([0], 3), ([0, 1, 2, 3], 4)],
+    [([0], 1)],
+    [([0, 2], 5), ([0, 1, 2, 3, 4], 5)],
+]
+
+
+def given(rows: list[tuple[list[int], int]]) -> dict[str, Tensor]:
+    mask = ragged(*(length for _, length in rows))
+    pieces = torch.zeros(len(rows), max(len(starts) for starts, _ in rows), dtype=torch.int64)
+    for row, (starts, _) in zip(pieces, rows, strict=True):
+        row[: len(starts)] = torch.tensor(starts) + 1
+    x = torch.randn(*mask.shape, 4).masked_fill(~mask[..., None], float("nan"))
+    return {"x": x, "mask": mask, "pieces": pieces}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_the_graph_and_pytorch_pool_the_pieces_of_each_word(pool: Any, tmp_path: Path) -> None:
+    encoder = Words(4, pool=pool)
+    graph = export(tmp_path / "words.onnx", encoder, encoder.forward, AXES, **given(STARTS[0]))
+    for rows in STARTS:
+        feed = given(rows)
+        for made in (graph(**feed), {name: tensor.numpy() for name, tensor in encoder(**feed).items()}):
+            assert made["mask"].sum(1).tolist() == [len(starts) for starts, _ in rows]
+            for b, (starts, length) in enumerate(rows):
+                for n, (start, end) in enumerate(zip(starts, [*starts[1:], length], strict=True)):
+                    expected = POOLS[pool](feed["x"][b, start:end].double().numpy())
+                    assert np.abs(made["x"][b, n] - expected).max() < 1e-6
+            assert not made["x"][~made["mask"]].any()
+
+
+PIECES = {"tokenizer": {"use": "wordpiece", "max_size": 60, "lowercase": True}}
+
+
+@pytest.mark.parametrize("head", [{"use": "crf"}, {"use": "tags", "scheme": "IOB2"}])
+def test_a_tag_for_each_word_is_learned_and_answered_of_pieces(tmp_path: Path, head: dict[str, str]) -> None:
+    encoder = [{"use": "lstm", "hidden": 6}, "words"]
+    config = load(tagging(tmp_path, PIECES | {"encoder": encoder, "head": head}))
+    pipeline, batches = parts(config)
+    batch = batches(batches.order(0)[0])
+    assert batch["tags"].shape == batch["pieces"].shape
+    assert batch["ids"].shape[1] > batch["tags"].shape[1]
+    pipeline.loss(batch).backward()
+
+
+def test_tags_of_pieces_without_it_are_refused_with_the_cure(tmp_path: Path) -> None:
+    config = load(tagging(tmp_path, PIECES))
+    with pytest.raises(
+        ConfigError, match=r"head: .*'crf'.* 'wordpiece' splits words.*add \{use: words\} to the encoders"
+    ):
+        parts(config)
+    config = load(tagging(tmp_path, {"encoder": ["sentences"]}))
+    with pytest.raises(ConfigError, match="makes sentences of words there are none to tag; leave that encoder out"):
+        parts(config)
