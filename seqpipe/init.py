@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import itertools
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from seqpipe.answers import label_of
 from seqpipe.errors import DataError, UsageError
 from seqpipe.files import write
+from seqpipe.guess import is_conllu, table_options
 from seqpipe.plugins import Plugins
 from seqpipe.schemes import SCHEMES, belongs, strict_problem
 from seqpipe.yaml import dump
 
 SENTENCES = 20_000  # looked at
+LINES, BYTES = 1_000, 10_000_000  # looked at to tell what kind of file it is, at most
 _SIBLINGS = {"dev": ("dev", "devel", "valid", "validation", "val"), "test": ("test", "testa", "testb")}
 _GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, as in 科0 技1
 _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
@@ -57,20 +62,36 @@ def init_yaml(data: Path, output: Path | None = None) -> Path:
     target = output or Path(f"{stem}.yaml")
     if target.exists():
         raise UsageError(f"{target} is there already; name another with --output, or remove it")
-    look = _jsonl(data) if _is_json(data) else _conll(data)
+    lines = _first_lines(data)
+    table = table_options(lines, "tsv" if ".tsv" in data.suffixes else "csv")
+    if lines[0].startswith("{"):
+        look = _jsonl(data)
+    elif is_conllu(lines):
+        look = _conllu(data)
+    elif table:
+        look = _table(data, *table)
+    else:
+        look = _conll(data)
     write(target, _yaml(look, data, target))
     return target
 
 
-def _is_json(data: Path) -> bool:
+def _opened(data: Path) -> BinaryIO:
+    return gzip.open(data, "rb") if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
+
+
+def _first_lines(data: Path) -> list[str]:
+    """The first lines without their ends; the first of them has something in it."""
     try:
-        with data.open("rb") as file:
-            first = next((line for line in itertools.islice(file, 1000) if line.strip()), b"")
-    except OSError as error:
-        raise DataError(f"{data}: cannot be read: {error.strerror}") from error
-    if not first:
+        with _opened(data) as file:
+            found = file.read(BYTES).decode("utf-8-sig", "replace").splitlines()[:LINES]
+    except (OSError, EOFError, zlib.error) as error:
+        told = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"{data}: cannot be read: {told}") from error
+    lines = list(itertools.dropwhile(lambda line: not line.strip(), found))
+    if not lines:
         raise DataError(f"{data}: is empty; give the file with your training examples")
-    return first.lstrip(b"\xef\xbb\xbf \t").startswith(b"{")
+    return [lines[0].lstrip(), *lines[1:]]
 
 
 def _jsonl(data: Path) -> Look:
@@ -93,6 +114,26 @@ def _conll(data: Path) -> Look:
     tags = [list(r["tags"]) for r in _records(Look("conll", {**look.options, "scheme": "none"}), data)]
     _choose_scheme(look, tags)
     _count(look, data)
+    return look
+
+
+def _conllu(data: Path) -> Look:
+    """The first column of tags in which every word has one."""
+    columns = dict.fromkeys(("upos", "xpos", "deprel"), True)
+    for record in _records(Look("conllu", {"tags": None}), data):
+        columns = {name: full and "_" not in record[name] for name, full in columns.items()}
+    chosen = next((name for name, full in columns.items() if full), None)
+    if chosen is None:
+        raise DataError(f"{data}: words without tags: no column of {', '.join(columns)} is filled for every word")
+    look = Look("conllu", {} if chosen == "upos" else {"tags": chosen}, what="Tags")
+    _count(look, data)
+    return look
+
+
+def _table(data: Path, use: str, options: dict[str, Any]) -> Look:
+    look = Look(use, options, notes=["texts with one label each"])
+    _count(look, data)
+    _count_labels(look, data)
     return look
 
 
@@ -141,7 +182,7 @@ def _count_labels(look: Look, data: Path) -> None:
 def _columns(data: Path) -> dict[str, Any]:
     """Where the reader finds words and tags: the last column whose cells look like tags."""
     rows: list[list[str]] = []
-    with data.open(encoding="utf-8-sig", errors="replace") as file:
+    with io.TextIOWrapper(_opened(data), "utf-8-sig", "replace") as file:
         for line in itertools.islice(file, 5000):
             if line.strip() and not line.startswith(("# ", "-DOCSTART-")):
                 rows.append(line.rstrip("\r\n").split("\t") if "\t" in line else line.split())
@@ -190,6 +231,8 @@ def _yaml(look: Look, data: Path, target: Path) -> str:
         return os.path.relpath(path.resolve(), target.resolve().parent)
 
     def flow(value: Any) -> str:
+        if isinstance(value, list):
+            return f"[{', '.join(map(flow, value))}]"
         return dump({"k": value}).strip().removeprefix("k: ")
 
     small = look.records < 3000

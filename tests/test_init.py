@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Callable
@@ -209,6 +210,60 @@ def test_words_in_json_are_looked_at_like_columns(
     made = initialised(tmp_path, jsonl({"words": words, "tags": tags}))
     assert changed(made) == options
     assert read(made)[0]["text"] == ("" if "joiner" in options else " ").join(words)
+
+
+REVIEWS = [("good food", "pos"), ("a, b; c", "neg"), ("very bad food", "neg"), ("I liked it", "pos")] * 3
+
+
+def table(sign: str, head: str, order: tuple[int, ...] = (0, 1)) -> str:
+    """Rows of REVIEWS with their columns in this order; column 2 is a number of its own."""
+    text = head + "\n" * bool(head)
+    for number, row in enumerate(REVIEWS):
+        cells = [(*row, str(number))[i] for i in order]
+        text += sign.join(f'"{cell}"' if sign != "\t" and sign in cell else cell for cell in cells) + "\n"
+    return text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "use", "options"),
+    [
+        ("a.csv", table(",", "text,label"), "csv", {}),
+        ("a.csv", table(",", "label,text", (1, 0)), "csv", {}),
+        ("a.csv", table(",", "id,review,stars", (2, 0, 1)), "csv", {"text": "review", "label": "stars"}),
+        ("a.csv", table(";", "text;label"), "csv", {"delimiter": ";"}),
+        ("a.csv", table(",", ""), "csv", {"columns": ["text", "label"]}),
+        ("a.tsv", table("\t", "text\tlabel"), "tsv", {}),
+        ("a.tsv", table("\t", "", (1, 2, 0)), "tsv", {"columns": ["label", "_", "text"]}),
+        ("a.csv", table("\t", "text\tlabel"), "tsv", {}),
+        ("a.txt", table(",", "text,label"), "csv", {}),
+    ],
+)
+def test_a_table_is_found_with_its_text_and_its_label(
+    name: str, content: str, use: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    made = initialised(tmp_path, content, name)
+    assert (made.data.reader.use, changed(made), made.head[0].use) == (use, options, "label")
+    assert [(record["text"], record["label"]) for record in read(made)] == REVIEWS
+    assert "# Labels: pos 6, neg 6\n" in made.file.read_text(encoding="utf-8")
+
+
+CONLLU = "# text = a b\n1\ta\t_\t{0}\tX\t_\t_\tdet\t_\t_\n2\tb\t_\t{0}\tY\t_\t_\troot\t_\t_\n\n"
+
+
+@pytest.mark.parametrize("name", ["a.conllu", "a.txt", "a.conllu.gz"])
+@pytest.mark.parametrize(("upos", "options"), [("NOUN", {}), ("_", {"tags": "xpos"})])
+def test_universal_dependencies_are_found(name: str, upos: str, options: dict[str, Any], tmp_path: Path) -> None:
+    content = (CONLLU.format(upos) * 3).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    made = config.load(init_yaml(tmp_path / name, tmp_path / "made.yaml"))
+    assert (made.data.reader.use, changed(made), made.head[0].use) == ("conllu", options, "crf")
+    assert made.head[0].options["scheme"] == "none"
+    assert len(read(made)) == 3
+
+
+def test_universal_dependencies_without_tags_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="words without tags: no column of upos, xpos, deprel is filled"):
+        initialised(tmp_path, CONLLU.format("_").replace("\tX", "\t_").replace("det", "_"), "a.conllu")
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import IO, Any, Literal
 
 from seqpipe import schemes
 from seqpipe.errors import DataError, nearest
@@ -17,7 +19,7 @@ LONGEST_LINE = 10_000_000  # bytes of a file, characters of a text stream
 RESERVED = ("text", "words", "tags", "spans", "where")  # the frame's own names in a record
 _UTF8 = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
 _SIGNATURES = {
-    b"\x1f\x8b": "it is compressed with gzip: unpack it first",
+    b"\x1f\x8b": "it is compressed with gzip: unpack it, or give it a name that ends in .gz",
     b"\xff\xfe": f"it looks like UTF-16: {_UTF8}",
     b"\xfe\xff": f"it looks like UTF-16: {_UTF8}",
 }
@@ -25,23 +27,31 @@ _SIGNATURES = {
 
 def read_file(path: Path, records: Callable[[Iterable[str], str], Iterator[Record]]) -> Iterator[Record]:
     """The records that `records(lines, name)` makes of a file, one at a time; DataError if there is none."""
-    try:
-        with Path(path).open("rb") as file:
-            empty = True
-            for record in records(lines(file, str(path)), str(path)):
-                empty = False
-                yield record
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file{_similar(Path(path))}") from error
-    except IsADirectoryError as error:
-        raise DataError(f"{path}: this is a folder; name a file in it") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    empty = True
+    for record in records(file_lines(path), str(path)):
+        empty = False
+        yield record
     if empty:
         raise DataError(f"{path}: there is nothing in this file; give one with at least one example")
 
 
-def lines(file: BinaryIO, name: str) -> Iterator[str]:
+def file_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file with their ends, unpacked on the way if its name ends in .gz."""
+    packed = Path(path).suffix == ".gz"
+    try:
+        with gzip.open(path, "rb") if packed else Path(path).open("rb") as file:
+            yield from decoded(file, str(path))
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: there is no such file{_similar(Path(path))}") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{path}: this is a folder; name a file in it") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be unpacked ({error}); `gzip -t` tells whether the file is whole") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def decoded(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
     """The lines of an open UTF-8 file, with their ends."""
     number, head = 0, b""
     while line := file.readline(LONGEST_LINE + 1):

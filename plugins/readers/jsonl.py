@@ -18,7 +18,8 @@ _LABEL_KEYS = ("label", "entity_group", "entity", "type")
 class Jsonl:
     """Reads JSON lines such as `{"text": …, "spans": [{"start", "end", "label"}]}` or `{"words": […], "tags": […]}`.
 
-    Offsets count code points, and `end` is exclusive. Every further key becomes a field of the record.
+    Offsets count code points, and `end` is exclusive. Every further key becomes a field of the record; a list of
+    `labels` (one text may have several) holds each once.
 
     Args:
         text: Key of the text.
@@ -60,6 +61,8 @@ class Jsonl:
     def _record(self, item: dict[str, Any], where: str) -> Record:
         used = {self.words, self.tags} if self.words in item else {self.text, self.spans}
         made = self._from_words(item, where) if self.words in item else self._from_text(item, where)
+        if isinstance(item.get("labels"), list) and "labels" not in used:
+            _check_labels(item["labels"], where)
         return {**made, **{free(key): value for key, value in item.items() if key not in used}}
 
     def _from_words(self, item: dict[str, Any], where: str) -> Record:
@@ -141,6 +144,16 @@ def _strings(value: object, key: str, where: str) -> list[str]:
             kind = "an empty string" if item == "" else _kind(item)
             raise DataError(f"{where}: item {i} of `{key}` is {kind}; it must be a string with something in it")
     return list(value)
+
+
+def _check_labels(labels: list[Any], where: str) -> None:
+    cure = "if they are the words' tags, set the reader's option `tags: labels`"
+    for i, label in enumerate(labels, 1):
+        if not isinstance(label, str) or not label:
+            kind = "an empty string" if label == "" else _kind(label)
+            raise DataError(f"{where}: item {i} of `labels` is {kind}; write a string with something in it; {cure}")
+        if label in labels[: i - 1]:
+            raise DataError(f"{where}: `labels` holds {label!r} twice; write each label once; {cure}")
 
 
 def _spans(value: object, text: str, where: str) -> list[Record]:

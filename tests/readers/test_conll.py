@@ -299,7 +299,7 @@ def test_a_file_without_empty_lines_is_stopped(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_bytes_of_a_stream_are_decoded_line_by_line() -> None:
-    records = Conll().records(readers.lines(io.BytesIO(b"a O\n\n\xff O\n"), "<stdin>"), "<stdin>")
+    records = Conll().records(readers.decoded(io.BytesIO(b"a O\n\n\xff O\n"), "<stdin>"), "<stdin>")
     assert next(records)["words"] == ["a"]
     with pytest.raises(DataError, match="<stdin>:3: this line is not UTF-8"):
         next(records)
@@ -320,6 +320,7 @@ def test_a_word_that_columns_cannot_hold_is_refused(word: str) -> None:
 
 
 def test_readers_schemes_and_metrics_import_no_torch() -> None:
-    modules = "seqpipe_plugins.readers.conll, seqpipe_plugins.readers.jsonl, seqpipe.schemes, seqpipe.metrics"
+    names = ("conll", "conllu", "csv", "jsonl", "lines", "parallel", "tsv")
+    modules = ", ".join([*(f"seqpipe_plugins.readers.{name}" for name in names), "seqpipe.schemes", "seqpipe.metrics"])
     command = [sys.executable, "-c", f"import sys, {modules}; print('torch' in sys.modules)"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

@@ -86,6 +86,12 @@ def test_every_other_key_is_kept_as_a_field() -> None:
     assert one(item) == item
 
 
+def test_several_labels_are_kept_as_they_stand() -> None:
+    for labels in ([], ["x"], ["x", "y"], "x", 3):
+        assert one({"text": "a", "labels": labels}) == {"text": "a", "labels": labels}
+    assert one({"words": ["a", "b"], "labels": ["O", "O"]}, tags="labels")["tags"] == ["O", "O"]
+
+
 def test_keys_named_like_the_frames_fields_do_not_replace_them() -> None:
     assert one({"text": "a", "where": "here"}) == {"text": "a", "source_where": "here"}
     assert one({"words": ["a", "."], "text": "a."}) == {"text": "a .", "words": ["a", "."], "source_text": "a."}
@@ -142,6 +148,10 @@ BAD: list[tuple[str | bytes, dict[str, Any], str, str]] = [
         "1:",
         "`tags` belong to words, and there are none in this line; give `words`",
     ),
+    ('{"text": "a", "labels": ["x", ""]}\n', {}, "1:", "item 2 of `labels` is an empty string"),
+    ('{"text": "a", "labels": [1]}\n', {}, "1:", "item 1 of `labels` is a number; write a string"),
+    ('{"text": "a", "labels": ["x", "y", "x"]}\n', {}, "1:", "`labels` holds 'x' twice; write each label once"),
+    ('{"words": ["a", "b"], "labels": ["O", "O"]}\n', {}, "1:", "set the reader's option `tags: labels`"),
     ('{"words": ["a"], "spans": []}\n', {}, "1:", "this line is split into words; give the words `tags`"),
     ('{"words": "a b"}\n', {}, "1:", "`words` is a string; it must be a list of strings"),
     ('{"words": ["a", ""]}\n', {}, "1:", "item 2 of `words` is an empty string"),

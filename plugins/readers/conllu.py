@@ -1,0 +1,143 @@
+"""A file of Universal Dependencies in, a record a sentence out: its words with their tags, and the text as it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from seqpipe.errors import DataError
+
+from . import Record, free, numbered, read_file
+
+COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+LONGEST_SENTENCE = 100_000  # words; more means that the empty lines are missing
+ALWAYS = ("upos", "deprel")  # every annotated word has these; _ is a value of the others
+_WORD, _RANGE, _EMPTY = re.compile(r"[1-9]\d*"), re.compile(r"([1-9]\d*)-([1-9]\d*)"), re.compile(r"\d+\.[1-9]\d*")
+
+TagColumn = Literal["lemma", "upos", "xpos", "feats", "deprel"]
+
+
+@dataclass
+class Sentence:
+    """What was read since the last empty line."""
+
+    line: int = 0
+    comments: Record = field(default_factory=dict)
+    text: tuple[int, str] | None = None  # the line and what stands behind `# text = `
+    words: list[list[str]] = field(default_factory=list)  # the cells of each
+    surface: list[tuple[str, bool]] = field(default_factory=list)  # as written, and whether a blank follows
+    covered: int = 0  # the last word of a range such as 1-2: it is written with the range
+
+
+class Conllu:
+    """Reads CoNLL-U: ten columns parted by tabs, an empty line after each sentence.
+
+    Lines of ranges (1-2) and of empty nodes (1.1) are no words. The text is what `# text = …` says, otherwise the
+    words with blanks between them but where `SpaceAfter=No` stands. Where words are no part of the text as written
+    (French du = de le), the words take its place. Each further column is a field of the record, a value a word, and so
+    is each comment `# key = value`.
+
+    Args:
+        tags: Column that gives the words' tags; null for a file without annotation.
+    """
+
+    fields = ("text", "words", "tags", "lemma", "upos", "xpos", "feats", "head", "deprel", "where")
+
+    def __init__(self, *, tags: TagColumn | None = "upos"):
+        self.tags = tags
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        return read_file(path, self.records)
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        sentence = Sentence()
+        for number, line in chain(numbered(lines, name), [(0, "")]):
+            if not line.strip():
+                if sentence.words:
+                    yield self._record(sentence, name)
+                sentence = Sentence()
+            elif line.startswith("#"):
+                _comment(sentence, line, number)
+            else:
+                self._line(sentence, line.split("\t"), number, f"{name}:{number}")
+
+    def _line(self, sentence: Sentence, cells: list[str], number: int, where: str) -> None:
+        """Adds a line of ten columns to the sentence."""
+        if len(cells) != len(COLUMNS):
+            cure = f"CoNLL-U has {len(COLUMNS)} parted by tabs; use the reader conll for files with others"
+            raise DataError(f"{where}: {len(cells)} columns in this line; {cure}")
+        place, form, misc = cells[0], cells[1], cells[-1]
+        expected = len(sentence.words) + 1
+        written = (form, "SpaceAfter=No" not in misc.split("|"))
+        if not form.strip():
+            raise DataError(f"{where}: the word is empty; write a form, or _ if it is not known")
+        if found := _RANGE.fullmatch(place):
+            if int(found[1]) != expected or int(found[2]) < expected or sentence.covered >= expected:
+                raise DataError(f"{where}: the range {place} stands before word {expected}; correct the numbers")
+            sentence.covered = int(found[2])
+            sentence.surface.append(written)
+        elif _WORD.fullmatch(place):
+            self._check(cells, expected, where)
+            sentence.line = sentence.line or number
+            sentence.words.append(cells)
+            if expected > sentence.covered:
+                sentence.surface.append(written)
+        elif not _EMPTY.fullmatch(place):
+            raise DataError(f"{where}: {place!r} is no number of a word; write {expected}, or a range such as 1-2")
+
+    def _check(self, cells: list[str], expected: int, where: str) -> None:
+        if int(cells[0]) != expected:
+            cure = "number the words from 1, and end each sentence by an empty line"
+            raise DataError(f"{where}: word {cells[0]} stands where word {expected} should; {cure}")
+        if expected > LONGEST_SENTENCE:
+            cure = "put an empty line after each sentence"
+            raise DataError(f"{where}: a sentence of over {LONGEST_SENTENCE} words; {cure}")
+        for column in (self.tags,) if self.tags else ():
+            tag = cells[COLUMNS.index(column)]
+            if tag != tag.strip() or not tag or (tag == "_" and column in ALWAYS):
+                cure = "annotate it, choose another column, or set `tags: null` for a file without tags"
+                raise DataError(f"{where}: the word {cells[1]!r} has {tag!r} as {column}; {cure}")
+
+    def _record(self, sentence: Sentence, name: str) -> Record:
+        if sentence.covered > len(sentence.words):
+            cure = "correct the range's line"
+            raise DataError(f"{name}:{sentence.line}: a range ends at word {sentence.covered}, behind the last; {cure}")
+        words = [cells[1] for cells in sentence.words]
+        record: Record = {"text": _text(sentence, words, name), "words": words}
+        columns = {COLUMNS[i]: [cells[i] for cells in sentence.words] for i in range(2, 8)}
+        if self.tags:
+            record["tags"] = columns[self.tags]
+        return {**sentence.comments, **record, **columns, "where": f"{name}:{sentence.line}"}
+
+
+def _comment(sentence: Sentence, line: str, number: int) -> None:
+    key, equals, value = line[1:].partition("=")
+    key, value = key.strip(), value.strip()
+    if key == "text" and equals:
+        sentence.text = number, value
+    elif key and equals:
+        sentence.comments[free(key)] = value
+
+
+def _text(sentence: Sentence, words: list[str], name: str) -> str:
+    """The text as written if it holds all words in order, otherwise the words."""
+    written = "".join(form + " " * blank for form, blank in sentence.surface).rstrip()
+    if sentence.text is not None:
+        number, text = sentence.text
+        if "".join(text.split()) != "".join(written.split()):
+            cure = "correct one of them, or delete the comment"
+            raise DataError(f"{name}:{number}: `# text` is {text!r}, but the words spell {written!r}; {cure}")
+        written = text
+    position = 0
+    for word in words:
+        start = written.find(word, position)
+        if start < 0:
+            return " ".join(words)
+        position = start + len(word)
+    return written

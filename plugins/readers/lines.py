@@ -1,0 +1,24 @@
+"""A file of lines in, a record a line out: each line is a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from . import Record, numbered, read_file
+
+
+class Lines:
+    """Reads plain text, a record a line; lines of nothing but blanks are left out."""
+
+    fields = ("text", "where")
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        return read_file(path, self.records)
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        for number, line in numbered(lines, name):
+            if line.strip():
+                yield {"text": line, "where": f"{name}:{number}"}

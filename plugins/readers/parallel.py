@@ -1,0 +1,118 @@
+"""Files whose lines belong together in, a record a line out: one file a field, as SNIPS and translations have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from seqpipe.errors import DataError, UsageError
+
+from . import IllFormed, Record, SchemeOption, TagError, file_lines, numbered, to_iob2
+
+
+class Parallel:
+    """Reads one file a field: line n of each makes record n.
+
+    `data.train` (dev, test) names one of the files; the others stand beside it. A `*` in the names stands for what
+    differs between train, dev and test: `{text: "*.en", target: "*.de"}` reads dev.en and dev.de for `dev: dev.en`.
+    Fields `words` and `tags` are split at blanks; the other fields are the lines as they stand.
+
+    Args:
+        fields: The file of each field, such as {words: seq.in, tags: seq.out, label: label}.
+        scheme: How the tags mark spans; none takes them as plain tags, such as parts of speech.
+        ill_formed: Whether tags that break the scheme are an error, or repaired as conlleval reads them.
+        joiner: What stands between two words in the record's text; "" for Chinese characters.
+    """
+
+    fields = ("text", "words", "tags", "label", "where")
+
+    def __init__(
+        self,
+        *,
+        fields: Annotated[dict[str, str], Field(min_length=1)],
+        scheme: SchemeOption = "IOB2",
+        ill_formed: IllFormed = "error",
+        joiner: str = " ",
+    ):
+        for name in ("spans", "where"):
+            if name in fields:
+                raise UsageError(f"parallel.fields: {name!r} cannot be read from lines of text; leave it out")
+        if "words" in fields and "text" in fields:
+            raise UsageError("parallel.fields: a record is `words` or `text`; give another name to one of the two")
+        if "tags" in fields and "words" not in fields:
+            raise UsageError("parallel.fields: `tags` belong to words; name the file of the `words` too")
+        for name, file in fields.items():
+            if Path(file).name != file or file.count("*") > 1:
+                raise UsageError(f"parallel.fields: {name}: {file!r} is no file's name with one * at most")
+        self.names = dict(fields)
+        self.scheme, self.ill_formed, self.joiner = scheme, ill_formed, joiner
+
+    def files(self, path: Path) -> list[Path]:
+        """Every file that belongs to this one, in the order of the fields; DataError if one is not there."""
+        stem = self._stem(Path(path).name, str(path))
+        found = [Path(path).with_name(file.replace("*", stem)) for file in self.names.values()]
+        for field, file in zip(self.names, found, strict=True):
+            if not file.is_file():
+                raise DataError(f"{path}: there is no file {file} beside it for `{field}`; correct `fields`")
+        return found
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of the file and its siblings, one at a time; DataError names file, line and cure."""
+        files = dict(zip(self.names, self.files(path), strict=True))
+        sources = [numbered(file_lines(file), str(file)) for file in files.values()]
+        number = 0
+        for number, row in enumerate(zip_longest(*sources), 1):
+            if None in row:
+                raise _uneven(files, sources, [line is None for line in row], number)
+            texts = {field: line for field, (_, line) in zip(files, row, strict=True)}
+            places = {field: f"{file}:{number}" for field, file in files.items()}
+            yield {**self._record(texts, places), "where": f"{path}:{number}"}
+        if not number:
+            raise DataError(f"{path}: there is nothing in this file; give one with at least one example")
+
+    def _record(self, texts: dict[str, str], places: dict[str, str]) -> Record:
+        record: Record = dict(texts)
+        if "label" in texts:
+            record["label"] = texts["label"].strip()
+            if not record["label"]:
+                raise DataError(f"{places['label']}: the label is empty; write one in every line")
+        if "words" in texts:
+            words = texts["words"].split()
+            if not words:
+                raise DataError(f"{places['words']}: there is no word in this line; remove line and siblings")
+            record = {"text": self.joiner.join(words)} | record | {"words": words}
+        if "tags" in texts:
+            record["tags"] = self._tags(texts["tags"].split(), record["words"], places)
+        return record
+
+    def _tags(self, tags: list[str], words: list[str], places: dict[str, str]) -> list[str]:
+        if len(tags) != len(words):
+            cure = f"give one tag a word (the words are {places['words']})"
+            raise DataError(f"{places['tags']}: {len(tags)} tags for {len(words)} words; {cure}")
+        try:
+            return to_iob2(tags, self.scheme, self.ill_formed)
+        except TagError as error:
+            raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
+
+    def _stem(self, name: str, path: str) -> str:
+        """What the * stands for in the name of the file that the YAML gives."""
+        for file in self.names.values():
+            before, star, after = file.partition("*")
+            if name == file or (star and name.startswith(before) and name[len(before) :].endswith(after)):
+                return name[len(before) : len(name) - len(after)] if star else ""
+        listed = ", ".join(self.names.values())
+        raise DataError(f"{path}: is none of the files of `fields` ({listed}); name one of them in `data`")
+
+
+def _uneven(
+    files: dict[str, Path], sources: list[Iterator[tuple[int, str]]], ended: list[bool], number: int
+) -> DataError:
+    """Which file ends first, and how many lines the others have."""
+    counts = [number - 1 if over else number + sum(1 for _ in rest) for over, rest in zip(ended, sources, strict=True)]
+    short = list(files.values())[ended.index(True)]
+    told = ", ".join(f"{file.name} {count:,}" for file, count in zip(files.values(), counts, strict=True))
+    return DataError(f"{short}:{number}: there is no such line, but its siblings go on; lines: {told}; make them one")

@@ -1,0 +1,145 @@
+"""What `csv` and `tsv` share: a table in, a record a row out, its columns as fields."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from seqpipe.errors import DataError, UsageError, nearest
+
+from . import LONGEST_LINE, Record, free, numbered, read_file
+
+
+class Table:
+    """Reads a table whose first line, or the option `columns`, names the columns."""
+
+    fields = ("text", "where")
+    use = ""
+
+    def __init__(
+        self,
+        *,
+        text: str,
+        label: str | None,
+        labels: str | None,
+        separator: str,
+        numbers: list[str],
+        columns: list[str] | None,
+        delimiter: str,
+        quote: str | None,
+    ):
+        self.roles = {"text": text} | {"label": label or ""} | {"labels": labels or ""}
+        self.separator, self.numbers, self.columns = separator, numbers, columns
+        self.delimiter, self.quote = "\t" if delimiter == "tab" else delimiter, quote
+        for option, value in (("delimiter", self.delimiter), ("quote", quote or '"')):
+            if len(value) != 1 or value in "\r\n":
+                raise UsageError(f"{self.use}.{option}: {value!r} must be one character, such as {self._usual(option)}")
+        if not separator:
+            raise UsageError(f"{self.use}.separator: an empty string parts nothing; write one such as '|'")
+        if columns is not None:
+            self._check_names(columns, UsageError, f"{self.use}.columns")
+            for option, column in self._wanted():
+                if column not in columns:
+                    raise UsageError(f"{self.use}.{option}: no column is named {column!r}{_there_are(column, columns)}")
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        return read_file(path, self.records)
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        names = self.columns
+        for number, cells in self._rows(lines, name):
+            where = f"{name}:{number}"
+            if names is None:
+                names = self._header(cells, where)
+            elif len(cells) != len(names):
+                cure = (
+                    f"quote a text that holds {self.delimiter!r}" if self.quote else "look at `delimiter` and `quote`"
+                )
+                raise DataError(
+                    f"{where}: {_columns(len(cells))} in this line, but {len(names)} have names: "
+                    f"{', '.join(names)}; {cure}"
+                )
+            else:
+                yield {**self._record(dict(zip(names, cells, strict=True)), where), "where": where}
+
+    def _rows(self, lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
+        """The cells of each row that has any, with the line it begins at: a quoted cell may go over several lines."""
+        csv.field_size_limit(LONGEST_LINE)
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
+        ended = (f"{line}\n" for _, line in numbered(lines, name))
+        rows = csv.reader(ended, delimiter=self.delimiter, quotechar=self.quote, quoting=quoting, strict=True)
+        while True:
+            first = rows.line_num + 1
+            try:
+                cells = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                cure = f"write {self.quote * 2} for a {self.quote} within a quoted cell, or set `quote: null`"  # type: ignore[operator]
+                raise DataError(f"{name}:{first}: this row cannot be read ({error}); {cure}") from error
+            if cells:
+                yield first, cells
+
+    def _header(self, names: list[str], where: str) -> list[str]:
+        self._check_names(names, DataError, where)
+        for option, column in self._wanted():
+            if column not in names:
+                cure = f"set `{option}`, or name the columns of a file without a first line of names in `columns`"
+                raise DataError(f"{where}: no column is named {column!r}{_there_are(column, names)}; {cure}")
+        return names
+
+    def _record(self, row: dict[str, str], where: str) -> Record:
+        record: Record = {field: row[column] for field, column in self.roles.items() if column}
+        for field in ("label", "labels"):
+            if field in record and not record[field].strip():
+                raise DataError(
+                    f"{where}: the {field} in column {self.roles[field]!r} is empty; write one, or remove the row"
+                )
+        if "labels" in record:
+            record["labels"] = self._several(record["labels"], where)
+        values: dict[str, Any] = row | {column: _number(row[column], column, where) for column in self.numbers}
+        taken = set(self.roles.values())
+        others = ((column, value) for column, value in values.items() if column not in {*taken, "", "_"})
+        return record | {f"source_{key}" if key in record else free(key): value for key, value in others}
+
+    def _several(self, cell: str, where: str) -> list[str]:
+        labels = [label.strip() for label in cell.split(self.separator)]
+        if "" in labels or len({*labels}) < len(labels):
+            told = "is empty" if "" in labels else "is given twice"
+            raise DataError(f"{where}: of the labels {cell!r} one {told}; write each once, or look at `separator`")
+        return labels
+
+    def _wanted(self) -> list[tuple[str, str]]:
+        roles = [(option, column) for option, column in self.roles.items() if column]
+        return roles + [("numbers", column) for column in self.numbers]
+
+    def _check_names(self, names: Sequence[str], error: type[UsageError | DataError], where: str) -> None:
+        twice = sorted({name for name in names if name not in ("", "_") and names.count(name) > 1})
+        if twice:
+            raise error(f"{where}: two columns are named {twice[0]!r}; names must differ (_ leaves a column out)")
+
+    def _usual(self, option: str) -> str:
+        return "',', ';' or tab" if option == "delimiter" else "'\"', or null for none"
+
+
+def _number(cell: str, column: str, where: str) -> float:
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(f"{where}: {cell!r} in column {column!r} is no number; correct it, or take it off `numbers`")
+    return number
+
+
+def _there_are(column: str, names: Sequence[str]) -> str:
+    return f"{nearest(column, names)} (there is: {', '.join(names)})"
+
+
+def _columns(number: int) -> str:
+    return "one column" if number == 1 else f"{number} columns"

@@ -1,0 +1,165 @@
+"""Tables, good and bad, through the csv and tsv readers."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqpipe.errors import DataError, UsageError
+from seqpipe_plugins.readers.csv import Csv
+from seqpipe_plugins.readers.tsv import Tsv
+
+
+def read(content: str | bytes, folder: Path, cls: type[Csv] | type[Tsv] = Csv, **options: Any) -> list[dict[str, Any]]:
+    path = folder / "data.csv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(cls(**options).read(path))
+
+
+def bare(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in record.items() if key != "where"} for record in records]
+
+
+TWO = [{"text": "good, very", "label": "pos"}, {"text": 'a "b"', "label": "neg"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ('text,label\n"good, very",pos\n"a ""b""",neg\n', {}),
+        ('\ufefftext,label\r\n"good, very",pos\r\n\r\n"a ""b""",neg', {}),
+        ('label,text\npos,"good, very"\nneg,"a ""b"""\n', {}),
+        ('label;text\npos;good, very\nneg;"a ""b"""\n', {"delimiter": ";"}),
+        ("label,text\npos,'good, very'\nneg,a \"b\"\n", {"quote": "'"}),
+        ('"good, very",pos\n"a ""b""",neg\n', {"columns": ["text", "label"]}),
+        ('"good, very",pos,7\n"a ""b""",neg,8\n', {"columns": ["text", "label", "_"]}),
+        ('review,mark\n"good, very",pos\n"a ""b""",neg\n', {"text": "review", "label": "mark"}),
+        (',text,label\n0,"good, very",pos\n1,"a ""b""",neg\n', {}),
+    ],
+)
+def test_a_table_of_any_dialect_gives_the_same_records(text: str, options: dict[str, Any], tmp_path: Path) -> None:
+    assert bare(read(text, tmp_path, **options)) == TWO
+
+
+@pytest.mark.parametrize("options", [{}, {"quote": '"'}])
+def test_quotes_mean_nothing_in_tsv_unless_it_says_so(options: dict[str, Any], tmp_path: Path) -> None:
+    quoted = '"a ""b"""' if options else 'a "b"'
+    assert bare(read(f"text\tlabel\ngood, very\tpos\n{quoted}\tneg\n", tmp_path, Tsv, **options)) == TWO
+
+
+def test_a_quoted_cell_goes_over_lines_and_where_is_the_first(tmp_path: Path) -> None:
+    records = read('text\n"a\r\n\r\nb"\n\nc\n', tmp_path)
+    assert [record["text"] for record in records] == ["a\n\nb", "c"]
+    assert [record["where"] for record in records] == [f"{tmp_path / 'data.csv'}:{line}" for line in (2, 6)]
+
+
+def test_every_named_column_is_a_field_and_none_replaces_the_frames(tmp_path: Path) -> None:
+    text = "body,text,where,label,kind,words\na,b,c,d,e,f\n"
+    (record,) = bare(read(text, tmp_path, text="body", label="kind"))
+    assert record == {
+        "text": "a",
+        "label": "e",
+        "source_text": "b",
+        "source_where": "c",
+        "source_label": "d",
+        "source_words": "f",
+    }
+
+
+def test_labels_of_one_cell_are_parted_and_numbers_read(tmp_path: Path) -> None:
+    text = "text,tags,stars\na,x; y,4.5\nb,z,-1e2\n"
+    records = bare(read(text, tmp_path, labels="tags", separator=";", numbers=["stars"]))
+    assert records == [{"text": "a", "labels": ["x", "y"], "stars": 4.5}, {"text": "b", "labels": ["z"], "stars": -100}]
+
+
+def test_a_file_whose_name_ends_in_gz_is_unpacked_on_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv.gz"
+    path.write_bytes(gzip.compress(b"text\na\n"))
+    assert list(Csv().read(path)) == [{"text": "a", "where": f"{path}:2"}]
+    whole = path.read_bytes()
+    for torn in (whole[:-9], whole[:12] + b"\0" + whole[13:], b"text\na\n"):
+        path.write_bytes(torn)
+        with pytest.raises(DataError, match=r"data\.csv\.gz: cannot be unpacked"):
+            list(Csv().read(path))
+
+
+BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
+    ("body,label\na,b\n", {}, 1, "no column is named 'text' (there is: body, label); set `text`, or name the columns"),
+    ("txt,label\na,b\n", {}, 1, "no column is named 'text'; did you mean 'txt'? (there is: txt, label)"),
+    ("text,labl\na,b\n", {"label": "label"}, 1, "no column is named 'label'; did you mean 'labl'?"),
+    ("text\na\n", {"numbers": ["stars"]}, 1, "no column is named 'stars' (there is: text); set `numbers`"),
+    ("a;b\nc;d\n", {}, 1, "no column is named 'text' (there is: a;b)"),
+    ("text,b,b\n", {}, 1, "two columns are named 'b'"),
+    ("text,b\na,b\n\nc\n", {}, 4, "one column in this line, but 2 have names: text, b; quote a text that holds ','"),
+    ("text,b\nc,d,e\n", {}, 2, "3 columns in this line, but 2 have names"),
+    ("text,b\nc,d,e\n", {"quote": None}, 2, "look at `delimiter` and `quote`"),
+    ("c,d\n", {"columns": ["text"]}, 1, "2 columns in this line, but 1 have names: text"),
+    ('text\na\n"b\nc\n', {}, 3, 'this row cannot be read (unexpected end of data); write "" for a " within'),
+    ('text\n"b"c\n', {}, 2, "this row cannot be read (',' expected after '\"')"),
+    ("text,y\na,\n", {"label": "y"}, 2, "the label in column 'y' is empty; write one, or remove the row"),
+    ("text,y\na,x|\n", {"labels": "y"}, 2, "of the labels 'x|' one is empty; write each once"),
+    ("text,y\na,x|x\n", {"labels": "y"}, 2, "of the labels 'x|x' one is given twice"),
+    ("text,y\na,4\nb,four\n", {"numbers": ["y"]}, 3, "'four' in column 'y' is no number"),
+    ("text,y\na,nan\n", {"numbers": ["y"]}, 2, "'nan' in column 'y' is no number"),
+    (b"text\na\n\xe9t\xe9\n", {}, 3, "not UTF-8 (byte 0xe9 at place 1)"),
+    ("text\na\0\n", {}, 2, "a NUL character"),
+    ("text\ra\rb", {}, 1, "a carriage return stands within this line"),
+    (b"\x1f\x8b\x08\x00abc\n", {}, 1, "compressed with gzip: unpack it, or give it a name that ends in .gz"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "line", "fragment"), BAD, ids=[f"{i}" for i in range(len(BAD))])
+def test_a_bad_row_is_an_error_that_says_where_and_what_to_do(
+    text: str | bytes, options: dict[str, Any], line: int, fragment: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as caught:
+        read(text, tmp_path, **options)
+    assert str(caught.value).startswith(f"{tmp_path / 'data.csv'}:{line}: ")
+    assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "text,label\n", "\ufeff"])
+def test_a_file_without_a_row_is_an_error(text: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.csv: there is nothing in this file"):
+        read(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delimiter": ""}, r"csv\.delimiter: '' must be one character"),
+        ({"delimiter": "||"}, r"csv\.delimiter: '\|\|' must be one character"),
+        ({"quote": "\n"}, r"csv\.quote: "),
+        ({"separator": ""}, r"csv\.separator: an empty string parts nothing"),
+        ({"columns": ["a", "a"]}, r"csv\.columns: two columns are named 'a'"),
+        ({"columns": ["txt"]}, r"csv\.text: no column is named 'text'; did you mean 'txt'\? \(there is: txt\)"),
+        ({"columns": ["text"], "label": "label"}, r"csv\.label: no column is named 'label'"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused_before_any_file(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Csv(**options)
+
+
+def test_the_first_record_arrives_before_the_file_ends() -> None:
+    given = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal given
+        for given in range(1, 100_001):
+            yield "text\n" if given == 1 else f"word {given}\n"
+
+    records = Csv().records(lines(), "<stdin>")
+    assert next(records) == {"text": "word 2", "where": "<stdin>:2"}
+    assert given == 2
+    assert sum(1 for _ in records) == 99_998
+
+
+def test_a_quote_that_is_never_closed_does_not_take_the_file_into_memory() -> None:
+    lines = (line for line in ["text\n", '"open\n', *["x" * 1_000_000] * 30])
+    with pytest.raises(DataError, match=r"x:2: this row cannot be read \(field larger than field limit"):
+        list(Csv().records(lines, "x"))
