@@ -9,14 +9,22 @@ from seqpipe import hookimpl
 def register_readers() -> dict[str, str]:
     return {
         "conll": "seqpipe_plugins.readers.conll:Conll",
+        "conllu": "seqpipe_plugins.readers.conllu:Conllu",
+        "csv": "seqpipe_plugins.readers.csv:Csv",
         "jsonl": "seqpipe_plugins.readers.jsonl:Jsonl",
+        "lines": "seqpipe_plugins.readers.lines:Lines",
+        "parallel": "seqpipe_plugins.readers.parallel:Parallel",
+        "tsv": "seqpipe_plugins.readers.tsv:Tsv",
     }
 
 
 @hookimpl
 def register_tokenizers() -> dict[str, str]:
     return {
+        "bpe": "seqpipe_plugins.tokenizers.bpe:BPE",
         "chars": "seqpipe_plugins.tokenizers.chars:Chars",
+        "unigram": "seqpipe_plugins.tokenizers.unigram:Unigram",
+        "wordpiece": "seqpipe_plugins.tokenizers.wordpiece:WordPiece",
         "words": "seqpipe_plugins.tokenizers.words:Words",
     }
 
@@ -25,16 +33,27 @@ def register_tokenizers() -> dict[str, str]:
 def register_embeddings() -> dict[str, str]:
     return {
         "char-cnn": "seqpipe_plugins.embeddings.char_cnn:CharCNN",
+        "char-lstm": "seqpipe_plugins.embeddings.char_lstm:CharLSTM",
         "lookup": "seqpipe_plugins.embeddings.lookup:Lookup",
+        "positions": "seqpipe_plugins.embeddings.positions:Positions",
+        "vectors": "seqpipe_plugins.embeddings.vectors:Vectors",
     }
 
 
 @hookimpl
 def register_encoders() -> dict[str, str]:
     return {
+        "bag": "seqpipe_plugins.encoders.bag:Bag",
+        "cnn": "seqpipe_plugins.encoders.cnn:CNN",
+        "conv": "seqpipe_plugins.encoders.conv:Conv",
         "gru": "seqpipe_plugins.encoders.gru:GRU",
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
+        "nested-lstm": "seqpipe_plugins.encoders.nested_lstm:NestedLSTM",
         "rnn": "seqpipe_plugins.encoders.rnn:RNN",
+        "self-attention": "seqpipe_plugins.encoders.self_attention:SelfAttention",
+        "sentences": "seqpipe_plugins.encoders.sentences:Sentences",
+        "transformer": "seqpipe_plugins.encoders.transformer:Transformer",
+        "words": "seqpipe_plugins.encoders.words:Words",
     }
 
 
@@ -43,6 +62,8 @@ def register_heads() -> dict[str, str]:
     return {
         "crf": "seqpipe_plugins.heads.crf:CRF",
         "label": "seqpipe_plugins.heads.label:Label",
+        "score": "seqpipe_plugins.heads.score:Score",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",
         "tags": "seqpipe_plugins.heads.tags:Tags",
+        "vector": "seqpipe_plugins.heads.vector:Vector",
     }

@@ -10,17 +10,31 @@ from seqpipe.signature import SIZE, Size
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.features import Chars
+    from seqpipe.feature_kinds import Chars, Pieces, Sentences
     from seqpipe.runtime import Model, load
     from seqpipe.vocabulary import word_level
 
-__all__ = ["SIZE", "Chars", "Model", "SeqpipeError", "Size", "__version__", "hookimpl", "load", "word_level"]
+__all__ = [
+    "SIZE",
+    "Chars",
+    "Model",
+    "Pieces",
+    "Sentences",
+    "SeqpipeError",
+    "Size",
+    "__version__",
+    "hookimpl",
+    "load",
+    "word_level",
+]
 
 __version__ = VERSION
 
 _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime take their time
-    "Chars": "seqpipe.features",
+    "Chars": "seqpipe.feature_kinds",
     "Model": "seqpipe.runtime",
+    "Pieces": "seqpipe.feature_kinds",
+    "Sentences": "seqpipe.feature_kinds",
     "load": "seqpipe.runtime",
     "word_level": "seqpipe.vocabulary",
 }

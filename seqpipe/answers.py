@@ -6,6 +6,7 @@ so that every metric compares like with like: spans by label and code-point offs
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,7 +18,8 @@ from seqpipe.errors import BundleError, DataError
 from seqpipe.features import Arrays, Doc, Record, locate
 from seqpipe.vocabulary import EOS, special_id
 
-Answer = Any  # list of spans, list of tagged words, or a text; lists of alternatives when more than one is asked for
+Answer = Any  # as each kind's docstring has it; lists of alternatives when more than one is asked for
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Kind(Protocol):
@@ -57,7 +59,7 @@ class Tags:
                 "start": start,
                 "end": end,
             }
-            for i, ((start, end), tag) in enumerate(zip(doc.offsets, tags, strict=False))
+            for i, ((start, end), tag) in enumerate(zip(doc.word_offsets, tags, strict=False))
         ]
 
     def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
@@ -103,7 +105,7 @@ class Spans(Tags):
         return [self._scored(doc, decision, i) if inside[i] else [] for i, doc in enumerate(docs)]
 
     def _scored(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
-        tags = decision["tags"][i, : len(doc)].tolist()
+        tags = decision["tags"][i, : len(doc.word_offsets)].tolist()
         return self._spans(doc, tags, decision["opens"][i], decision["closes"][i])
 
     def _spans(
@@ -111,7 +113,7 @@ class Spans(Tags):
     ) -> list[dict[str, Any]]:
         spans = []
         for label, first, end in schemes.spans([self.labels[tag] for tag in tags]):
-            start, stop = doc.offsets[first][0], doc.offsets[end - 1][1]
+            start, stop = doc.word_offsets[first][0], doc.word_offsets[end - 1][1]
             score = {}
             if opens is not None and closes is not None:
                 score["score"] = _probability(np.exp(opens[first] + closes[end - 1]))
@@ -119,7 +121,7 @@ class Spans(Tags):
         return spans
 
     def _words(self, doc: Doc, tags: Sequence[int], scores: np.ndarray | None) -> list[dict[str, Any]]:
-        return self._spans(doc, tags[: len(doc)], None, None)
+        return self._spans(doc, tags[: len(doc.word_offsets)], None, None)
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """(label, start, end) of every span of the reference, in code points."""
@@ -204,26 +206,146 @@ class Label:
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
 
+class Labels:
+    """Any number of labels a text, the likeliest first: `[{"label", "score"}, …]`; score: each label's probability."""
+
+    kind = "labels"
+    outputs: tuple[str, ...] = ("labels", "scores")
+
+    def __init__(self, labels: Sequence[str], target: str | None = None):
+        self.labels, self.target = tuple(labels), target
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        scores, found = decision["scores"], decision["labels"] != 0
+        return [self._chosen(np.flatnonzero(row), scores[i]) for i, row in enumerate(found)]
+
+    def _chosen(self, chosen: np.ndarray, scores: np.ndarray) -> list[dict[str, Any]]:
+        best_first = chosen[np.argsort(-scores[chosen], kind="stable")]
+        return [{"label": self.labels[i], "score": _probability(scores[i])} for i in best_first.tolist()]
+
+    def empty(self, several: bool) -> Answer:
+        """The answer to a text of no tokens: no label."""
+        return [{"labels": [], "score": 1.0}] if several else []
+
+    def gold(self, record: Record) -> list[str]:
+        return sorted(label_set_of(record, self.target or "labels"))
+
+    def predicted(self, answer: Answer) -> list[str]:
+        return sorted(one["label"] for one in answer)
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+
+
+class Score:
+    """A number for each text: `{"score"}`, None for a text of no tokens."""
+
+    kind = "score"
+    outputs: tuple[str, ...] = ("score",)
+
+    def __init__(self, target: str | None = None):
+        self.target = target
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        return [{"score": _number(value)} for value in decision["score"].tolist()]
+
+    def empty(self, several: bool) -> Answer:
+        nothing = {"score": None}
+        return [nothing] if several else nothing
+
+    def gold(self, record: Record) -> float:
+        return number_of(record, self.target or "score")
+
+    def predicted(self, answer: Answer) -> float | None:
+        score: float | None = answer["score"]
+        return score
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "target": self.target}
+
+
+class Vector:
+    """A text as numbers, near those of texts that mean the like: `{"vector": […]}`, None for a text of no tokens."""
+
+    kind = "vector"
+    outputs: tuple[str, ...] = ("vector",)
+
+    def __init__(self, labels: Sequence[str], target: str | None = None):
+        self.labels, self.target = tuple(labels), target
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        return [{"vector": [_number(value) for value in row]} for row in decision["vector"].tolist()]
+
+    def empty(self, several: bool) -> Answer:
+        nothing = {"vector": None}
+        return [nothing] if several else nothing
+
+    def gold(self, record: Record) -> str:
+        """The label whose texts are to be near each other."""
+        return label_of(record, self.target or "label")
+
+    def predicted(self, answer: Answer) -> list[float] | None:
+        vector: list[float] | None = answer["vector"]
+        return vector
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+
+
 def label_of(record: Record, field: str) -> str:
     """The label of a record, a text or a whole number, as text; DataError if there is none."""
     label = _required(record, field)
-    if isinstance(label, bool) or not isinstance(label, (str, int)) or not str(label).strip():
+    if not _is_label(label):
         raise DataError(
             f"{record.get('where', 'record')}: field {field!r} is {label!r}; a label is a text or a whole number"
         )
     return str(label)
 
 
+def label_set_of(record: Record, field: str) -> set[str]:
+    """The labels of a record, texts or whole numbers in a list that may be empty; DataError if it is no such list."""
+    labels = _required(record, field)
+    if not isinstance(labels, list) or not all(map(_is_label, labels)):
+        told = f"field {field!r} is {labels!r}; several labels are a list of texts or whole numbers"
+        raise DataError(f'{record.get("where", "record")}: {told}, such as ["a", "b"] or []')
+    return set(map(str, labels))
+
+
+def number_of(record: Record, field: str) -> float:
+    """The number of a record; DataError if there is none, or if float32 cannot hold it."""
+    given = number = _required(record, field)
+    if isinstance(given, str):  # columns of a table are texts
+        with contextlib.suppress(ValueError):
+            number = float(given)
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not abs(number) <= _LARGEST:
+        raise DataError(f"{record.get('where', 'record')}: field {field!r} is {given!r}; a finite number is needed")
+    return float(number)
+
+
+def _is_label(value: Any) -> bool:
+    return isinstance(value, (str, int)) and not isinstance(value, bool) and bool(str(value).strip())
+
+
+_LABELLED: Mapping[str, type[Tags | Label | Labels | Vector]] = {
+    kind.kind: kind for kind in (Tags, Spans, Label, Labels, Vector)
+}
+
+
 def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -> Kind:
     """The answer kind that a bundle or a run describes."""
     name, target = manifest.get("kind"), manifest.get("target")
-    if name in ("tags", "spans"):
-        return (Tags if name == "tags" else Spans)(manifest["labels"], target)
-    if name == "label":
-        return Label(manifest["labels"], target)
+    if isinstance(name, str) and name in _LABELLED:
+        return _LABELLED[name](manifest["labels"], target)
+    if name == "score":
+        return Score(target)
     if name == "text" and target_tokenizer is not None:
         return Text(target_tokenizer, target)
     raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")
+
+
+def _number(value: float) -> float:
+    """With as many digits as float32 holds."""
+    return float(f"{value:.7g}")
 
 
 def _probability(value: Any) -> float:

@@ -32,24 +32,26 @@ def blamed(pipeline: Pipeline, opset: int) -> Iterator[None]:
 def culprit(pipeline: Pipeline, opset: int) -> str:
     """The first stage that leaks, does not export or differs in its graph, and which of these; else the head."""
     pipeline.eval()
-    for count, (stage, _) in enumerate(pipeline.stages[:-1], 1):
+    before = len(pipeline.stages) - len(pipeline.heads)
+    for count, (stage, _) in enumerate(pipeline.stages[:before], 1):
         if told := _leak(pipeline, count) or _graph_fault(pipeline, count, opset):
             return f"{stage.key}: {who(stage)}: {told}"
-    head = pipeline.stages[-1][0]
-    return f"{head.key}: {who(head)}: the stages before it export and answer the same"
+    heads = [stage for stage, _ in pipeline.stages[before:]]
+    told = ", or ".join(f"{head.key}: {who(head)}" for head in heads)
+    return f"{told}: the stages before {'it' if len(heads) == 1 else 'them'} export and answer the same"
 
 
 def _leak(pipeline: Pipeline, count: int) -> str:
     """Whether real tokens change with the padding or the rows around them, in PyTorch alone."""
     for feeds in grid(pipeline.learned, 1, (3,), (2, 7)):
-        real, whole = feeds["mask"], _made(pipeline, count, feeds)
-        for name, array in _made(pipeline, count, pollute(feeds)).items():
+        whole, real = _made(pipeline, count, feeds)
+        for name, array in _made(pipeline, count, pollute(pipeline.learned, feeds))[0].items():
             if not _close(_real(array, real), _real(whole[name], real)):
                 return f"{name!r} of real tokens changes with what stands in the padding; use `mask`"
-        row, alone = shortest(feeds)
-        for name, array in _made(pipeline, count, alone).items():
+        row, alone = shortest(pipeline.learned, feeds)
+        for name, array in _made(pipeline, count, alone)[0].items():
             here = whole[name][row : row + 1]
-            if not _close(array, here[:, : array.shape[1]] if array.ndim > 1 else here):
+            if not _close(array, here[tuple(slice(0, n) for n in array.shape)]):
                 return f"{name!r} of a row changes with the rows and the padding around it; use `mask`"
     return ""
 
@@ -61,8 +63,9 @@ def _graph_fault(pipeline: Pipeline, count: int, opset: int) -> str:
         for feeds in grid(pipeline.learned, 1, (1, 3), (7, 1)):
             given = {one.name: feeds[one.name] for one in session.get_inputs()}
             got = session.run(None, given)
-            for (name, array), mine in zip(_made(pipeline, count, feeds).items(), got, strict=True):
-                if not _close(_real(mine, feeds["mask"]), _real(array, feeds["mask"])):
+            made, real = _made(pipeline, count, feeds)
+            for (name, array), mine in zip(made.items(), got, strict=True):
+                if not _close(_real(mine, real), _real(array, real)):
                     return f"{name!r} differs between PyTorch and the graph; is a Python number baked in at export?"
     except SeqpipeError as error:
         return str(error)
@@ -71,12 +74,14 @@ def _graph_fault(pipeline: Pipeline, count: int, opset: int) -> str:
     return ""
 
 
-def _made(pipeline: Pipeline, count: int, feeds: Arrays) -> Arrays:
+def _made(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np.ndarray]:
+    """What the stage of this number makes, and the mask that stands after it: it may have made another."""
     names: dict[str, Tensor] = {name: torch.from_numpy(np.array(array)) for name, array in feeds.items()}
     with torch.no_grad():
         for number, (_, made) in enumerate(pipeline.trace(names), 1):
             if number == count:
-                return {name: tensor.numpy() for name, tensor in made.items()}
+                found = {name: tensor.numpy() for name, tensor in made.items()}
+                return found, found.get("mask", names["mask"].numpy())
     raise PluginError(f"the pipeline has no stage {count}")
 
 

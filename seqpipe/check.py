@@ -42,18 +42,20 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
     loss.backward()
     weights = sum(p.numel() for p in pipeline.parameters())
+    for note in pipeline.notes():
+        console.say(note)
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss.item():.3f}")
     pipeline.eval()
-    options = option_table(config.head[0])
+    options = option_table(*config.head)
     with blamed(pipeline, config.export.opset):
-        graph = to_onnx(pipeline, options, config.export.opset)
+        graph = to_onnx(pipeline, options, config.export.opset, config.export.explain)
     files = bundle_files(pipeline, graph)
     model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu")
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
-    tally, ours = Tally(), predictor(pipeline, config)
+    tally, ours = Tally(), predictor(pipeline, config, explain=config.export.explain)
     with blamed(pipeline, config.export.opset):
         for feeds in grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9)):
-            compare(tally, pipeline, ours.run, model.run, feeds, option_arrays(options, {}))
+            compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, {}))
         tally.check()
     seconds = time.monotonic() - clock
     console.say(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqpipe.console import Console
-from seqpipe.errors import ConfigError, SeqpipeError, UsageError
+from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
@@ -185,14 +185,21 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where the bundle goes; RUN/bundle by default.")
     ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another key of `export`, such as export.explain=true."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
     from seqpipe.export import export as export_bundle
     from seqpipe.run import held_out, open_run, trained
 
+    for item in sets or []:
+        if not item.startswith("export."):
+            raise UsageError(f"--set {item}: the run is trained; only keys of `export` can change, as export.opset=20")
     console = _console(quiet, False)
-    opened = open_run(folder, console)
+    opened = open_run(folder, console, sets=sets or [])
     path = output or opened.bundle
     export_bundle(trained(opened), opened.config, held_out(opened), path, console, opened.scores)
     console.say(f"\nnext: seqpipe predict {path}")
@@ -243,8 +250,44 @@ def predict(
 
 
 @app.command()
+def explain(
+    bundle: BundlePath,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to look at; - reads standard input.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The heat map: a file ending in .html, .png or .json.")
+    ] = None,
+    font: Annotated[
+        Path | None, typer.Option("--font", metavar="FILE", help="For .png: a font that has the text's characters.")
+    ] = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what a model looked at: its attention weights over a text, as a heat map or a table. Needs no PyTorch."""
+    from seqpipe import load
+    from seqpipe.drawing import draw, ending
+    from seqpipe.vocabulary import clean
+
+    if output:
+        ending(output)
+    elif font:
+        raise UsageError("--font: is for a picture; write -o FILE.png")
+    model = load(bundle, device, threads=1)
+    found = model.explain(_text(text), **_decode_options(options or [], {}))
+    if output:
+        draw(found, output, font)
+        _console(quiet, False).say(f"wrote {output}")
+    elif not as_json:
+        typer.echo(clean(found.table()))
+    _print_json(found.data(), as_json)
+
+
+@app.command()
 def init(
-    data: Annotated[Path, typer.Option("--data", help="Your CoNLL or JSONL file with training examples.")],
+    data: Annotated[Path, typer.Option("--data", help="Your CoNLL, CoNLL-U, JSONL, CSV or TSV file with training examples.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The YAML to write; DATA's name .yaml by default.")
     ] = None,
@@ -398,6 +441,19 @@ def _load(
     for note in config.drift:
         console.say(note)
     return config
+
+
+def _text(given: str) -> str:
+    """The argument, or what standard input holds where it is a dash."""
+    if given != "-":
+        return given
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"standard input: byte {error.start + 1} is not UTF-8; convert it: iconv -f latin1 -t utf-8"
+        ) from error
 
 
 def _decode_options(given: list[str], short: dict[str, Any]) -> dict[str, Any]:

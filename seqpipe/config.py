@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from seqpipe import wiring, yaml
+from seqpipe import attending, wiring, yaml
 from seqpipe.errors import ConfigError, PluginError, Problem, nearest
 from seqpipe.overrides import override
 from seqpipe.plugins import Offer, Plugins
@@ -46,6 +46,7 @@ class Data:
     dev: Path | None
     tests: Mapping[str, Path]
     misaligned: Literal["error", "widen", "skip"]
+    unseen_labels: Literal["error", "miss"] = "error"
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
             "dev": told(data.dev) if data.dev else None,
             "test": tests["test"] if list(tests) == ["test"] else tests or None,
             "misaligned": data.misaligned,
+            "unseen_labels": data.unseen_labels,
         },
         "tokenizer": one(config.tokenizer),
         **{kind: several(getattr(config, kind)) for kind in STAGES},
@@ -176,8 +178,8 @@ class _Check:
         stages = {kind: self.stages(kind, top.get(kind)) for kind in STAGES}
         train = self.train(self.mapping(top.get("train"), ("train",)))
         export = self.keys(Export, self.mapping(top.get("export"), ("export",)), ("export",), "'export'")
-        self.watched(top, train)
-        self.wiring(stages)
+        self.watched(top, train, [head for head in stages["head"] if head])
+        self.wiring(stages, export)
         if self.problems or not (data and tokenizer and train and export and self.chosen):
             return None
         embedding, encoder, head = (tuple(one for one in stages[kind] if one) for kind in STAGES)
@@ -247,7 +249,7 @@ class _Check:
         if made is None or reader is None:
             return None
         tests = {str(where[-1]): at for where, at in found.items() if where[0] == "test"}
-        return Data(reader, found["train",], found.get(("dev",)), tests, made.misaligned)
+        return Data(reader, found["train",], found.get(("dev",)), tests, made.misaligned, made.unseen_labels)
 
     def file(self, text: str, path: Where) -> Path:
         """A path of the YAML, from the folder of the YAML; a problem if no file is there."""
@@ -275,9 +277,14 @@ class _Check:
             return []
         if not isinstance(value, list):
             return [self.component(kind, value, (kind,))]
-        if kind == "head" and len(value) > 1:
-            self.complain((kind, 1), "one head for now; leave one of them")
-        return [self.component(kind, one, (kind, number)) for number, one in enumerate(value)]
+        found = [self.component(kind, one, (kind, number)) for number, one in enumerate(value)]
+        names: set[str] = set()
+        for number, one in enumerate(found) if kind == "head" else ():
+            if one and one.name in names:
+                told = f"two heads are called {one.name!r}; give one of them another name"
+                self.complain((kind, number, *(("name",) if one.frame["name"] else ())), told)
+            names |= {one.name} if one else set()
+        return found
 
     def spelt_out(self, value: Plain, path: Where) -> Plain:
         """A bare name as the mapping that it is short for."""
@@ -392,11 +399,15 @@ class _Check:
             return None
         return self.keys(CHOICES[key][use], {**given, "use": use}, path, f"{key} {use!r}")
 
-    def watched(self, top: Mapping[str, Plain], train: Train | None) -> None:
+    def watched(self, top: Mapping[str, Plain], train: Train | None, heads: Sequence[Component]) -> None:
         """What watches the dev score needs dev data."""
         data = top.get("data")
         if train is None or not isinstance(data, dict) or data.get("dev") is not None:
             return
+        for head in heads:
+            if head.key not in self.unsound and (option := wiring.needs_dev(head)):
+                told = f"what {head.use!r} chooses under {option!r} is chosen on dev data; write data.dev, or change it"
+                self.problems.append(replace(head.problem(told), key=f"{head.key}.{option}"))
         if train.patience:
             self.complain(
                 ("train", "patience"), "the dev score is what it waits for; write data.dev, or delete patience"
@@ -406,12 +417,15 @@ class _Check:
                 ("train", "schedule", "use"), "'plateau' follows the dev score; write data.dev, or use another schedule"
             )
 
-    def wiring(self, stages: Mapping[str, Sequence[Component | None]]) -> None:
+    def wiring(self, stages: Mapping[str, Sequence[Component | None]], export: Export | None) -> None:
         """Names are checked once every stage is known, and the head's options, on which its answer kind may depend."""
         known = [[one for one in stages[kind] if one] for kind in STAGES]
         complete = all(one for kind in STAGES for one in stages[kind])
         if complete and not any(head.key in self.unsound for head in known[2]):
-            self.problems += wiring.problems(*known)
+            nothing = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
+            nothing += "pool: attention}, or delete it"
+            wanted = self.tree.problem(("export", "explain"), nothing) if export and export.explain else None
+            self.problems += wiring.problems(*known) or attending.problems(known[0], known[1], known[2], wanted)
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe.answers import label_of
 from seqpipe.config import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
-from seqpipe.learned import Learned, Targets, targets
+from seqpipe.learned import Learned, Task
+from seqpipe.targets import Targets, UnseenLabelError, record_labels, targets
 from seqpipe.wiring import answer_kind, built
 
 Batch = dict[str, torch.Tensor]
@@ -46,27 +46,38 @@ def sample(config: Config, most: int) -> list[Record]:
     """The first records of the training file and, of texts with a label, one more of each label that comes later."""
     found: Iterator[Record] = built(config.data.reader).read(config.data.train)
     records = list(itertools.islice(found, most))
-    if answer_kind(config.head[0]) == "label":
-        field = config.head[0].frame.get("target") or "label"
-        seen = {label_of(record, field) for record in records}
-        for record in found:
-            if (label := label_of(record, field)) not in seen:
-                seen.add(label)
-                records.append(record)
+    heads = [head for head in config.head if answer_kind(head) in ("label", "labels", "vector")]
+    seen = {(head.key, label) for record in records for head in heads for label in record_labels(head, record)}
+    for record in found if heads else ():
+        labels = {(head.key, label) for head in heads for label in record_labels(head, record)}
+        if labels - seen:
+            seen |= labels
+            records.append(record)
     if not records:
         raise DataError(f"{config.data.train}: holds no record")
     return records
 
 
-def examples(config: Config, learned: Learned, records: Sequence[Record]) -> list[Example]:
-    """Records as examples; empty texts are left out."""
-    make = targets(learned, config.head[0], config.data.misaligned)
+def examples(config: Config, learned: Learned, records: Sequence[Record], unseen: bool = False) -> list[Example]:
+    """Records as examples; empty texts are left out, and where `unseen` is true, records with labels not learned."""
+    makers = []
+    for head, task in zip(config.head, learned.tasks, strict=True):
+        make = targets(head, task.labels, task.target_tokenizer, config.data.misaligned)
+        makers.append((f"{task.name}." if task.name else "", make))
     made = []
     for record, doc in zip(records, learned.featurizer.docs(records), strict=True):
-        if len(doc):
-            made.append(Example(doc, make(record, doc)))
+        if not len(doc):
+            continue
+        try:
+            of_heads = [(before, make(record, doc)) for before, make in makers]
+        except UnseenLabelError:
+            if not unseen:
+                raise
+        else:
+            made.append(Example(doc, {before + name: one for before, found in of_heads for name, one in found.items()}))
     if not made:
-        raise DataError(f"{config.data.train}: every text is empty")
+        what = "every text is empty, or has a label that training never saw" if unseen else "every text is empty"
+        raise DataError(f"{config.data.dev if unseen else config.data.train}: {what}")
     return made
 
 
@@ -98,7 +109,10 @@ class Batches:
 
 
 def collate(learned: Learned, some: Sequence[Example]) -> Batch:
-    """Examples as padded tensors: features, then targets (padding 0; `…_mask` boolean; one number a record: (B,))."""
+    """Examples as padded tensors: features, then targets.
+
+    Targets of tokens are padded with 0, and `…_mask` is boolean; one number a record is (B,), a row of them (B, L).
+    """
     arrays = learned.featurizer.collate([example.doc for example in some])
     batch = {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
     for name in some[0].targets:
@@ -106,21 +120,23 @@ def collate(learned: Learned, some: Sequence[Example]) -> Batch:
         if isinstance(rows[0], list):
             width = max(map(len, rows))
             rows = [row + [0] * (width - len(row)) for row in rows]
-        batch[name] = torch.tensor(rows, dtype=torch.bool if name.endswith("_mask") else torch.int64)
+        number = torch.float32 if isinstance(rows[0], (float, tuple)) else torch.int64
+        batch[name] = torch.tensor(rows, dtype=torch.bool if name.endswith("_mask") else number)
     return batch
 
 
-def unseen_labels(learned: Learned, records: Iterable[Record]) -> Iterator[str]:
-    """Labels of these records that training never saw, each once."""
-    known = (
-        {tag.partition("-")[2] or tag for tag in learned.labels}
-        if learned.answer["kind"] == "spans"
-        else set(learned.labels)
-    )
-    seen: set[str] = set()
+def unseen_labels(learned: Learned, records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
+    """Labels of these records that training never saw, each once, with the first record that has it."""
+    known = [(task.kind, _names(task)) for task in learned.tasks if task.labels and task.kind.kind != "vector"]
     for record in records:
-        gold = learned.kind.gold(record) if learned.labels else ()
-        for label in [gold] if isinstance(gold, str) else [label for label, *_ in gold]:
-            if label not in known and label not in seen:
-                seen.add(label)
-                yield label
+        for kind, labels in known:
+            gold = kind.gold(record)
+            for label in [gold] if isinstance(gold, str) else [one if isinstance(one, str) else one[0] for one in gold]:
+                if label not in labels:
+                    labels.add(label)
+                    yield label, record
+
+
+def _names(task: Task) -> set[str]:
+    """What the labels of a task are called in its answers: tags of spans without their B-, I-, …"""
+    return {label.partition("-")[2] or label for label in task.labels} if task.kind.kind == "spans" else {*task.labels}

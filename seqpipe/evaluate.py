@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import metrics
-from seqpipe.errors import DataError, PluginError
+from seqpipe.answers import Kind
+from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features import Record
 from seqpipe.files import json_bytes, write
+from seqpipe.joint import Joint
 from seqpipe.predictor import Predictor
+from seqpipe.wiring import Metrics
 
 Scores = dict[str, Any]
 Tag = tuple[str, int, int]  # tag, start and end of its word
@@ -36,16 +39,20 @@ def evaluate(
         errors: A file to list every record in that was answered wrongly, as JSONL.
     """
     kind = predictor.kind
+    if errors and kind.kind == "vector":
+        raise UsageError("errors: a vector is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(records)
-    counters = {"": _Counts(predictor)}
+    counters = {"": _counts(kind, predictor.metrics)}
     wrong = []
     answers = predictor.stream(map(_unsplit, for_model) if raw else for_model)
     for record, answer in zip(for_gold, answers, strict=True):
         gold, predicted = kind.gold(record), kind.predicted(answer)
         for group in ["", _group(record, by)] if by else [""]:
-            counters.setdefault(group, _Counts(predictor)).add(gold, predicted)
+            if group not in counters:
+                counters[group] = _counts(kind, predictor.metrics)
+            counters[group].add(gold, predicted)
         if errors and gold != predicted:
-            wrong.append(_error(record, gold, predicted))
+            wrong.append({"where": record.get("where"), "text": record.get("text")} | _error(gold, predicted))
     if errors:
         write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong))
     return {group: counter.result() for group, counter in counters.items()}
@@ -56,11 +63,42 @@ def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
     return next((name, float(value)) for name, value in scores.items())
 
 
+def headlines(scores: Mapping[str, Any]) -> dict[str, float]:
+    """The headline of a head alone; of several heads together that of each, and first the mean of these."""
+    parts = {name: headline(part) for name, part in scores.items() if isinstance(part, dict) and name != "labels"}
+    return dict([headline(scores)]) | {f"{name}.{metric}": value for name, (metric, value) in parts.items()}
+
+
+def _counts(kind: Kind, own: Mapping[str, Metrics]) -> _Counts | _JointCounts:
+    if isinstance(kind, Joint):
+        return _JointCounts({name: _Counts(part.kind, own.get(name)) for name, part in kind.parts.items()})
+    return _Counts(kind.kind, own.get(""))
+
+
+class _JointCounts:
+    """The scores of several heads by head, the mean of their headlines, and the share of records all right in all."""
+
+    def __init__(self, parts: Mapping[str, _Counts]):
+        self.parts = parts
+        self.records = self.exact = 0
+
+    def add(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> None:
+        self.records += 1
+        self.exact += gold == predicted
+        for name, part in self.parts.items():
+            part.add(gold[name], predicted[name])
+
+    def result(self) -> Scores:
+        parts = {name: part.result() for name, part in self.parts.items()}
+        mean = sum(headline(scores)[1] for scores in parts.values()) / len(parts)
+        return {"mean": mean, "exact": self.exact / max(1, self.records), **parts}
+
+
 class _Counts:
     """The answer kind's scores, then the head's own where it has any: for those the answers are kept to the end."""
 
-    def __init__(self, predictor: Predictor):
-        self.kind, self.own = predictor.kind.kind, predictor.metrics
+    def __init__(self, kind: str, own: Metrics | None):
+        self.kind, self.own = kind, own
         self.counter = metrics.counter(self.kind)
         self.answers: list[tuple[Any, Any]] = []
 
@@ -99,9 +137,11 @@ def _group(record: Record, by: str) -> str:
     return f"{by}={record[by]}"
 
 
-def _error(record: Record, gold: Any, predicted: Any) -> dict[str, Any]:
-    line: dict[str, Any] = {"where": record.get("where"), "text": record.get("text")}
+def _error(gold: Any, predicted: Any) -> dict[str, Any]:
+    """What a wrong answer lacks and has too much, of several heads under the name of each that is wrong."""
+    if isinstance(gold, dict):
+        return {head: _error(gold[head], predicted[head]) for head in gold if gold[head] != predicted[head]}
     if isinstance(gold, list):
         missed = [part for part in gold if part not in predicted]
-        return line | {"missed": missed, "wrong": [part for part in predicted if part not in gold]}
-    return line | {"expected": gold, "got": predicted}
+        return {"missed": missed, "wrong": [part for part in predicted if part not in gold]}
+    return {"expected": gold, "got": predicted}

@@ -9,20 +9,21 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.errors import BundleError, DataError
+from seqpipe import subwords
+from seqpipe.errors import DataError
 from seqpipe.vocabulary import SPECIALS, UNK, clean, special_id
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
 
 _SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
-_CACHED = 100_000  # words whose rows are kept
+_CACHED = 100_000  # words whose ids are kept
 _CLOSERS = "[\"'\u201d\u2019)\\]\u300d\u300f\u300b\uff09]*+"
 _SENTENCE_END = re.compile(
     rf"(?:(?<![.!?\u2026])[.!?\u2026]++{_CLOSERS}(?=\s)|[\u3002\uff01\uff1f]+{_CLOSERS}|\n\s*\n|\n(?=\S))"
@@ -47,71 +48,26 @@ class Feature(Protocol):
 
 
 @dataclass(frozen=True)
-class Chars:
-    """The code points of each word as written, (B, T, C) int64: 0 padding, 1 a code point not in the alphabet.
-
-    C is the longest word of the batch, at most `longest`; of a longer word the first and last halves are kept.
-    """
-
-    longest: int = 20
-    alphabet: str = ""
-    _rows: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
-    _ids: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
-    kind = "chars"
-    axes = ("batch_size", "sequence_length", "word_length")
-
-    def learn(self, words: Iterable[str]) -> Chars:
-        """The same feature with the alphabet of these words, in order of code points."""
-        return replace(self, alphabet="".join(sorted(set().union(*words))), _rows={}, _ids={})
-
-    @property
-    def size(self) -> int:
-        return len(self.alphabet) + 2
-
-    def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
-        empty = bytes(8 * self.longest)
-        rows: list[bytes] = []
-        for doc in docs:
-            rows += [self._rows.get(word) or self._row(word) for word in doc.words]
-            rows += [empty] * (longest - len(doc.words))
-        table = np.frombuffer(b"".join(rows), np.int64).reshape(len(docs), longest, self.longest)
-        used = int(np.flatnonzero(table.any((0, 1))).max(initial=0)) + 1
-        return table[:, :, :used]  # (B, T, C)
-
-    def _row(self, word: str) -> bytes:
-        if not self._ids:
-            self._ids.update({c: i for i, c in enumerate(self.alphabet, 2)})
-        if len(self._rows) >= _CACHED:
-            self._rows.clear()
-        half = self.longest // 2
-        kept = word if len(word) <= self.longest else word[: self.longest - half] + word[len(word) - half :]
-        row = np.zeros(self.longest, np.int64)
-        row[: len(kept)] = [self._ids.get(c, 1) for c in kept]
-        made = self._rows[word] = row.tobytes()  # another thread may clear the rows at any time
-        return made
-
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "longest": self.longest, "alphabet": self.alphabet}
-
-
-def feature_from(manifest: Mapping[str, Any]) -> Feature:
-    """The learned feature that a bundle or a run describes."""
-    if manifest.get("kind") == "chars":
-        return Chars(int(manifest["longest"]), str(manifest["alphabet"]))
-    raise BundleError(f"feature kind {manifest.get('kind')!r} is not known to this version; update seqpipe")
-
-
-@dataclass(frozen=True)
 class Doc:
-    """One text, split: the words as written, where they stand, and their ids."""
+    """One text, split: the tokens as written, where they stand, and their ids.
+
+    Where tokens are pieces of words, `starts` says which token each word begins with, and `places` where it stands.
+    """
 
     text: str
     words: list[str]
     offsets: list[tuple[int, int]]
     ids: list[int]
+    starts: list[int] | None = None
+    places: list[tuple[int, int]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def word_offsets(self) -> list[tuple[int, int]]:
+        """Start and end of each word, which is a token, or several pieces."""
+        return self.offsets if self.places is None else self.places
 
 
 class Featurizer:
@@ -119,7 +75,7 @@ class Featurizer:
 
     def __init__(self, tokenizer: Tokenizer, features: Mapping[str, Feature], field: str = "text"):
         self.tokenizer, self.features, self.field = tokenizer, dict(features), field
-        self._unknown = special_id(tokenizer, UNK)
+        self._unknown, self._splits_words = special_id(tokenizer, UNK), subwords.splits_words(tokenizer)
         self._known: dict[str, int] = {}
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
@@ -129,10 +85,11 @@ class Featurizer:
         texts = [clean(self.text(records[i])) for i in whole]
         encodings = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         for i, text, encoding in zip(whole, texts, encodings, strict=True):
-            offsets, ids = encoding.offsets, encoding.ids
-            if not _SPECIAL_IDS.isdisjoint(ids):  # a text may hold "[EOS]", which means nothing there
-                ids = [self._unknown if i in _SPECIAL_IDS else i for i in ids]
-            docs[i] = Doc(self.text(records[i]), [text[a:b] for a, b in offsets], offsets, ids)
+            given, offsets = self.text(records[i]), encoding.offsets
+            if self._splits_words:
+                docs[i] = self._of_pieces(given, text, subwords.of_text(encoding, text))
+            else:
+                docs[i] = Doc(given, [text[a:b] for a, b in offsets], offsets, self._plain(encoding.ids))
         return [doc for doc in docs if doc is not None]
 
     def presplit(self, record: Record) -> bool:
@@ -163,9 +120,28 @@ class Featurizer:
         words = [clean(word) for word in given]
         text = record.get("text")
         text = text if isinstance(text, str) else " ".join(given)
+        places = locate(given, text, _at(record))
+        if self._splits_words:
+            found = subwords.of_words(self.tokenizer, places, clean(text))
+            return self._of_pieces(text, clean(text), found, places)
         known = self._known
         ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
-        return Doc(text, words, locate(given, text, _at(record)), ids)
+        return Doc(text, words, places, ids)
+
+    def _of_pieces(
+        self, given: str, text: str, words: list[list[subwords.Piece]], places: list[tuple[int, int]] | None = None
+    ) -> Doc:
+        """A Doc of the pieces of each word; a word that was given and has no piece is an unknown one."""
+        if places is None:
+            places = [(pieces[0][1], pieces[-1][2]) for pieces in words]
+        words = [pieces or [(self._unknown, *place)] for pieces, place in zip(words, places, strict=True)]
+        starts = [0, *accumulate(map(len, words))][: len(words)]
+        ids, offsets = [i for some in words for i, *_ in some], [(a, b) for some in words for _, a, b in some]
+        return Doc(given, [text[a:b] for a, b in offsets], offsets, self._plain(ids), starts, places)
+
+    def _plain(self, ids: list[int]) -> list[int]:
+        """A text may hold "[EOS]", which means nothing there."""
+        return ids if _SPECIAL_IDS.isdisjoint(ids) else [self._unknown if i in _SPECIAL_IDS else i for i in ids]
 
     def _id(self, word: str) -> int:
         normalizer = self.tokenizer.normalizer

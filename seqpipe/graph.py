@@ -30,16 +30,18 @@ _SIZES = (2, 4, 6, 8, 9, 10)  # example sizes of decode options: unlike each oth
 class _Graph(nn.Module):
     """The pipeline as a function of tensors alone."""
 
-    def __init__(self, pipeline: Pipeline, features: list[str], options: Mapping[str, Mapping[str, Any]]):
+    def __init__(
+        self, pipeline: Pipeline, features: list[str], options: Mapping[str, Mapping[str, Any]], explain: bool
+    ):
         super().__init__()
-        self.pipeline, self.features, self.options = pipeline, features, options
+        self.pipeline, self.features, self.options, self.explain = pipeline, features, options, explain
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip([*self.features, *self.options], inputs, strict=True))
         options = {
             name: given[name].shape[0] if o["type"] == "size" else given[name] for name, o in self.options.items()
         }
-        decision = self.pipeline.decide({name: given[name] for name in self.features}, options)
+        decision = self.pipeline.decide({name: given[name] for name in self.features}, options, self.explain)
         return tuple(decision.values())
 
 
@@ -58,16 +60,17 @@ class _Stages(nn.Module):
         return {name: tensor * 1 for name, tensor in made.items()}  # an input given on is no output of a graph
 
 
-def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset: int) -> bytes:
+def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset: int, explain: bool = False) -> bytes:
     """The bytes of model.onnx, every decode option an input with its default; ExportError says what hinders it.
 
     Inputs: each feature, axes `batch_size` and `sequence_length` free; each option, a size n as a vector of length n.
+    Outputs: the decision, and with `explain` the attention weights as `explain.<key>.<name>`.
     """
     features, given = _example(pipeline, options)
     axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
     axes += [{0: name} if option["type"] == "size" else {} for name, option in options.items()]
-    names = list(_outputs(pipeline, features, given, options))
-    graph = _Graph(pipeline, list(features), options).eval()
+    names = list(_outputs(pipeline, features, given, options, explain))
+    graph = _Graph(pipeline, list(features), options, explain).eval()
     model = _exported(pipeline, graph, features | given, axes, names, opset)
     return _finished(model, option_arrays(options, {}))
 
@@ -114,7 +117,7 @@ def _exported(
 
 def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tuple[Arrays, Arrays]:
     random = np.random.default_rng(0)
-    docs = [random_doc(pipeline.learned, n, random) for n in (5, 2, 3)]
+    docs = [random_doc(pipeline.learned, n, random) for n in (7, 2, 3)]
     chosen: dict[str, Any] = {}
     sizes = iter(_SIZES)
     for name, option in options.items():
@@ -130,14 +133,14 @@ def _axes(pipeline: Pipeline, name: str) -> dict[int, str]:
 
 
 def _outputs(
-    pipeline: Pipeline, features: Arrays, given: Arrays, options: Mapping[str, Mapping[str, Any]]
+    pipeline: Pipeline, features: Arrays, given: Arrays, options: Mapping[str, Mapping[str, Any]], explain: bool
 ) -> Iterator[str]:
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in features.items()}
     chosen = {
         n: len(given[n]) if o["type"] == "size" else torch.from_numpy(np.array(given[n])) for n, o in options.items()
     }
     with torch.no_grad():
-        yield from pipeline.decide(tensors, chosen)
+        yield from pipeline.decide(tensors, chosen, explain)
 
 
 def _finished(model: onnx.ModelProto, defaults: Arrays) -> bytes:

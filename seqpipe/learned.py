@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe import schemes
-from seqpipe.answers import Kind, kind_from, label_of
+from seqpipe.answers import Kind, kind_from
 from seqpipe.config import Component, Config
-from seqpipe.errors import DataError, PluginError, UsageError
-from seqpipe.features import Doc, Feature, Featurizer, Record, feature_from, token_counts
+from seqpipe.errors import ConfigError, PluginError, UsageError
+from seqpipe.feature_kinds import feature_from
+from seqpipe.features import Doc, Feature, Featurizer, Record, token_counts
 from seqpipe.files import read_json, write
-from seqpipe.vocabulary import EOS, SPECIALS, UNK, Vocabulary, clean, vocabulary_of
-from seqpipe.wiring import answer_kind, built
+from seqpipe.joint import Joint, tokenizer_file
+from seqpipe.subwords import splits_words
+from seqpipe.targets import labels_of, text_of
+from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
+from seqpipe.wiring import answer_kind, built, declared, who
 
 FILE = "learned.json"
-Targets = dict[str, list[int] | int]  # by name: a number for each token, or one for the record
 
 
 @dataclass(frozen=True)
-class Learned:
-    """What a run knows besides its weights; a bundle is made from it."""
+class Task:
+    """What one head learns and answers with; the name of a head alone is empty."""
 
-    featurizer: Featurizer
-    counts: Sequence[int]
+    name: str
     answer: Mapping[str, Any]
-    labels: tuple[str, ...]
+    labels: Vocabulary
     target_tokenizer: Tokenizer | None
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return vocabulary_of(self.featurizer.tokenizer, self.counts)
 
     @property
     def target_vocabulary(self) -> Vocabulary | None:
@@ -45,17 +42,47 @@ class Learned:
     def kind(self) -> Kind:
         return kind_from(self.answer, self.target_tokenizer)
 
+
+@dataclass(frozen=True)
+class Learned:
+    """What a run knows besides its weights; a bundle is made from it."""
+
+    featurizer: Featurizer
+    counts: Sequence[int]
+    tasks: tuple[Task, ...]
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return vocabulary_of(self.featurizer.tokenizer, self.counts)
+
+    @property
+    def target_tokenizers(self) -> dict[str, Tokenizer]:
+        """By the name of the head that writes with it."""
+        return {task.name: task.target_tokenizer for task in self.tasks if task.target_tokenizer}
+
+    @property
+    def kinds(self) -> set[str]:
+        """The answer kinds of all heads."""
+        return {task.answer["kind"] for task in self.tasks}
+
+    @property
+    def kind(self) -> Kind:
+        """The answer kind of a head alone, or of several together."""
+        kinds = {task.name: task.kind for task in self.tasks}
+        return Joint(kinds) if len(kinds) > 1 else kinds[""]
+
     def save(self, folder: Path) -> None:
-        """Writes tokenizer.json, target_tokenizer.json where there is one, and learned.json."""
+        """Writes tokenizer.json, a target tokenizer for each head that writes text, and learned.json."""
         write(folder / "tokenizer.json", self.featurizer.tokenizer.to_str(pretty=True))
-        if self.target_tokenizer:
-            write(folder / "target_tokenizer.json", self.target_tokenizer.to_str(pretty=True))
+        for name, tokenizer in self.target_tokenizers.items():
+            write(folder / tokenizer_file(name), tokenizer.to_str(pretty=True))
         state = {
             "field": self.featurizer.field,
             "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
             "counts": list(self.counts),
-            "answer": self.answer,
-            "labels": self.labels,
+            "tasks": [
+                {"name": t.name, "answer": t.answer, "labels": t.labels, "counts": t.labels.counts} for t in self.tasks
+            ],
         }
         write(folder / FILE, json.dumps(state, ensure_ascii=False))
 
@@ -64,129 +91,69 @@ class Learned:
         state = read_json(folder / FILE)
         features = {name: feature_from(made) for name, made in state["features"].items()}
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        target = folder / "target_tokenizer.json"
-        return Learned(
-            Featurizer(tokenizer, features, state["field"]),
-            state["counts"],
-            state["answer"],
-            tuple(state["labels"]),
-            Tokenizer.from_file(str(target)) if target.exists() else None,
-        )
+        tasks = []
+        for one in state["tasks"]:
+            target = folder / tokenizer_file(one["name"])
+            writer = Tokenizer.from_file(str(target)) if target.exists() else None
+            tasks.append(Task(one["name"], one["answer"], Vocabulary(one["labels"], one["counts"]), writer))
+        return Learned(Featurizer(tokenizer, features, state["field"]), state["counts"], tuple(tasks))
 
 
 def learn(config: Config, records: Sequence[Record]) -> Learned:
-    """Trains the tokenizers and collects alphabets and labels; DataError if the records lack what the head learns."""
+    """Trains the tokenizers and collects alphabets and labels; DataError if the records lack what the heads learn."""
     field = config.tokenizer.frame.get("field") or "text"
-    head = config.head[0]
     texts = [_split_or_whole(record, field) for record in records]
     tokenizer = _trained(config.tokenizer, texts)
+    _refuse_no_words(config, tokenizer)
     docs = Featurizer(tokenizer, {}, field).docs(records)
-    declared: dict[str, Feature] = {}
+    found: dict[str, Feature] = {}
     for stage in (*config.embedding, *config.encoder, *config.head):
-        declared |= getattr(stage.cls, "features", {})
-    features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in declared.items()}
+        found |= declared(stage)
+    features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
+    tasks = tuple(_task(head, head.name if len(config.head) > 1 else "", tokenizer, records) for head in config.head)
+    return Learned(Featurizer(tokenizer, features, field), token_counts(docs, tokenizer.get_vocab_size()), tasks)
+
+
+def _refuse_no_words(config: Config, tokenizer: Tokenizer) -> None:
+    """ConfigError where a head is to tag words and gets something else: pieces of words, or sentences."""
+    kinds = {feature.kind for stage in config.encoder for feature in declared(stage).values()}
+    told = ""
+    if "sentences" in kinds:
+        told = "behind an encoder that makes sentences of words there are none to tag; leave that encoder out"
+    elif splits_words(tokenizer) and "pieces" not in kinds:
+        told = (
+            f"the tokenizer {config.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
+            "{use: words} to the encoders, which makes words of pieces, or choose the tokenizer words"
+        )
+    tagging = [head for head in config.head if answer_kind(head) in ("tags", "spans")]
+    if told and tagging:
+        raise ConfigError([head.problem(f"{who(head)}: {told}") for head in tagging])
+
+
+def _task(head: Component, name: str, source: Tokenizer, records: Sequence[Record]) -> Task:
     answer, target = answer_kind(head), head.frame.get("target")
-    target_tokenizer: Tokenizer | None = None
-    labels: tuple[str, ...] = ()
-    if answer == "text":
-        target_tokenizer = _target_tokenizer(head, tokenizer, records, target or "target")
-    else:
-        labels = _labels(records, answer, head.options.get("scheme", "none"), target)
+    labels = labels_of(head, records)
+    writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
-    counts = token_counts(docs, tokenizer.get_vocab_size())
-    return Learned(Featurizer(tokenizer, features, field), counts, manifest, labels, target_tokenizer)
-
-
-def targets(learned: Learned, head: Component, misaligned: str) -> Callable[[Record, Doc], Targets]:
-    """The function that makes what the head learns from a record."""
-    target = head.frame.get("target")
-    if learned.target_tokenizer:
-        return _text_target(learned.target_tokenizer, target or "target")
-    scheme, ids = head.options.get("scheme", "none"), {label: i for i, label in enumerate(learned.labels)}
-
-    def label(record: Record, doc: Doc) -> Targets:
-        return {"label": ids[label_of(record, target or "label")]}
-
-    def tags(record: Record, doc: Doc) -> Targets:
-        if scheme == "none":
-            return {"tags": [ids[tag] for tag in _present(record, target or "tags")]}
-        spans = _word_spans(record, doc, target, misaligned)
-        try:
-            return {"tags": [ids[tag] for tag in schemes.to_tags(spans, len(doc), scheme)]}
-        except ValueError as error:
-            raise DataError(
-                f"{record.get('where', 'record')}: {error} (in words); correct or remove one of the spans"
-            ) from error
-
-    return label if learned.answer["kind"] == "label" else tags
-
-
-def _text_target(tokenizer: Tokenizer, field: str) -> Callable[[Record, Doc], Targets]:
-    end = SPECIALS.index(EOS)
-
-    def text(record: Record, doc: Doc) -> Targets:
-        ids = tokenizer.encode(_text_of(record, field), add_special_tokens=False).ids
-        return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}
-
-    return text
-
-
-def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -> list[schemes.Span]:
-    """The record's spans over words; a character span that cuts a word is an error, widened, or skipped as told."""
-    tags = record.get(target or "tags")
-    if tags is not None:
-        return schemes.spans(tags)
-    found = []
-    for span in _present(record, target or "spans"):
-        inside = [i for i, (a, b) in enumerate(doc.offsets) if a < span["end"] and b > span["start"]]
-        exact = inside and doc.offsets[inside[0]][0] == span["start"] and doc.offsets[inside[-1]][1] == span["end"]
-        if not exact and misaligned == "error":
-            cut = doc.text[span["start"] : span["end"]]
-            raise DataError(
-                f"{record.get('where', 'record')}: span {cut!r} ({span['label']}) cuts a word of "
-                f"{[doc.words[i] for i in inside]}; set data.misaligned to widen or skip, or use another tokenizer"
-            )
-        if exact or (inside and misaligned == "widen"):
-            found.append((span["label"], inside[0], inside[-1] + 1))
-    return found
-
-
-def _labels(records: Sequence[Record], answer: str, scheme: schemes.Scheme, target: str | None) -> tuple[str, ...]:
-    if answer == "label":
-        return tuple(sorted({label_of(record, target or "label") for record in records}))
-    if answer == "tags":
-        return tuple(sorted({tag for record in records for tag in _present(record, target or "tags")}))
-    names: set[str] = set()
-    for record in records:
-        tags = record.get(target or "tags")
-        names |= (
-            {label for label, *_ in schemes.spans(tags)}
-            if tags is not None
-            else {span["label"] for span in _present(record, target or "spans")}
-        )
-    if not names:
-        raise DataError(
-            "the training data holds no span at all; is the tag column right? See the reader's option `tags`"
-        )
-    return schemes.tag_set(sorted(names), scheme)
+    return Task(name, manifest, labels, writer)
 
 
 def _target_tokenizer(head: Component, source: Tokenizer, records: Sequence[Record], field: str) -> Tokenizer:
     chosen = head.frame.get("target_tokenizer")
     if chosen is None:
         raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
-    return source if chosen == "same" else _trained(chosen, (_text_of(record, field) for record in records))
+    return source if chosen == "same" else _trained(chosen, (text_of(record, field) for record in records))
 
 
 def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
     """A component's tokenizer; PluginError if the special tokens are not where every vocabulary has them."""
     tokenizer = built(chosen).train(texts)
-    who = f"{chosen.key}: {chosen.kind} {chosen.use!r} of {chosen.offer.distribution}"
+    whose = f"{chosen.key}: {who(chosen)}"
     if not isinstance(tokenizer, Tokenizer):
-        raise PluginError(f"{who}: `train` must return a tokenizers.Tokenizer, not {type(tokenizer).__name__}")
+        raise PluginError(f"{whose}: `train` must return a tokenizers.Tokenizer, not {type(tokenizer).__name__}")
     if [tokenizer.token_to_id(token) for token in SPECIALS] != list(range(len(SPECIALS))):
         raise PluginError(
-            f"{who}: the first ids must be those of {' '.join(SPECIALS)}; train it with them as special tokens"
+            f"{whose}: the first ids must be those of {' '.join(SPECIALS)}; train it with them as special tokens"
         )
     return tokenizer
 
@@ -194,20 +161,7 @@ def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
 def _split_or_whole(record: Record, field: str) -> str | list[str]:
     if field == "text" and record.get("words") is not None:
         return list(record["words"])
-    return _text_of(record, field)
-
-
-def _text_of(record: Record, field: str) -> str:
-    text = _present(record, field)
-    if not isinstance(text, str):
-        raise DataError(f"{record.get('where', 'record')}: field {field!r} must be a text, not {type(text).__name__}")
-    return clean(text)
-
-
-def _present(record: Record, field: str) -> Any:
-    if record.get(field) is None:
-        raise DataError(f"{record.get('where', 'record')}: no field {field!r}; the record has: {', '.join(record)}")
-    return record[field]
+    return text_of(record, field)
 
 
 def unknown_share(learned: Learned, docs: Sequence[Doc]) -> float:

@@ -1,19 +1,23 @@
-"""Gold and predicted answers in, scores out: spans, tags, labels, texts, counted record by record in constant memory.
+"""Gold and predicted answers in, scores out, counted record by record, and but for vectors in constant memory.
 
 Scores are fractions (0 to 1) and a division by zero gives 0; only `table` speaks of per cent.
 """
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from seqpipe.errors import UsageError, nearest
 from seqpipe.schemes import Span
 
 Scores = dict[str, Any]
+BLOCK = 512  # vectors compared with all others at a time
 
 
 class Counts(Protocol):
@@ -90,6 +94,104 @@ class LabelCounter:
         }
 
 
+class LabelsCounter:
+    """F1 over all labels of all texts (micro average), the mean of the labels' F1, and the share of equal sets."""
+
+    def __init__(self) -> None:
+        self.gold: Counter[str] = Counter()
+        self.predicted: Counter[str] = Counter()
+        self.correct: Counter[str] = Counter()
+        self.texts = self.equal = 0
+
+    def add(self, gold: Iterable[str], predicted: Iterable[str]) -> None:
+        """One record's labels; one given twice counts once."""
+        right, given = set(gold), set(predicted)
+        self.gold.update(right)
+        self.predicted.update(given)
+        self.correct.update(right & given)
+        self.texts += 1
+        self.equal += right == given
+
+    def result(self) -> Scores:
+        each = _each(self.gold, self.predicted, self.correct)
+        all_labels = _f1(self.gold.total(), self.predicted.total(), self.correct.total())
+        return {
+            "micro_f1": all_labels.pop("f1"),
+            "macro_f1": sum(scores["f1"] for scores in each.values()) / max(1, len(each)),
+            "exact_match": _ratio(self.equal, self.texts),
+            **all_labels,
+            "labels": each,
+        }
+
+
+class ScoreCounter:
+    """The share of the variance that is explained, Pearson's correlation, and errors in the target's own unit.
+
+    Sums of squares are kept about the running means (Welford 1962), so that numbers far from 0 lose nothing.
+    """
+
+    def __init__(self) -> None:
+        self.numbers = self.unanswered = 0
+        self.gold = self.predicted = 0.0  # means
+        self.gold_squares = self.predicted_squares = self.products = 0.0  # about the means
+        self.errors = self.squares = 0.0
+
+    def add(self, gold: float, predicted: float | None) -> None:
+        """One record's number; None for a text that has none, since it has no token: it is counted, no error is."""
+        if predicted is None:
+            self.unanswered += 1
+            return
+        self.numbers += 1
+        before, other = gold - self.gold, predicted - self.predicted
+        self.gold += before / self.numbers
+        self.predicted += other / self.numbers
+        self.gold_squares += before * (gold - self.gold)
+        self.predicted_squares += other * (predicted - self.predicted)
+        self.products += before * (predicted - self.predicted)
+        self.errors += abs(gold - predicted)
+        self.squares += (gold - predicted) ** 2
+
+    def result(self) -> Scores:
+        return {
+            "r2": 1 - self.squares / self.gold_squares if self.gold_squares else 0.0,
+            "pearson": _ratio(self.products, math.sqrt(self.gold_squares) * math.sqrt(self.predicted_squares)),
+            "mae": _ratio(self.errors, self.numbers),
+            "rmse": math.sqrt(_ratio(self.squares, self.numbers)),
+            **({"unanswered": self.unanswered} if self.unanswered else {}),
+        }
+
+
+class VectorCounter:
+    """How often the nearest other text by cosine has the same label.
+
+    It keeps every vector, 4 bytes a number (100,000 texts of 256 numbers: 100 MB), and compares them block by block.
+    """
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+        self.vectors: list[np.ndarray] = []
+        self.texts = 0
+
+    def add(self, gold: str, predicted: Sequence[float] | None) -> None:
+        """One record's label and vector; None for a text that has none, since it has no token: it finds none."""
+        self.texts += 1
+        if predicted is not None:
+            vector = np.asarray(predicted, np.float64)
+            self.vectors.append((vector / (np.linalg.norm(vector) or 1.0)).astype(np.float32))
+            self.labels.append(gold)
+
+    def result(self) -> Scores:
+        right = 0
+        if len(self.vectors) > 1:
+            vectors, labels = np.stack(self.vectors), np.unique(self.labels, return_inverse=True)[1]
+            for first in range(0, len(vectors), BLOCK):
+                near = vectors[first : first + BLOCK] @ vectors.T  # (R, N)
+                rows = np.arange(len(near))
+                near[rows, first + rows] = -np.inf
+                right += int((labels[near.argmax(1)] == labels[first : first + BLOCK]).sum())
+        return {"precision_at_1": _ratio(right, self.texts)}
+
+
 class TextCounter:
     """The share of texts that are equal, and edits over characters of gold, both over all records."""
 
@@ -110,12 +212,18 @@ class TextCounter:
         }
 
 
-FRACTIONS = ("f1", "precision", "recall", "accuracy", "macro_f1", "exact_match", "character_error_rate")
+FRACTIONS = (
+    *("f1", "precision", "recall", "accuracy", "micro_f1", "macro_f1", "exact_match", "character_error_rate"),
+    *("precision_at_1", "in_scope_accuracy", "out_of_scope_recall", "mean", "exact"),
+)
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,
     "tags": TagCounter,
     "label": LabelCounter,
+    "labels": LabelsCounter,
+    "score": ScoreCounter,
     "text": TextCounter,
+    "vector": VectorCounter,
 }
 
 
@@ -165,7 +273,14 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def table(scores: Mapping[str, Any]) -> str:
-    """The scores as aligned plain text: a row a label, then one over all; our own fractions in per cent."""
+    """The scores as aligned plain text: a row a label, then one over all; our own fractions in per cent.
+
+    Of several heads each has a table of its own under its name; what is said of all of them stands last.
+    """
+    heads = {name: part for name, part in scores.items() if isinstance(part, Mapping) and name != "labels"}
+    if heads:
+        over_all = {name: value for name, value in scores.items() if name not in heads}
+        return "\n\n".join([*(f"{name}\n{table(part)}" for name, part in heads.items()), table(over_all)])
     rows = [*scores.get("labels", {}).items(), ("overall", {k: v for k, v in scores.items() if k != "labels"})]
     columns = list(dict.fromkeys(column for _, row in reversed(rows) for column in row))
     lines = [["", *(column.replace("_", " ") for column in columns)]]
@@ -202,14 +317,19 @@ def _f1(gold: int, predicted: int, correct: int) -> Scores:
     }
 
 
-def _ratio(part: int, whole: int) -> float:
+def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
+
+
+def shown(name: str, value: float) -> str:
+    """A score as a person reads it; `name` may have a head's name in front."""
+    return f"{100 * value:.2f}" if name.rpartition(".")[2] in FRACTIONS else f"{value:.4g}"
 
 
 def _cell(column: str, value: float | None) -> str:
     if not isinstance(value, float):
         return "" if value is None else str(value)
-    return f"{100 * value:.2f}" if column in FRACTIONS else f"{value:.4g}"
+    return shown(column, value)
 
 
 def _width(text: str) -> int:

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from seqpipe.attended import PREFIX
 from seqpipe.errors import ParityError
 from seqpipe.features import Arrays, Doc
 from seqpipe.learned import Learned
 from seqpipe.pipeline import Pipeline
 from seqpipe.predictor import Run
+from seqpipe.subwords import splits_words
 
 TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
 MOST_TIES = 1e-3  # the share of decisions that may be ties
 CLOSE, RELATIVE = 1e-4, 1e-5  # how far scores may differ
 SIZES, LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)
+TOKENS = "sequence_length"  # what features call the axis of tokens
 
 
 @dataclass
@@ -49,7 +52,7 @@ def compare(tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, fee
     """Runs both on one batch and adds what was found. Features are padded with zeros; garbage there is tried too."""
     shape = feeds["mask"].shape
     expected = torch_run(feeds | options)
-    got, polluted = (_answered(onnx_run, given | options, shape) for given in (feeds, pollute(feeds)))
+    got, polluted = (_answered(onnx_run, given | options, shape) for given in (feeds, pollute(pipeline.learned, feeds)))
     different = np.zeros(shape[0], bool)
     faults = _faults(tally, pipeline, feeds, expected, got, polluted)
     for rows, where in itertools.chain(faults, _alone(pipeline, onnx_run, feeds, options, expected)):
@@ -82,7 +85,7 @@ def _faults(
     for name in decided:
         same &= _rowwise(got[name] == expected[name])
     if not same.all():
-        tied = np.asarray(_margin(pipeline, feeds, expected, got) < TIE)
+        tied = _gap(pipeline, feeds, expected, got) < TIE
         tally.ties += int((~same & tied).sum())
         yield ~same & ~tied, ", ".join(decided)
     for name, array in expected.items():
@@ -100,25 +103,40 @@ def _alone(
     pipeline: Pipeline, onnx_run: Run, feeds: Arrays, options: Arrays, expected: Arrays
 ) -> Iterator[tuple[np.ndarray, str]]:
     """The shortest row by itself, without padding: the others must not have changed its answer."""
-    row, alone = shortest(feeds)
+    row, alone = shortest(pipeline.learned, feeds)
     if alone["mask"].shape == feeds["mask"].shape:
         return
     got = _answered(onnx_run, alone | options, alone["mask"].shape)
+    here = np.arange(len(feeds["mask"])) == row
     # What stands in the batch's padding is no part of the answer.
     wanted = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
     for wrong, where in _faults(Tally(), pipeline, alone, wanted, got, got):  # its ties are no further decisions
-        rows = np.arange(len(feeds["mask"])) == row
-        yield rows & wrong, f"{where} (a row alone, without the batch around it)"
+        yield here & wrong, f"{where} (a row alone, without the batch around it)"
+    for name in [name for name in expected if name.startswith(PREFIX)]:
+        padding = np.array(expected[name][row])
+        padding[_corner(got[name])[1:]] = 0
+        yield here & bool(padding.any()), f"{name} is not 0 in the padding"
 
 
-def shortest(feeds: Arrays) -> tuple[int, Arrays]:
-    """The position of the shortest row, and that row as a batch of its own, cut to its length."""
+def shortest(learned: Learned, feeds: Arrays) -> tuple[int, Arrays]:
+    """The position of the shortest row, and that row as a batch of its own, every axis cut to what the row uses."""
     row = int(feeds["mask"].sum(1).argmin())
-    n, shape = int(feeds["mask"][row].sum()), feeds["mask"].shape
-    return row, {
-        name: array[row : row + 1, :n] if array.shape[:2] == shape else array[row : row + 1]
-        for name, array in feeds.items()
-    }
+    n = int(feeds["mask"][row].sum())
+    return row, {name: _cut(array[row : row + 1], _axes(learned, name), n) for name, array in feeds.items()}
+
+
+def _cut(array: np.ndarray, axes: Sequence[str], tokens: int) -> np.ndarray:
+    """One row (1, …) without its padding."""
+    for axis, name in enumerate(axes[1:], 1):
+        others = tuple(i for i in range(array.ndim) if i != axis)
+        used = int(np.flatnonzero(array.any(others)).max(initial=0)) + 1
+        array = array.take(range(tokens if name == TOKENS else used), axis)
+    return array
+
+
+def _axes(learned: Learned, name: str) -> tuple[str, ...]:
+    feature = learned.featurizer.features.get(name)
+    return feature.axes if feature else ("batch_size", TOKENS)
 
 
 def _corner(array: np.ndarray) -> tuple[slice, ...]:
@@ -142,37 +160,53 @@ def grid(
 
 
 def random_doc(learned: Learned, length: int, random: np.random.Generator) -> Doc:
-    """A text of `length` random words with random ids; of some the longest word is short."""
+    """A text of `length` random tokens with random ids, sentences of any length; of some the longest word is short.
+
+    Of a tokenizer that splits words, some tokens go on with a word. From 5 tokens on there are two sentences and two
+    words: an example for export has no axis of 1.
+    """
+    words, begins = _random_words(length, random), np.ones(length, bool)
+    if splits_words(learned.featurizer.tokenizer):
+        begins = random.random(length) < random.choice([0.3, 0.7, 1.0])
+        begins[[0, *range(2, min(length, 4))]] = True
+    ids = random.integers(1, learned.featurizer.tokenizer.get_vocab_size(), length).tolist()
+    text, offsets = "", []
+    for word, begin in zip(words, begins, strict=True):
+        text += " " * bool(begin and text)
+        offsets.append((len(text), len(text) + len(word)))
+        text += word
+    if not splits_words(learned.featurizer.tokenizer):
+        return Doc(text, words, offsets, ids)
+    starts = np.flatnonzero(begins).tolist()
+    ends = [*(start - 1 for start in starts[1:]), length - 1]
+    places = [(offsets[first][0], offsets[last][1]) for first, last in zip(starts, ends, strict=True)]
+    return Doc(text, words, offsets, ids, starts, places)
+
+
+def _random_words(length: int, random: np.random.Generator) -> list[str]:
     letters = [chr(c) for c in range(97, 123)] + ["é", "播", "9", "-"]
     longest = random.integers(2, 25)
     words = ["".join(random.choice(letters, random.integers(1, longest))) for _ in range(length)]
-    ids = random.integers(1, learned.featurizer.tokenizer.get_vocab_size(), length).tolist()
-    return Doc(" ".join(words), words, [(0, 0)] * length, ids)
+    for i in np.flatnonzero(random.random(length) < random.choice([0.0, 0.1, 0.4])):
+        words[i] = "."
+    if length > 4:
+        words[1] = "."
+    return words
 
 
-def _margin(pipeline: Pipeline, feeds: Arrays, one: Arrays, other: Arrays) -> np.ndarray:
-    """How near PyTorch was to the other decision, (B,): the head's margin, else by its scores of the two."""
+def _gap(pipeline: Pipeline, feeds: Arrays, one: Arrays, other: Arrays) -> np.ndarray:
+    """How near PyTorch was to the other decision, (B,)."""
+    tensors = ({name: torch.from_numpy(np.array(a)) for name, a in some.items()} for some in (feeds, one, other))
     with torch.no_grad():
-        margin = pipeline.margin({name: torch.from_numpy(np.array(array)) for name, array in feeds.items()})
-        if margin is not None:
-            return margin.numpy()
-        if not hasattr(pipeline.head, "score"):
-            return np.full(feeds["mask"].shape[0], np.inf)
-        scores = [
-            pipeline.score(
-                *({n: torch.from_numpy(np.array(a)) for n, a in arrays.items()} for arrays in (feeds, decision))
-            )
-            for decision in (one, other)
-        ]
-    return (scores[0] - scores[1]).abs().numpy()
+        return np.asarray(pipeline.gap(*tensors))
 
 
-def pollute(feeds: Arrays) -> Arrays:
-    """The same features with other ids in the padding."""
+def pollute(learned: Learned, feeds: Arrays) -> Arrays:
+    """The same features with other ids in the padding of the tokens."""
     outside = ~feeds["mask"]
     polluted = {}
     for name, array in feeds.items():
-        if name != "mask" and array.shape[:2] == outside.shape:
+        if name != "mask" and _axes(learned, name)[1] == TOKENS:
             array = np.array(array)
             array[outside] = 1 if array.dtype.kind == "i" else np.nan
         polluted[name] = array

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqpipe.attending import attended
 from seqpipe.config import Component, Config
 from seqpipe.errors import PluginError, SeqpipeError
 from seqpipe.features import Arrays
-from seqpipe.learned import Learned
+from seqpipe.joint import part_of
+from seqpipe.learned import Learned, Task
 from seqpipe.predictor import Predictor
 from seqpipe.signature import decode_options
-from seqpipe.wiring import built, own_metrics, who
+from seqpipe.wiring import built, needs_dev, own_metrics, who
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
 Names = dict[str, Any]
@@ -31,22 +35,25 @@ class Pipeline(nn.Module):
         self.learned = learned
         wired: Names = {
             "vocabulary": learned.vocabulary,
-            "target_vocabulary": learned.target_vocabulary,
-            "labels": learned.labels,
             "sizes": {name: feature.size for name, feature in learned.featurizer.features.items()},
         }
+        if len(learned.tasks) == 1:
+            wired |= _of_task(learned.tasks[0])
         self.embedding = nn.ModuleList(_build(stage, wired) for stage in config.embedding)
         wired["dim"] = sum(_dim(stage, made) for stage, made in zip(config.embedding, self.embedding, strict=True))
         self.encoder = nn.ModuleList()
         for stage in config.encoder:
             self.encoder.append(_build(stage, wired))
             wired["dim"] = _dim(stage, self.encoder[-1])
-        self.head: Any = _build(config.head[0], wired)
+        self.heads = nn.ModuleList(
+            _build(stage, wired | _of_task(task)) for stage, task in zip(config.head, learned.tasks, strict=True)
+        )
         self.outputs = learned.kind.outputs
+        self.attended = attended(config.embedding, config.encoder, config.head)
         self.stages: list[tuple[Component, nn.Module]] = list(
             zip(
                 (*config.embedding, *config.encoder, *config.head),
-                (*self.embedding, *self.encoder, self.head),
+                (*self.embedding, *self.encoder, *self.heads),
                 strict=True,
             )
         )
@@ -60,10 +67,21 @@ class Pipeline(nn.Module):
             pass
         return names
 
+    @property
+    def head(self) -> Any:
+        """The only head, or the first of several."""
+        return self.heads[0]
+
+    @property
+    def _named_heads(self) -> Iterator[tuple[str, Component, Any]]:
+        """Each head with what stands in front of its names: nothing where there is one head."""
+        for task, (stage, module) in zip(self.learned.tasks, self.stages[-len(self.heads) :], strict=True):
+            yield (f"{task.name}." if task.name else ""), stage, module
+
     def trace(self, names: Names) -> Iterator[tuple[Component, Names]]:
         """Each stage before the head, with what it makes of the names; they are joined by it on the way."""
         embedded: list[Tensor] = []
-        for stage, module in self.stages[:-1]:
+        for stage, module in self.stages[: -len(self.heads)]:
             made = _made(stage, module, names)
             yield stage, made
             if stage.kind == "embedding":
@@ -75,39 +93,119 @@ class Pipeline(nn.Module):
     def not_finite(self, batch: Mapping[str, Tensor]) -> str:
         """Which stage is the first to make a NaN or an infinity of this batch, in words."""
         with torch.no_grad():
-            for stage, made in self.trace(dict(batch)):
-                if "x" in made and not torch.isfinite(made["x"][batch["mask"]]).all():
+            names = dict(batch)
+            for stage, made in self.trace(names):
+                real = made.get("mask", names["mask"])
+                if "x" in made and not torch.isfinite(made["x"][real]).all():
                     return f"{stage.key}: {who(stage)}: `forward` returned NaN or infinity for real tokens"
-        return f"{self.stages[-1][0].key}: {who(self.stages[-1][0])}: `loss` returned NaN or infinity"
+            for before, stage, head in self._named_heads:
+                if not torch.isfinite(_asked(stage, head.loss, _own(names, before))):
+                    return f"{stage.key}: {who(stage)}: `loss` returned NaN or infinity"
+        return "none: looked at again, every stage is finite"
 
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The head's loss of a batch of features and targets, times its weight."""
-        loss: Tensor = self._head(self.head.loss, self(dict(batch)))
-        return loss * self.stages[-1][0].frame.get("weight", 1.0)
+        """The heads' losses of a batch of features and targets, each times its weight, summed."""
+        names = self(dict(batch))
+        losses = [
+            _asked(stage, head.loss, _own(names, before)) * stage.frame.get("weight", 1.0)
+            for before, stage, head in self._named_heads
+        ]
+        total: Tensor = sum(losses[1:], losses[0])
+        return total
 
-    def decide(self, features: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The head's decision; options it does not get have the defaults of its signature."""
-        decision: dict[str, Tensor] = dict(self._head(self.head.decide, self(dict(features)), **options))
-        for name in self.outputs:
-            if name not in decision:
-                raise _fault(self.stages[-1][0], f"`decide` returned no {name!r}, which its answer kind needs")
-        return decision
+    def decide(
+        self, features: Mapping[str, Tensor], options: Mapping[str, Any], explain: bool = False
+    ) -> dict[str, Tensor]:
+        """The heads' decisions; options they do not get have the defaults of their signatures.
+
+        With `explain` also the attention weights of every stage, as `explain.<key>.<name>`, each where it is made.
+        """
+        names: Names = dict(features)
+        decision: dict[str, Tensor] = {}
+        weights: dict[str, Tensor] = {}
+        for stage, made in self.trace(names):
+            weights |= self._weights(stage, made) if explain else {}
+        for before, stage, head in self._named_heads:
+            found = _asked(stage, head.decide, names, **(part_of(options, before[:-1]) if before else options))
+            weights |= self._weights(stage, found) if explain else {}
+            shown = self.attended[stage.key]
+            decision |= {before + name: tensor for name, tensor in found.items() if name not in shown}
+            wanted = [name for name in self.outputs if name.startswith(before)]
+            if lacking := [name for name in wanted if name not in decision]:
+                told = f"`decide` returned no {lacking[0].removeprefix(before)!r}, which its answer kind needs"
+                raise _fault(stage, told)
+        return decision | weights
+
+    def _weights(self, stage: Component, made: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The attention weights among what a stage returned, as the graph calls them."""
+        for name in self.attended[stage.key]:
+            if name not in made:
+                raise _fault(stage, f"it returned no {name!r}, which its `explains` states")
+        return {one.output: made[name].float() for name, one in self.attended[stage.key].items()}
+
+    def notes(self) -> Iterator[str]:
+        """What the stages have to say before they are trained, a line each."""
+        for stage, module in self.stages:
+            told: Callable[[], Sequence[str]] | None = getattr(module, "notes", None)
+            yield from (f"{stage.key}: {note}" for note in (told() if told else ()))
+
+    def calibrate(self, batches: Callable[[], Iterable[Mapping[str, Tensor]]]) -> None:
+        """Lets every head that chooses something on dev do so, from its evidence of these batches of dev data."""
+        choosing = [one for one in self._named_heads if needs_dev(one[1])]
+        if not choosing:
+            return
+        was_training, found = self.training, [defaultdict[str, list[Tensor]](list) for _ in choosing]
+        self.eval()
+        with torch.no_grad():
+            for batch in batches():
+                names = self(dict(batch))
+                for (before, stage, head), columns in zip(choosing, found, strict=True):
+                    for name, rows in _asked(stage, head.evidence, _own(names, before)).items():
+                        columns[name].append(rows)
+        for (_, stage, head), columns in zip(choosing, found, strict=True):
+            with _blamed(stage, "`calibrate`"):
+                head.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
+        self.train(was_training)
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
-        """The model's own score of a given decision, (B,): what tells a tie from an error."""
-        score: Tensor = self._head(self.head.score, {**self(dict(features)), **decision})
-        return score
+        """The first head's own score of a given decision of its, (B,)."""
+        before, stage, head = next(self._named_heads)
+        return _asked(stage, head.score, _own({**self(dict(features)), **decision}, before))
 
-    def margin(self, features: Mapping[str, Tensor]) -> Tensor | None:
-        """How far each row, (B,), is from being decided otherwise, where the head says so; None where it does not."""
-        if not hasattr(self.head, "margin"):
-            return None
-        margin: Tensor = self._head(self.head.margin, self(dict(features)))
-        return margin
+    def gap(self, features: Mapping[str, Tensor], one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
+        """How far, (B,), the model is from taking one decision for another: what tells a tie from an error.
 
-    def _head(self, method: Callable[..., Any], names: Names, **options: Any) -> Any:
-        with _blamed(self.stages[-1][0], f"`{method.__name__}`"):
-            return call(method, names, **options)
+        Of each head that decided differently, its margin where it has one, else how its scores of the two differ; the
+        greatest of them. Infinite where a head has neither.
+        """
+        names, gaps = self(dict(features)), []
+        for before, stage, head in self._named_heads:
+            decided = [name for name in one if name.startswith(before) and not one[name].is_floating_point()]
+            if hasattr(head, "margin"):
+                gap = _asked(stage, head.margin, names)
+            elif hasattr(head, "score"):
+                first, second = (_asked(stage, head.score, _own({**names, **some}, before)) for some in (one, other))
+                gap = (first - second).abs()
+            else:
+                gap = torch.full((len(names["mask"]),), math.inf)
+            same = [(one[name] == other[name]).reshape(len(gap), -1).all(1) for name in decided]
+            gaps.append(torch.where(torch.stack([torch.ones_like(gap, dtype=torch.bool), *same]).all(0), 0.0, gap))
+        return torch.stack(gaps).amax(0)
+
+
+def _asked(stage: Component, method: Callable[..., Any], names: Names, **options: Any) -> Any:
+    with _blamed(stage, f"`{method.__name__}`"):
+        return call(method, names, **options)
+
+
+def _own(names: Names, before: str) -> Names:
+    """The names with those of one head, which begin with `before`, as it calls them itself."""
+    return names | part_of(names, before[:-1]) if before else names
+
+
+def _of_task(task: Task) -> Names:
+    """What is wired into the head that has this task."""
+    return {"labels": task.labels, "target_vocabulary": task.target_vocabulary}
 
 
 def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
@@ -116,10 +214,16 @@ def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -
     return method(*(names[p.name] for p in wanted if p.kind is not p.KEYWORD_ONLY), **options)
 
 
-def option_table(head: Component) -> dict[str, dict[str, Any]]:
-    """The head's decode options as a bundle lists them: type, default, minimum, maximum."""
+def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
+    """The heads' decode options as a bundle lists them: type, default, minimum, maximum; of several, by head."""
     return {
-        name: {"type": option.type, "default": option.default, "minimum": option.minimum, "maximum": option.maximum}
+        f"{head.name}.{name}" if len(heads) > 1 else name: {
+            "type": option.type,
+            "default": option.default,
+            "minimum": option.minimum,
+            "maximum": option.maximum,
+        }
+        for head in heads
         for name, option in decode_options(head.cls).items()
     }
 
@@ -169,11 +273,18 @@ def _fault(stage: Component, told: str) -> PluginError:
 
 
 def predictor(
-    pipeline: Pipeline, config: Config, device: str = "cpu", before: Callable[[], None] = lambda: None
+    pipeline: Pipeline,
+    config: Config,
+    device: str = "cpu",
+    before: Callable[[], None] = lambda: None,
+    explain: bool = False,
 ) -> Predictor:
-    """A Predictor that decides with PyTorch, else the same code as at deployment; `before` is called at each run."""
+    """A Predictor that decides with PyTorch, else the same code as at deployment; `before` is called at each run.
+
+    With `explain` its runs give the attention weights too.
+    """
     learned = pipeline.learned
-    options = option_table(config.head[0])
+    options = option_table(*config.head)
 
     def run(feeds: Arrays) -> Arrays:
         before()
@@ -187,10 +298,14 @@ def predictor(
         was_training = pipeline.training
         pipeline.eval()
         with torch.no_grad():
-            decision = pipeline.decide({name: tensors[name] for name in tensors if name not in options}, chosen)
+            features = {name: tensor for name, tensor in tensors.items() if name not in options}
+            decision = pipeline.decide(features, chosen, explain)
         pipeline.train(was_training)
         return {name: tensor.cpu().numpy() for name, tensor in decision.items()}
 
-    head = config.head[0]
-    metrics = own_metrics(head.cls, head.options, who(head))
+    metrics = {
+        task.name: own
+        for task, head in zip(learned.tasks, config.head, strict=True)
+        if (own := own_metrics(head.cls, head.options, who(head)))
+    }
     return Predictor(learned.featurizer, learned.kind, run, options, {"tokens": MOST_TOKENS}, metrics=metrics)

@@ -19,6 +19,7 @@ import numpy as np
 from seqpipe.answers import Answer, Kind
 from seqpipe.errors import DataError, UsageError, nearest
 from seqpipe.features import Arrays, Doc, Featurizer, Record, sentences
+from seqpipe.joint import empty_answer
 
 if TYPE_CHECKING:
     from seqpipe.wiring import Metrics
@@ -42,10 +43,10 @@ class Predictor:
         options: Mapping[str, Mapping[str, Any]],
         limits: Mapping[str, int],
         workers: int = 1,
-        metrics: Metrics | None = None,
+        metrics: Mapping[str, Metrics] | None = None,
     ):
         self.featurizer, self.kind, self.options, self.limits, self.workers = featurizer, kind, options, limits, workers
-        self.run, self.metrics = run, metrics
+        self.run, self.metrics = run, metrics or {}
         self._pool = ThreadPoolExecutor(workers, "seqpipe") if workers > 1 else None
 
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
@@ -56,7 +57,7 @@ class Predictor:
         if chunk < 1:
             raise UsageError(f"chunk: {chunk} inputs at a time are none; at least 1")
         feeds = option_arrays(self.options, options)
-        empty = self.kind.empty(len(feeds.get("n_best", ())) > 1)
+        empty = empty_answer(self.kind, feeds)
         pending: deque[Task] = deque()
         count = 0
         for some in _chunks(records, chunk):
@@ -83,7 +84,8 @@ class Predictor:
             for part in answer
         ]
 
-    def _start(self, records: Sequence[Record], feeds: Arrays, before: int) -> Task:
+    def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
+        """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
         docs = self._docs(records)
         for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
             if len(doc) > self.limits["tokens"]:
@@ -92,7 +94,10 @@ class Predictor:
                     f"{where}: {len(doc):,} tokens are over the limit of {most:,}; "
                     "split the text, or ask for documents (predict --documents), which splits it into sentences"
                 )
-        tasks = []
+        return docs
+
+    def _start(self, records: Sequence[Record], feeds: Arrays, before: int) -> Task:
+        docs, tasks = self.docs(records, before), []
         for rows in batches([len(doc) for doc in docs]):
             some = [docs[i] for i in rows]
             if self._pool is None or len(docs) <= 1:
@@ -141,8 +146,11 @@ def option_arrays(known: Mapping[str, Mapping[str, Any]], given: Mapping[str, An
             raise UsageError(f"{name}: {value} is not between {low} and {high}")
         dtype = {"int": np.int64, "float": np.float32, "bool": np.bool_}
         arrays[name] = np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, dtype[option["type"]])
-    if "n_best" in arrays and "beams" in arrays and len(arrays["n_best"]) > len(arrays["beams"]):
-        raise UsageError(f"n_best: {len(arrays['n_best'])} answers need as many beams; beams is {len(arrays['beams'])}")
+    for name in [name for name in arrays if name.endswith("n_best")]:
+        beams = name.removesuffix("n_best") + "beams"
+        if beams in arrays and len(arrays[name]) > len(arrays[beams]):
+            told = f"{len(arrays[name])} answers need as many beams; {beams} is {len(arrays[beams])}"
+            raise UsageError(f"{name}: {told}")
     return arrays
 
 

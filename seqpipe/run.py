@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from seqpipe import bundle, checkpoint, files, train
-from seqpipe.config import Config, load, resolved
+from seqpipe.config import Component, Config, load, resolved
 from seqpipe.console import Console
-from seqpipe.data import Batches, examples, read, unseen_labels
-from seqpipe.errors import EnvError, UsageError
-from seqpipe.evaluate import evaluate, headline
+from seqpipe.data import Batch, Batches, examples, read, unseen_labels
+from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.evaluate import evaluate, headline, headlines
 from seqpipe.export import export
 from seqpipe.features import Record
 from seqpipe.learned import FILE, Learned, learn, unknown_share
-from seqpipe.metrics import table
+from seqpipe.metrics import shown, table
 from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.predictor import Predictor
+from seqpipe.wiring import built
 from seqpipe.yaml import dump
 
 RUNS = Path("runs")
@@ -75,19 +76,21 @@ def start(config: Config, console: Console, fresh: bool = False) -> Run:
     return Run(folder, config)
 
 
-def open_run(folder: Path, console: Console, need_data: bool = True) -> Run:
-    """The run in a folder; the console is told which versions have changed since."""
+def open_run(folder: Path, console: Console, need_data: bool = True, sets: Sequence[str] = ()) -> Run:
+    """The run in a folder, its YAML with these overrides; the console is told which versions have changed since."""
     if not (folder / STATE).exists():
         raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
-    config = load(folder / YAML, files=need_data)
+    config = load(folder / YAML, sets, files=need_data)
     for note in config.drift:
         console.say(note)
     return Run(folder, config)
 
 
 def fingerprint(config: Config) -> dict[str, Any]:
-    """What a run is made from: the resolved YAML but for its paths, the data's sha256, the components' versions."""
-    made = resolved(config)
+    """What a run is made from: the resolved YAML but for its folders, the sha256 of every file, the versions."""
+    keyed = zip(config.versions, config.components, strict=True)
+    options = {f"{key}.{where}": path for key, one in keyed for where, path in _paths(one.options)}
+    made = _by_name(resolved(config), {path.as_posix(): path.name for path in options.values()})
     tests = {name if name == "test" else f"test.{name}": path for name, path in config.data.tests.items()}
     paths = {"train": config.data.train, "dev": config.data.dev, **tests}
     for role in ("train", "dev", "test"):
@@ -95,9 +98,38 @@ def fingerprint(config: Config) -> dict[str, Any]:
     made.pop("plugins")  # the components' versions stand below
     return {
         "yaml": made,
-        "data": {role: files.sha256_file(path) for role, path in paths.items() if path},
+        "data": {role: _data_sha256(config.data.reader, path) for role, path in paths.items() if path},
         "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
+        **({"files": {key: files.sha256_file(path) for key, path in options.items()}} if options else {}),
     }
+
+
+def _data_sha256(reader: Component, path: Path) -> str | list[str]:
+    """Of a data file, or of each file that the reader says belongs to it."""
+    if not hasattr(reader.cls, "files"):
+        return files.sha256_file(path)
+    return [files.sha256_file(one) for one in built(reader).files(path)]
+
+
+def _paths(value: Any, where: str = "") -> Iterator[tuple[str, Path]]:
+    """Every path in a component's options, with its place in them."""
+    if isinstance(value, Path):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _paths(one, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, (list, tuple)):
+        for number, one in enumerate(value):
+            yield from _paths(one, f"{where}.{number}")
+
+
+def _by_name(value: Any, names: Mapping[str, str]) -> Any:
+    """Plain data with files told by their names: a run may move, and its files with it."""
+    if isinstance(value, dict):
+        return {key: _by_name(one, names) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_by_name(one, names) for one in value]
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def differences(old: Any, new: Any, key: str = "") -> list[str]:
@@ -113,8 +145,9 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
         return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}.{i}")]
     if old == new:
         return []
-    name = key.removeprefix("yaml.")
-    return [f"{name}: the file's content changed"] if key.startswith("data.") else [f"{name}: {old} -> {new}"]
+    name = key.removeprefix("yaml.").removeprefix("files.")
+    of_a_file = key.startswith(("data.", "files."))
+    return [f"{name}: the file's content changed"] if of_a_file else [f"{name}: {old} -> {new}"]
 
 
 def device_of(name: str) -> str:
@@ -147,20 +180,56 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         f"training {config.name}: {len(data):,} examples, {len(learned.vocabulary):,} tokens, "
         f"{weights:,} weights, on {place} -> {run.folder}"
     )
+    for note in pipeline.notes():
+        console.say(f"  {note}")
     if dev:
         unknown = unknown_share(learned, learned.featurizer.docs(dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
-    for label in unseen_labels(learned, dev):
-        console.say(f"  note: the dev set holds the label {label!r}, which training never saw; it counts as missed")
+    _look_for_unseen_labels(config, learned, console)
     batches = Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
-    scores = partial(_dev_scores, pipeline, config, dev, place) if dev else None
+    scores = None
+    if dev:
+        dev_batches = _dev_batches(config, learned, dev)
+        pipeline.calibrate(dev_batches)  # what dev lacks for it is said before training
+        scores = partial(_dev_scores, pipeline, config, dev, dev_batches, place)
     train.train(pipeline, config, batches, scores, run.checkpoints, console, place)
     return pipeline
 
 
+def _look_for_unseen_labels(config: Config, learned: Learned, console: Console) -> None:
+    """A label of dev or test that training never saw is told with its place: as an error, or as a miss if so chosen."""
+    reader, problems = built(config.data.reader), []
+    for name, path in {"dev": config.data.dev, **config.data.tests}.items():
+        for label, record in unseen_labels(learned, reader.read(path)) if path else ():
+            told = f"{record.get('where', path)}: the {name} set holds the label {label!r}, which training never saw"
+            problems.append(told)
+            if config.data.unseen_labels == "miss":
+                console.say(f"  note: {told}; it counts as missed")
+    if problems and config.data.unseen_labels == "error":
+        cure = "correct the data, add training records with it, or set data.unseen_labels: miss to count it as missed"
+        raise DataError("\n".join([*problems, cure]))
+
+
+def _dev_batches(config: Config, learned: Learned, dev: Sequence[Record]) -> Callable[[], Iterator[Batch]]:
+    """The dev data as batches with targets, made when first asked for."""
+
+    @cache
+    def batches() -> Batches:
+        data = examples(config, learned, dev, unseen=True)
+        return Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
+
+    return lambda: (batches()(rows) for rows in batches().order(0))
+
+
 def _dev_scores(
-    pipeline: Pipeline, config: Config, dev: Sequence[Record], device: str, heed: Callable[[], None]
+    pipeline: Pipeline,
+    config: Config,
+    dev: Sequence[Record],
+    batches: Callable[[], Iterable[Batch]],
+    device: str,
+    heed: Callable[[], None],
 ) -> Mapping[str, Any]:
+    pipeline.calibrate(lambda: ({name: tensor.to(device) for name, tensor in one.items()} for one in batches()))
     return evaluate(predictor(pipeline, config, device, heed), dev)[""]
 
 
@@ -208,8 +277,8 @@ def run_all(config: Config, console: Console, device: str = "auto", fresh: bool 
         model = export(pipeline, config, held_out(run), run.bundle, console, scores)
         _show(model.manifest["golden"], console)
     for name, values in scores.items():
-        metric, value = headline(values)
-        console.result(f"{name} {metric} {100 * value:.2f}")
+        for metric, value in headlines(values).items():
+            console.result(f"{name} {metric} {shown(metric, value)}")
     console.say(f"\nnext: seqpipe predict {run.bundle}")
     return {"run": str(run.folder), "bundle": str(run.bundle), "scores": scores}
 
@@ -230,7 +299,8 @@ def run_seeds(
         values = [headline(scores[test])[1] for scores in results]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         summary[test] = {"metric": metric, "mean": statistics.mean(values), "deviation": spread, "values": values}
-        console.result(f"{test} {metric}: {100 * summary[test]['mean']:.2f} ± {100 * spread:.2f} over {seeds} seeds")
+        mean, deviation = (shown(metric, value) for value in (summary[test]["mean"], spread))
+        console.result(f"{test} {metric}: {mean} ± {deviation} over {seeds} seeds")
     return summary
 
 
@@ -239,6 +309,14 @@ def _show(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
     for example in golden[:4]:
         record, answer = example["record"], example["answer"]
         console.say(f"  {record.get('text') or ' '.join(record.get('words', []))}")
-        for part in answer if isinstance(answer, list) else [answer]:
-            shown = ", ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in part.values())
-            console.say(f"    {shown}")
+        for line in _lines(answer):
+            console.say(f"    {line}")
+
+
+def _lines(answer: Any) -> Iterator[str]:
+    """An answer as a person reads it: a line for each of its parts, of several heads with their names in front."""
+    for part in answer if isinstance(answer, list) else [answer]:
+        if any(isinstance(value, (dict, list)) and name != "vector" for name, value in part.items()):
+            yield from (f"{head}: {line}" for head, value in part.items() for line in _lines(value))
+        else:
+            yield ", ".join(f"{value:.3f}" if isinstance(value, float) else str(value)[:80] for value in part.values())

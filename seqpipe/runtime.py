@@ -7,12 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe import answers, bundle
+from seqpipe import bundle
 from seqpipe.answers import Answer
+from seqpipe.attended import PREFIX, attended_from
 from seqpipe.errors import BundleError, DataError, EnvError, UsageError
-from seqpipe.features import Arrays, Featurizer, Record, feature_from
+from seqpipe.explain import Explanation, attention
+from seqpipe.feature_kinds import feature_from
+from seqpipe.features import Arrays, Featurizer, Record
+from seqpipe.joint import answer_from, empty_answer, tokenizer_file
 from seqpipe.predictor import CHUNK, Predictor, cores, option_arrays
 from seqpipe.vocabulary import SPECIALS
 
@@ -44,12 +49,15 @@ class Model:
     def __init__(self, content: bundle.Bundle, device: str = "auto", threads: int | None = None):
         manifest = self.manifest = content.manifest
         tokenizer = _tokenizer(content, "tokenizer.json")
-        target = _tokenizer(content, "target_tokenizer.json") if "target_tokenizer.json" in content.files else None
         try:
+            heads = manifest["answer"].get("parts", {""})
+            writers = {head: tokenizer_file(head) for head in heads if tokenizer_file(head) in content.files}
+            targets = {head: _tokenizer(content, file) for head, file in writers.items()}
             features = {name: feature_from(made) for name, made in manifest["inputs"].items() if "kind" in made}
-            kind = answers.kind_from(manifest["answer"], target)
+            kind = answer_from(manifest["answer"], targets)
             limits = {"tokens": int(manifest["limits"]["tokens"])}
             options = option_arrays(manifest["options"], {})
+            self._attended = attended_from(manifest.get("explain", {}))
         except (AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
             raise BundleError(
                 f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again"
@@ -60,15 +68,23 @@ class Model:
         self.predictor = Predictor(
             Featurizer(tokenizer, features, manifest["field"]), kind, self.run, manifest["options"], limits, workers
         )
-        self._outputs = [output.name for output in self.session.get_outputs()]
+        outputs = [output.name for output in self.session.get_outputs()]
+        self._weights = [name for name in outputs if name.startswith(PREFIX)]
+        self._outputs = [name for name in outputs if name not in self._weights]
         inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
         odd = sorted(inputs ^ {*manifest["inputs"], *options}) + sorted({*kind.outputs} - {*self._outputs})
+        odd += sorted({*self._weights} ^ {one.output for one in self._attended})
         if odd:
             raise BundleError(f"{content.path}: model.onnx and {bundle.MANIFEST} disagree about {', '.join(odd)}")
 
     def run(self, feeds: Arrays) -> Arrays:
         """One run of the graph: padded features and option inputs to the decision."""
-        return dict(zip(self._outputs, self.session.run(None, feeds), strict=True))
+        return dict(zip(self._outputs, self.session.run(self._outputs, feeds), strict=True))
+
+    def run_all(self, feeds: Arrays) -> Arrays:
+        """The decision and the attention weights too, as `explain.<name>`."""
+        names = self._outputs + self._weights
+        return dict(zip(names, self.session.run(names, feeds), strict=True))
 
     def __call__(self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, **options: Any) -> Any:
         """Answers: one for a text or record, a list for a list, a generator for any other iterable.
@@ -86,6 +102,31 @@ class Model:
         if not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
             raise UsageError(f"a text, a record (dict) or an iterable of them, not {type(inputs).__name__}")
         return self._stream(inputs, documents, chunk, options)
+
+    def explain(self, item: Any, **options: Any) -> Explanation:
+        """The answer to one text or record, with the attention weights of every stage that has any.
+
+        Raises:
+            UsageError: if the bundle was exported without them.
+        """
+        if not self._attended:
+            raise UsageError(
+                "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
+                "or export its run again: seqpipe export RUN --set export.explain=true"
+            )
+        record, feeds = self._record(item), option_arrays(self.predictor.options, options)
+        (doc,) = self.predictor.docs([record])
+        if not len(doc):
+            return Explanation(doc.text, empty_answer(self.predictor.kind, feeds), ())
+        features = self.predictor.featurizer.collate([doc])
+        made = self.run_all(features | feeds)
+        found = (attention(one, doc, made[one.output][0], self._sentences(features)) for one in self._attended)
+        return Explanation(doc.text, self.predictor.kind.answers([doc], made)[0], tuple(found))
+
+    def _sentences(self, features: Arrays) -> np.ndarray | None:
+        """Which tokens make which sentence of the first text, (S, W), where the bundle knows sentences."""
+        kinds = {name: made.get("kind") for name, made in self.manifest["inputs"].items()}
+        return next((array[0] for name, array in features.items() if kinds[name] == "sentences"), None)
 
     def _stream(self, inputs: Iterable[Any], documents: bool, chunk: int, options: dict[str, Any]) -> Iterator[Answer]:
         records = (self._record(item) for item in inputs)

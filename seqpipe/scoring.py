@@ -62,7 +62,9 @@ def _bundle(path: Path, device: str, data: Path | None, console: Console) -> tup
     reader = model.manifest["reader"]
     made = plugins.find("reader", reader["use"]).load()(**reader["options"])
     if "own_metrics" in model.manifest:
-        model.predictor.metrics = _own_metrics(model.manifest["own_metrics"], plugins, console)
+        owners = model.manifest["own_metrics"]
+        found = {head: _own_metrics(owner, plugins, console) for head, owner in owners.items()}
+        model.predictor.metrics = {head: own for head, own in found.items() if own}
     return model.predictor, made, {data.name: data} if data else _tests_beside(path)
 
 

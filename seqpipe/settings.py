@@ -136,6 +136,7 @@ class Export(_Keys):
 
     precision: Literal["fp32"] = Field(default="fp32", description="Precision of its numbers.")
     opset: int = Field(default=18, ge=18, le=23, description="Version of the ONNX operators.")
+    explain: bool = Field(default=False, description="Whether it also gives attention weights, for `seqpipe explain`.")
 
 
 def _requirement(text: str) -> str:
@@ -175,6 +176,9 @@ class DataKeys(_Keys):
     test: PathText | Paths | None = Field(default=None, description="The file to report on, or several by name.")
     misaligned: Literal["error", "widen", "skip"] = Field(
         default="error", description="What to do with a span that cuts a word."
+    )
+    unseen_labels: Literal["error", "miss"] = Field(
+        default="error", description="What to do with a label of dev or test that training lacks: stop, or miss it."
     )
 
 

@@ -41,6 +41,9 @@ class Frame(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = Field(
+        default=None, description="What one of several heads is called in the answer; null: as its `use`."
+    )
     field: str = Field(default="text", min_length=1, description="The record field that is the input.")
     target: str | None = Field(
         default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer."
@@ -58,9 +61,9 @@ FRAME_KEYS: Mapping[str, tuple[str, ...]] = {
     "tokenizer": ("use", "field"),
     "embedding": _STAGE,
     "encoder": _STAGE,
-    "head": (*_STAGE, "target", "weight", "target_tokenizer"),
+    "head": (*_STAGE, "name", "target", "weight", "target_tokenizer"),
 }
-RESERVED = ("name", "init")  # frame keys to come: no option may be called so
+RESERVED = ("init",)  # frame keys to come: no option may be called so
 ALL_FRAME_KEYS = ("use", *Frame.model_fields, "target_tokenizer", *RESERVED)
 
 

@@ -29,6 +29,7 @@ from seqpipe.console import Console, Tick
 from seqpipe.data import Batch, Batches
 from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import remove_torn, write
+from seqpipe.metrics import shown
 from seqpipe.pipeline import Pipeline
 from seqpipe.settings import Train
 
@@ -183,7 +184,7 @@ class Training(lightning.LightningModule):
 
     def _report(self, row: Mapping[str, Any]) -> None:
         name, value = next(iter(row.get("dev", {}).items()), ("", 0.0))
-        dev = f", dev {name} {100 * value:.2f}{' *' if row['best'] else ''}" if name else ""
+        dev = f", dev {name} {shown(name, value)}{' *' if row['best'] else ''}" if name else ""
         total = self.config.train.epochs
         self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
 

@@ -32,6 +32,11 @@ class Component:
     column: int = field(compare=False)
     key: str = field(compare=False)
 
+    @property
+    def name(self) -> str:
+        """What it is called among several: the frame key `name`, else its `use`."""
+        return self.frame.get("name") or self.offer.name
+
     def problem(self, message: str) -> Problem:
         return Problem(self.file, self.line, self.column, self.key, message)
 
@@ -50,11 +55,11 @@ ANSWERS: Mapping[str, Answer] = {
     "tags": _TAGS,
     "spans": _TAGS,
     "label": Answer(("label",), ("label", "scores"), True),
-    "labels": Answer((), (), True),
-    "score": Answer((), (), False),
+    "labels": Answer(("label",), ("labels", "scores"), True),
+    "score": Answer(("score",), ("score",), False),
     "text": Answer(("target_ids", "target_mask"), ("tokens", "scores"), False),
     "pointers": Answer((), (), False),
-    "vector": Answer((), (), False),
+    "vector": Answer(("label",), ("vector",), True),
 }
 
 _SHAPES: Mapping[str, tuple[str, str]] = {
@@ -62,12 +67,20 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "mask": ("(B, T)", "bool"),
     "x": ("(B, T, D)", "float32"),
     "chars": ("(B, T, C)", "int64"),
+    "sentences": ("(B, S, W)", "int64"),
+    "pieces": ("(B, N)", "int64"),
+    "word_attention": ("(B, T)", "float32"),
     "target_ids": ("(B, N)", "int64"),
     "target_mask": ("(B, N)", "bool"),
     "tags": ("(B, T)", "int64"),
     "label": ("(B,)", "int64"),
     "scores": ("(B, T)", "float32"),
     "label.scores": ("(B, L)", "float32"),
+    "labels.label": ("(B, L)", "float32"),
+    "labels.labels": ("(B, L)", "int64"),
+    "labels.scores": ("(B, L)", "float32"),
+    "score": ("(B,)", "float32"),
+    "vector": ("(B, D)", "float32"),
     "text.scores": ("(B, K)", "float32"),
     "opens": ("(B, T)", "float32"),
     "closes": ("(B, T)", "float32"),
@@ -115,6 +128,21 @@ def explain(embedding: Sequence[Component], encoder: Sequence[Component], head: 
     )
 
 
+def declared(stage: Component) -> Mapping[str, Any]:
+    """The features that a stage declares, which may depend on its options; PluginError if they are no dict."""
+    features = getattr(stage.cls, "features", {})
+    if callable(features):
+        try:
+            features = features(dict(stage.options))
+        except Exception as error:  # a plugin may raise anything at all
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"{who(stage)}: it cannot tell its features: {reason}") from error
+    if not isinstance(features, Mapping):
+        told = type(features).__name__
+        raise PluginError(f"{who(stage)}: its `features` must be a dict from names to features, not {told}")
+    return features
+
+
 def answer_kind(head: Component) -> str:
     """The head's answer kind, which may depend on its options; PluginError if it is none of the closed set."""
     answer = getattr(head.cls, "answer", None)
@@ -133,6 +161,12 @@ def answer_kind(head: Component) -> str:
 def who(component: Component) -> str:
     """The component as errors name it: kind, `use` and distribution."""
     return f"{component.kind} {component.use!r} of {component.offer.distribution}"
+
+
+def needs_dev(head: Component) -> str:
+    """The option of a head under which it chooses something on dev data; "" if it chooses nothing."""
+    needs: Callable[[Mapping[str, Any]], str] | None = getattr(head.cls, "needs_dev", None)
+    return needs(dict(head.options)) if needs else ""
 
 
 def built(component: Component, *wired: Any) -> Any:
@@ -189,6 +223,8 @@ class _Trace:
         self.wire("sizes", "features")
         self.declare([*embedding, *encoder, *head])
         kinds = [self.answer(stage) for stage in head]
+        if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
+            self.wire_answer(head[0], kinds[0])
         for stage in embedding:
             self.construct(stage)
             self.method(stage, "forward")
@@ -200,6 +236,8 @@ class _Trace:
             for name in self.returned(stage):
                 self.give(name, stage.key)
         for stage, kind in zip(head, kinds, strict=True):
+            if len(head) > 1:
+                self.wire_answer(stage, kind)
             self.construct(stage)
             self.decide(stage, kind)
 
@@ -219,15 +257,15 @@ class _Trace:
 
     def declare(self, stages: Iterable[Component]) -> None:
         """The features that the stages declare; one name means one feature."""
-        declared: dict[str, tuple[Component, object]] = {}
+        found: dict[str, tuple[Component, object]] = {}
         for stage in stages:
-            features = getattr(stage.cls, "features", {})
-            if not isinstance(features, Mapping):
-                told = type(features).__name__
-                self.complain(stage, f"its `features` must be a dict from names to features, not {told}")
+            try:
+                features = declared(stage)
+            except PluginError as error:
+                self.problems.append(stage.problem(str(error)))
                 continue
             for name, feature in features.items():
-                first, same = declared.setdefault(name, (stage, feature))
+                first, same = found.setdefault(name, (stage, feature))
                 if name in {"ids", "mask", "x"} | _TARGETS | _DECIDED:
                     self.complain(stage, f"feature {name!r} has a name of the frame's own; it needs another")
                 elif same != feature:
@@ -237,17 +275,21 @@ class _Trace:
                     self.give(name, f"data (feature of {stage.key})", str(getattr(feature, "kind", name)))
 
     def answer(self, head: Component) -> str:
-        """The answer kind of a head, "" if it does not tell; wires what that and its target tokenizer provide."""
-        kind = ""
+        """The answer kind of a head, "" if it does not tell."""
         try:
-            kind = answer_kind(head)
+            return answer_kind(head)
         except PluginError as error:
             self.problems.append(head.problem(str(error)))
+            return ""
+
+    def wire_answer(self, head: Component, kind: str) -> None:
+        """What a head's answer kind and its target tokenizer provide to constructors, in place of another head's."""
+        for name in ("labels", "target_vocabulary"):
+            self.wired.pop(name, None)
         if ANSWERS.get(kind, _ANY).has_labels:
             self.wire("labels", f"data (target of {head.key})")
         if head.frame.get("target_tokenizer") is not None:
             self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
-        return kind
 
     def construct(self, stage: Component) -> None:
         try:
@@ -310,6 +352,7 @@ class _Trace:
         answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
         for method, names, provider in (
             ("loss", answer.targets, f"data (target of {head.key})"),
+            *([("evidence", answer.targets, f"data (target of {head.key})")] if needs_dev(head) else []),
             ("score", answer.decided, f"{head.key}.decide"),
         ):
             for name in names:

@@ -305,7 +305,7 @@ BAD = [
     Bad(GOOD.replace("tokenizer: {use: words}\n", ""), ["1:1: tokenizer"], "there is: words"),
     Bad(stage(head=""), ["1:1: head"], "missing"),
     Bad(stage(head="[]"), ["1:1: head"], "missing"),
-    Bad(stage(head="[tagger, tagger]"), ["8:16: head.1"], "one head for now"),
+    Bad(stage(head="[tagger, tagger]"), ["8:16: head.1"], "two heads are called 'tagger'"),
     # data
     Bad(
         stage(data="x").replace("  reader: lines\n  train: train.txt\n  dev: dev.txt\n", ""),
@@ -451,7 +451,7 @@ BAD = [
     Bad(
         stage(encoder="{use: mean, name: a}"),
         ["7:22: encoder.name"],
-        "means nothing here, it is kept for a later version",
+        "means nothing here, only beside the `use` of a head",
     ),
     Bad(
         stage(encoder="[{use: mean}, {use: mean, init: runs/a}]"),

@@ -43,6 +43,7 @@ class Token(NamedTuple):
     word: str
     start: int
     end: int
+    place: tuple[int, int] | None  # of the word that begins with it
 
 
 class Bundle:
@@ -54,9 +55,12 @@ class Bundle:
         if self.answer["kind"] not in OUTPUTS:
             raise RefusedError(f"answer kind {self.answer['kind']!r}")
         for entry in self.manifest["inputs"].values():
-            if entry.get("kind", "chars") != "chars":
+            if entry.get("kind", "chars") not in ("chars", "sentences", "pieces"):
                 raise RefusedError(f"input kind {entry['kind']!r}")
+            if entry.get("split", "lines") not in ("lines", "punctuation"):
+                raise RefusedError(f"split {entry['split']!r}")
         self.tokenizer = tokenizer(files["tokenizer.json"])
+        self.splits_words = json.loads(files["tokenizer.json"])["model"]["type"] != "WordLevel"
         self.target = tokenizer(files["target_tokenizer.json"]) if self.answer["kind"] == "text" else None
         self.session = session(files["model.onnx"])
         inputs = {one.name for one in self.session.get_inputs() + self.session.get_overridable_initializers()}
@@ -78,7 +82,7 @@ class Bundle:
         several = len(feeds.get("n_best", ())) > 1
         found: list[Any] = [self.empty(several) for _ in rows]
         if full:
-            run = self.session.run(None, self.inputs([rows[i] for i in full]) | feeds)
+            run = self.session.run(None, self.inputs([rows[i] for i in full], [texts[i] for i in full]) | feeds)
             out = dict(zip(self.outputs, run, strict=True))
             for b, i in enumerate(full):
                 found[i] = self.read(out, b, texts[i], rows[i])
@@ -101,32 +105,56 @@ class Bundle:
     def from_text(self, text: str) -> list[Token]:
         text = clean(text)
         made = self.tokenizer.encode(text, add_special_tokens=False)
-        return [Token(i if i > 3 else 1, text[a:b], a, b) for i, (a, b) in zip(made.ids, made.offsets, strict=True)]
+        if self.splits_words:
+            words: dict[int, list[tuple[int, int, int]]] = {}
+            for i, (a, b), word in zip(made.ids, made.offsets, made.word_ids, strict=True):
+                words.setdefault(word, []).extend(visible(i, a, b, text))
+            return [token for found in words.values() if found for token in tokens_of(found, text, None)]
+        found = zip(made.ids, made.offsets, strict=True)
+        return [Token(i if i > 3 else 1, text[a:b], a, b, (a, b)) for i, (a, b) in found]
 
     def from_words(self, words: Iterable[str], text: str) -> list[Token]:
-        tokens, at = [], 0
+        tokens: list[Token] = []
+        places, at = [], 0
         for word in words:
             start = text.find(word, at)
             if start < 0:
                 raise RefusedError(f"{word!r} does not stand in the text")
             at = start + len(word)
-            tokens.append(Token(self.id(clean(word)), clean(word), start, at))
-        return tokens
+            places.append((start, at))
+            tokens.append(Token(self.id(clean(word)), clean(word), start, at, (start, at)))
+        return self.split(places, clean(text)) if self.splits_words else tokens
+
+    def split(self, places: Sequence[tuple[int, int]], text: str) -> list[Token]:
+        """The pieces of words that are given by their places."""
+        begins = [a - 1 if a and re.fullmatch(f"[{WHITE}]", text[a - 1]) else a for a, _ in places]
+        strings = [text[begin:b] for begin, (_, b) in zip(begins, places, strict=True)]
+        made = self.tokenizer.encode(strings, is_pretokenized=True, add_special_tokens=False)
+        found: list[list[tuple[int, int, int]]] = [[] for _ in places]
+        for i, (a, b), word in zip(made.ids, made.offsets, made.word_ids, strict=True):
+            found[word] += visible(i, a + begins[word], b + begins[word], text)
+        words = zip(found, places, strict=True)
+        return [token for some, place in words for token in tokens_of(some or [(1, *place)], text, place)]
 
     def id(self, word: str) -> int:
         normal = self.tokenizer.normalizer.normalize_str(word) if self.tokenizer.normalizer else word
         found = None if normal in SPECIAL else self.tokenizer.token_to_id(normal)
         return 1 if found is None else found
 
-    def inputs(self, rows: Sequence[Sequence[Token]]) -> dict[str, np.ndarray]:
+    def inputs(self, rows: Sequence[Sequence[Token]], texts: Sequence[str]) -> dict[str, np.ndarray]:
         size = (len(rows), max(map(len, rows)))
         made = {"ids": np.zeros(size, np.int64), "mask": np.zeros(size, np.bool_)}
         for b, tokens in enumerate(rows):
             made["ids"][b, : len(tokens)] = [token.id for token in tokens]
             made["mask"][b, : len(tokens)] = True
         for name, entry in self.manifest["inputs"].items():
-            if "kind" in entry:
+            if entry.get("kind") == "chars":
                 made[name] = chars(rows, size, entry["longest"], entry["alphabet"])
+            elif entry.get("kind") == "sentences":
+                made[name] = filled([in_sentences(*one, entry["split"]) for one in zip(rows, texts, strict=True)])
+            elif entry.get("kind") == "pieces":
+                words = [[[t + 1 for t, token in enumerate(tokens) if token.place]] for tokens in rows]
+                made[name] = filled(words)[:, 0]
         return made
 
     def read(self, out: Mapping[str, np.ndarray], b: int, text: str, tokens: Sequence[Token]) -> Any:
@@ -149,14 +177,15 @@ class Bundle:
     def items(
         self, text: str, tokens: Sequence[Token], path: np.ndarray, out: Mapping[str, np.ndarray] | None, b: int
     ) -> list[dict[str, Any]]:
-        tags = [self.answer["labels"][tag] for tag in path[: len(tokens)]]
+        words = [token.place for token in tokens if token.place]
+        tags = [self.answer["labels"][tag] for tag in path[: len(words)]]
         if self.answer["kind"] == "tags":
             places = [("entity", tag, i, i) for i, tag in enumerate(tags)]
         else:
             places = [("entity_group", *span) for span in spans(tags)]
         made = []
         for key, label, i, j in places:
-            start, end = tokens[i].start, tokens[j].end
+            start, end = words[i][0], words[j][1]
             item = {key: label, "word": text[start:end], "start": start, "end": end}
             if out is not None and key == "entity":
                 item["score"] = score(out["scores"][b, i])
@@ -292,6 +321,43 @@ def chars(rows: Sequence[Sequence[Token]], size: tuple[int, int], longest: int, 
     for b, words in enumerate(kept):
         for t, word in enumerate(words):
             made[b, t, : len(word)] = [alphabet.find(point) + 2 if point in alphabet else 1 for point in word]
+    return made
+
+
+def visible(i: int, a: int, b: int, text: str) -> list[tuple[int, int, int]]:
+    """A piece without the white space around it; none if nothing is left."""
+    white = re.compile(f"[{WHITE}]")
+    while a < b and white.fullmatch(text[a]):
+        a += 1
+    while a < b and white.fullmatch(text[b - 1]):
+        b -= 1
+    return [(i, a, b)] if a < b else []
+
+
+def tokens_of(pieces: Sequence[tuple[int, int, int]], text: str, place: tuple[int, int] | None) -> list[Token]:
+    """The pieces of one word."""
+    place = place or (pieces[0][1], pieces[-1][2])
+    return [Token(i if i > 3 else 1, text[a:b], a, b, None if k else place) for k, (i, a, b) in enumerate(pieces)]
+
+
+def in_sentences(tokens: Sequence[Token], text: str, split: str) -> list[list[int]]:
+    """Positions from 1 of the tokens of each sentence."""
+    cuts = [0, *(i + 1 for i, point in enumerate(text) if point == "\n"), len(text)]
+    lines = [(a, b) for a, b in pairwise(cuts) if re.search(f"[^{WHITE}]", text[a:b])]
+    found = lines if split == "lines" else sentences(text)
+    rows: list[list[int]] = [[] for _ in found or [0]]
+    for t, token in enumerate(tokens, 1):
+        after = [s for s, (_, end) in enumerate(found) if end > token.start]
+        rows[after[0] if after else -1].append(t)
+    return [row for row in rows if row]
+
+
+def filled(rows: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+    """(B, S, W) of lists, filled up with 0."""
+    made = np.zeros((len(rows), max(map(len, rows)), max(len(one) for row in rows for one in row)), np.int64)
+    for b, row in enumerate(rows):
+        for s, one in enumerate(row):
+            made[b, s, : len(one)] = one
     return made
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.answers import Kind, Label, Spans, Tags, Text, kind_from, label_of
+from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags, Text, Vector, kind_from, label_of
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features import Doc
 from seqpipe_plugins.tokenizers.chars import Chars
@@ -54,6 +54,48 @@ def test_a_text_of_no_tokens_has_no_label() -> None:
     assert kind.empty(False) == {"label": None, "score": 0.0}
     assert kind.empty(True) == [kind.empty(False)]
     assert kind.predicted(kind.empty(False)) is None
+
+
+def test_several_labels_come_likeliest_first_and_equally_likely_ones_in_their_order() -> None:
+    scores = np.array([[0.6, 0.9, 0.1, 0.6], [0.2, 0.1, 0.3, 0.4]], np.float32)
+    kind = kind_from({"kind": "labels", "labels": ["d", "c", "b", "a"], "target": None}, None)
+    found = kind.answers([DOC, SHORT], {"labels": np.array([[1, 1, 0, 1], [0, 0, 0, 0]]), "scores": scores})
+    assert [(one["label"], one["score"]) for one in found[0]] == [("c", 0.9), ("d", 0.6), ("a", 0.6)]
+    assert found[1] == kind.empty(False) == []
+    assert kind.empty(True) == [{"labels": [], "score": 1.0}]
+    assert kind.predicted(found[0]) == ["a", "c", "d"] == kind.gold({"labels": ["d", "c", "a", "d"]})
+
+
+@pytest.mark.parametrize("given", ["a", None, {"a": 1}, [["a"]], [1.5], [True], [""]])
+def test_several_labels_are_a_list_of_labels(given: Any) -> None:
+    with pytest.raises(DataError, match=r"f:3: field 'labels' is .*; several labels are a list"):
+        Labels(("a",)).gold({"labels": given, "where": "f:3"})
+    assert Labels(("a",)).gold({"labels": [3, "3", "x"]}) == ["3", "x"]
+    assert Labels(("a",)).gold({"labels": []}) == []
+
+
+def test_a_score_is_a_number_with_the_digits_of_float32() -> None:
+    kind = Score()
+    found = kind.answers([DOC, SHORT], {"score": np.array([0.1, -123456.78], np.float32)})
+    assert found == [{"score": 0.1}, {"score": -123456.8}]
+    assert kind.predicted(found[0]) == 0.1
+    assert kind.predicted(kind.empty(False)) is None
+    assert [kind.gold({"score": given}) for given in (3, 2.5, "-4e3", " 7 ")] == [3.0, 2.5, -4000.0, 7.0]
+
+
+@pytest.mark.parametrize("given", [None, True, "", "many", "nan", float("nan"), float("inf"), 1e39, 10**400, [1.0]])
+def test_a_target_that_is_no_finite_number_is_told_with_its_place(given: Any) -> None:
+    with pytest.raises(DataError, match=r"f:3: field 'stars' is .*; a finite number is needed"):
+        Score("stars").gold({"stars": given, "where": "f:3"})
+
+
+def test_a_vector_is_a_list_of_numbers_and_its_reference_a_label() -> None:
+    kind = Vector(("a", "b"))
+    found = kind.answers([DOC, SHORT], {"vector": np.array([[0.1, 2.0], [-1e-9, 3e8]], np.float32)})
+    assert found == [{"vector": [0.1, 2.0]}, {"vector": [-1e-9, 3e8]}]
+    assert kind.predicted(found[0]) == [0.1, 2.0]
+    assert (kind.empty(False), kind.predicted(kind.empty(False))) == ({"vector": None}, None)
+    assert kind.gold({"label": 3}) == "3"
 
 
 @pytest.mark.parametrize(("given", "label"), [("yes", "yes"), (3, "3"), (0, "0"), ("3", "3")])
@@ -170,7 +212,13 @@ def test_the_reference_of_text_is_a_field_of_the_record() -> None:
         Text(WRITER, "answer").gold({"target": "ab"})
 
 
-@pytest.mark.parametrize("kind", [Tags(LABELS), Spans(LABELS, "ner"), Text(WRITER, "reversed")])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Tags(LABELS), Spans(LABELS, "ner"), Text(WRITER, "reversed"), Label(("a", "b"), "mood")),
+        *(Labels(("a", "b"), "moods"), Score("stars"), Vector(("a", "b"))),
+    ],
+)
 def test_an_answer_kind_is_built_again_from_its_manifest(kind: Kind) -> None:
     again = kind_from(kind.manifest(), WRITER)
     assert (type(again), again.manifest()) == (type(kind), kind.manifest())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,42 @@ from seqpipe.testing import check_embedding, check_encoder, check_head, check_re
 CHECKS = {"tokenizer": check_tokenizer, "embedding": check_embedding, "encoder": check_encoder, "head": check_head}
 OFFERS = {(offer.kind, offer.name): offer for offer in Plugins().offers if offer.distribution == BUILTIN}
 
+TOY_VECTORS = Path(__file__).parent / "embeddings" / "toy.vec"  # of the conformance kit's words
 STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
+    ("tokenizer", "bpe"): [
+        {"max_size": 120},
+        {"max_size": 120, "min_count": 3, "lowercase": True, "strip_accents": True},
+        {"byte_level": True, "max_size": 300},
+    ],
     ("tokenizer", "chars"): [{}, {"keep_spaces": False, "fold_digits": True}],
+    ("tokenizer", "unigram"): [{"max_size": 150}, {"max_size": 150, "lowercase": True, "strip_accents": True}],
+    ("tokenizer", "wordpiece"): [{"max_size": 180}, {"max_size": 180, "lowercase": True, "strip_accents": True}],
     ("tokenizer", "words"): [{}, {"lowercase": True, "fold_digits": True, "min_count": 2}],
     ("embedding", "char-cnn"): [{"dim": 6, "char_dim": 4, "widths": [2, 3], "dropout": 0.1}],
-    ("embedding", "lookup"): [{"dim": 6, "dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2}],
+    ("embedding", "char-lstm"): [{"dim": 6, "char_dim": 4, "dropout": 0.1}],
+    ("embedding", "lookup"): [
+        {"dim": 6, "dropout": 0.1, "locked_dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2}
+    ],
+    ("embedding", "positions"): [{"dim": 6, "dropout": 0.1}, {"dim": 5, "positions": "learned", "longest": 4}],
+    ("embedding", "vectors"): [
+        {"path": TOY_VECTORS, "word_dropout": 0.1, "locked_dropout": 0.1},
+        {"path": TOY_VECTORS, "train": True, "case": "fold", "dropout": 0.1},
+        {"path": TOY_VECTORS, "missing": "zero", "limit": 3},
+    ],
+    ("encoder", "bag"): [
+        {"dropout": 0.1},
+        {"pool": "sum", "hidden": 5, "layers": 2},
+        {"pool": "max", "hidden": 5, "activation": "tanh"},
+    ],
+    ("encoder", "cnn"): [
+        {"filters": 4, "widths": [2, 3], "dropout": 0.1},
+        {"filters": 4, "widths": [1, 5, 4], "activation": "tanh"},
+    ],
+    ("encoder", "conv"): [
+        {"layers": 3, "dropout": 0.1},
+        {"hidden": 5, "layers": 2, "width": 4, "gated": True, "dilated": False, "residual": False},
+        {"layers": 2, "causal": True, "iterations": 2},
+    ],
     ("encoder", "gru"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "direction": "backward", "reset": "before", "bias": False},
@@ -24,18 +56,49 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("encoder", "lstm"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "direction": "forward", "bias": False},
+        {"hidden": 5, "layers": 2, "peephole": True, "locked_dropout": 0.1},
+        {"hidden": 5, "direction": "backward", "merge": "sum", "peephole": True, "coupled": True},
+    ],
+    ("encoder", "nested-lstm"): [
+        {"hidden": 5, "layers": 2, "dropout": 0.1, "locked_dropout": 0.1},
+        {"hidden": 5, "depth": 3, "direction": "backward", "bias": False},
     ],
     ("encoder", "rnn"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "merge": "mean", "activation": "relu"},
     ],
+    ("encoder", "self-attention"): [
+        {"heads": 2, "positions": "sinusoidal", "residual": True, "dropout": 0.1},
+        {"heads": 3, "combine": True, "causal": True, "positions": "learned", "longest": 4, "scale": False},
+        *({"score": score, "units": 5} for score in ("additive", "concat")),
+    ],
+    ("encoder", "sentences"): [
+        {"hidden": 4, "units": 3},
+        {"hidden": 4, "cell": "lstm", "pool": "max", "direction": "backward", "dropout": 0.1},
+        {"cell": "none", "pool": "mean"},
+        {"hidden": 4, "cell": "rnn", "pool": "last", "split": "lines"},
+    ],
+    ("encoder", "transformer"): [
+        {"heads": 2, "feedforward": 8, "dropout": 0.1},
+        {"hidden": 8, "layers": 1, "positions": "learned", "longest": 4, "norm": "post", "activation": "gelu"},
+        {"heads": 2, "positions": "none", "feedforward": 8, "causal": True},
+    ],
+    ("encoder", "words"): [{}, {"pool": "mean"}, {"pool": "max"}],
     ("head", "crf"): [{"dropout": 0.1}],
     ("head", "label"): [
         {"dropout": 0.1, "label_smoothing": 0.1, "class_weights": {"b": 2.0}},
         *({"pool": pool} for pool in ("mean", "first", "last")),
+        {"pool": "attention", "score": "multi-head", "hidden": 5, "class_weights": "balanced"},
+        {"multi": True, "threshold": "dev", "calibrate": True, "class_weights": "balanced"},
+        {"out_of_scope": "c", "threshold": "dev", "exposure": 0.5, "calibrate": True},
+    ],
+    ("head", "score"): [
+        {"dropout": 0.1, "hidden": 5},
+        {"pool": "attention", "loss": "huber", "bounds": [-5.0, 13.0]},
     ],
     ("head", "seq2seq"): [{"hidden": 6, "embedding_dim": 4, "layers": 2, "dropout": 0.1}],
     ("head", "tags"): [{"dropout": 0.1}, {"scheme": "none"}],
+    ("head", "vector"): [{"dropout": 0.1, "width": 4}, {"pool": "attention", "normalize": False}],
 }
 CONLL = "# topic = a\nAda B-PER\nmet O\n\nOslo B-LOC\n\n"
 CONLL_RECORDS = [
@@ -47,9 +110,35 @@ JSONL_RECORDS = [
     {"text": "Ada met", "spans": [{"start": 0, "end": 3, "label": "PER"}], "topic": "a"},
     {"text": "Oslo", "words": ["Oslo"], "tags": ["B-LOC"]},
 ]
+CSV = 'text,topic,what\n"Ada met, Bo",a,x|y\n\nOslo,b,z\n'
+CSV_RECORDS = [
+    {"text": "Ada met, Bo", "labels": ["x", "y"], "topic": "a"},
+    {"text": "Oslo", "labels": ["z"], "topic": "b"},
+]
+CONLLU = "".join(
+    f"{line}\t_\t_\n" if line else "\n"
+    for line in ("1\tAda\tAda\tPROPN\tN\t_\t2\tnsubj", "2\tmet\tmeet\tVERB\tV\t_\t0\troot", "")
+)
+CONLLU_RECORD = {
+    "text": "Ada met",
+    "words": ["Ada", "met"],
+    "tags": ["PROPN", "VERB"],
+    "lemma": ["Ada", "meet"],
+    "upos": ["PROPN", "VERB"],
+    "xpos": ["N", "V"],
+    "feats": ["_", "_"],
+    "head": ["2", "0"],
+    "deprel": ["nsubj", "root"],
+}
+LINES_RECORDS = [{"text": "Ada met"}, {"text": "Oslo"}]
 READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     ("reader", "conll"): (CONLL, CONLL_RECORDS, {}),
+    ("reader", "conllu"): (CONLLU * 2, [CONLLU_RECORD] * 2, {}),
+    ("reader", "csv"): (CSV, CSV_RECORDS, {"labels": "what"}),
     ("reader", "jsonl"): (JSONL, JSONL_RECORDS, {"joiner": " "}),
+    ("reader", "lines"): ("Ada met\n\nOslo\n", LINES_RECORDS, {}),
+    ("reader", "parallel"): ("Ada met\nOslo\n", LINES_RECORDS, {"fields": {"text": "*.txt"}}),
+    ("reader", "tsv"): ("label\tAda met\na\tOslo\n", LINES_RECORDS, {"columns": ["_", "text"]}),
 }
 
 

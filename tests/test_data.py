@@ -115,7 +115,7 @@ def spans(tmp_path: Path, misaligned: str, *found: tuple[int, int, str]) -> list
     yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
     write_jsonl(tmp_path / "train.jsonl", [{"text": "Adas cat", "spans": listed}, whole])
     learned, data = prepared(load(yaml, [f"data.misaligned={misaligned}"]))
-    return [learned.labels[tag] for tag in data[0].targets["tags"]]
+    return [learned.tasks[0].labels[tag] for tag in data[0].targets["tags"]]
 
 
 def test_a_span_that_cuts_a_word_is_an_error_widened_or_skipped_as_told(tmp_path: Path) -> None:
@@ -154,4 +154,4 @@ def test_only_the_first_records_are_read_when_no_more_are_asked_for(tmp_path: Pa
 def test_labels_that_training_never_saw_are_named_once(tmp_path: Path) -> None:
     learned, _ = prepared(tiny(tmp_path))
     record = {"words": ["a", "b"], "text": "a b", "tags": ["B-PER", "B-ORG"]}
-    assert list(unseen_labels(learned, [record, record])) == ["ORG"]
+    assert list(unseen_labels(learned, [record, record])) == [("ORG", record)]

@@ -27,7 +27,8 @@ from independent import Bundle, RefusedError
 from seqpipe import Model, answers, bundle, features, load, predictor, schemes
 from seqpipe.config import load as load_config
 from seqpipe.errors import BundleError, SeqpipeError
-from seqpipe.features import Chars, Doc
+from seqpipe.feature_kinds import Chars
+from seqpipe.features import Doc
 from seqpipe.run import run_all
 
 PAGE = documents.ROOT / "docs/bundle-format.md"
@@ -309,7 +310,8 @@ FAULTS: dict[str, tuple[str, Any, str, Any]] = {
 
 def from_the_start(theirs: Bundle, words: Sequence[str], text: str) -> list[independent.Token]:
     places = [text.find(word) for word in words]
-    return [independent.Token(theirs.id(w), w, at, at + len(w)) for w, at in zip(words, places, strict=True)]
+    found = [(w, at, at + len(w)) for w, at in zip(words, places, strict=True)]
+    return [independent.Token(theirs.id(word), word, a, b, (a, b)) for word, a, b in found]
 
 
 def unshifted(theirs: Bundle, text: str) -> list[Any]:

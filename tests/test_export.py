@@ -50,7 +50,7 @@ def test_the_bundle_says_what_goes_in_and_what_comes_out(made: Trained) -> None:
     assert all(manifest["inputs"][i.name]["axes"] == i.shape for i in session.get_inputs())
     assert list(manifest["options"]) == [i.name for i in session.get_overridable_initializers()] == ["n_best"]
     assert set(manifest["outputs"]) <= {o.name for o in session.get_outputs()}
-    assert manifest["answer"]["labels"] == list(made.pipeline.learned.labels)
+    assert manifest["answer"]["labels"] == list(made.pipeline.learned.tasks[0].labels)
     assert manifest["reader"] == {"use": "conll", "options": dict(made.config.data.reader.options)}
     assert manifest["made_with"]["components"]["encoder lstm"].startswith("seqpipe ")
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe import features
+from seqpipe import feature_kinds, features
 from seqpipe.errors import BundleError, DataError
-from seqpipe.features import Chars, Doc, Featurizer, feature_from, locate, sentences, token_counts
+from seqpipe.feature_kinds import Chars, Pieces, Sentences, feature_from
+from seqpipe.features import Doc, Featurizer, locate, sentences, token_counts
 from seqpipe_plugins.tokenizers.words import Words
 
 TOKENIZER = Words(lowercase=True).train(["anna calls bern , new york ."])
@@ -148,6 +149,7 @@ def hectic() -> Iterator[None]:
 @pytest.mark.usefixtures("hectic")
 def test_full_caches_change_no_answer_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "_CACHED", 2)
+    monkeypatch.setattr(feature_kinds, "_CACHED", 2)
     made = featurizer(chars=Chars(longest=4).learn(["abcdefgh"]))
     records = [{"words": [a + b for b in "abcdefgh"]} for a in "abcdefgh"]
 
@@ -210,3 +212,55 @@ def test_a_text_that_holds_a_special_token_means_nothing_by_it() -> None:
     text, words = "a [PAD] [EOS] [UNK] [BOS] b", ["a", "[PAD]", "[EOS]", "[UNK]", "[BOS]", "b"]
     whole, split = featurizer.docs([{"text": text}, {"words": words}])
     assert whole.ids == split.ids == [4, 1, 1, 1, 1, 5]
+
+
+def sentences_of(given: str, split: Any = "punctuation", **record: Any) -> list[list[str]]:
+    """The tokens of each sentence, as the array has them."""
+    made = Featurizer(TOKENIZER, {"sentences": Sentences(split=split)})
+    docs = made.docs([{"text": given} | record, {"text": "x " * 9}])
+    array = made.collate(docs)["sentences"]
+    assert array.dtype == np.int64
+    return [[docs[0].words[i - 1] for i in row if i] for row in array[0].tolist() if any(row)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two three! 四。五", [["One", "."], ["Two", "three", "!"], ["四", "。"], ["五"]]),
+        ("a title\nits text", [["a", "title"], ["its", "text"]]),
+        ("no end", [["no", "end"]]),
+        (" ... . a ", [[".", ".", "."], ["."], ["a"]]),
+        ("", []),
+    ],
+)
+def test_each_token_stands_in_the_sentence_in_which_it_begins(text: str, expected: list[list[str]]) -> None:
+    assert sentences_of(text) == expected
+
+
+def test_sentences_may_be_the_lines_alone() -> None:
+    assert sentences_of("One. Two\n\nthree\r\n", "lines") == [["One", ".", "Two"], ["three"]]
+
+
+def test_of_words_already_split_the_sentences_are_those_of_their_text() -> None:
+    words = ["He", "left", ".", "Why", "?"]
+    assert sentences_of("", words=words, text=None) == [["He", "left", "."], ["Why", "?"]]
+    assert sentences_of("", words=words, text="He left.Why?") == [words]
+
+
+def test_positions_count_from_1_and_a_text_has_at_least_one_sentence() -> None:
+    made = Featurizer(TOKENIZER, {"sentences": Sentences()})
+    array = made.collate(made.docs([{"text": "A b. C"}, {"text": ""}]))["sentences"]
+    assert array.tolist() == [[[1, 2, 3], [4, 0, 0]], [[0, 0, 0], [0, 0, 0]]]
+    assert made.collate(made.docs([{"text": ""}]))["sentences"].shape == (1, 1, 1)
+
+
+def test_of_tokens_that_are_words_each_begins_one() -> None:
+    made = Featurizer(TOKENIZER, {"pieces": Pieces()})
+    assert made.collate(made.docs([{"text": "Anna calls"}, {"text": ""}]))["pieces"].tolist() == [[1, 2], [0, 0]]
+
+
+def test_the_kinds_without_a_vocabulary_survive_their_manifest() -> None:
+    for one in (Sentences(), Sentences(split="lines"), Pieces()):
+        assert feature_from(one.manifest()) == one.learn(["a"]) == one
+    with pytest.raises(BundleError, match="feature kind 'sentences' with split 'verse' is not known"):
+        feature_from({"kind": "sentences", "split": "verse"})

@@ -54,12 +54,8 @@ def test_a_heads_own_metric_stands_beside_the_kinds(finished: Path) -> None:
     assert list(scores) == ["accuracy", "macro_f1", "mean_absolute_error", "labels"]
     assert scores["mean_absolute_error"] == 0.0
     model = open_bundle(finished / "runs/moods/bundle", "cpu")
-    assert model.manifest["own_metrics"] == {
-        "use": "mean",
-        "distribution": "toys",
-        "version": "1.0",
-        "options": {"order": ["bad", "fine", "good"]},
-    }
+    owner = {"use": "mean", "distribution": "toys", "version": "1.0", "options": {"order": ["bad", "fine", "good"]}}
+    assert model.manifest["own_metrics"] == {"": owner}
 
 
 def test_a_bundle_is_scored_by_the_heads_metric_only_where_the_head_is_installed(
@@ -94,7 +90,8 @@ def test_the_heads_metric_is_split_by_a_field_too(finished: Path, monkeypatch: p
 def test_whole_numbers_are_labels_as_texts(tmp_path: Path) -> None:
     config = labels(tmp_path)
     records = [{"text": "a", "label": 10}, {"text": "b", "label": 2}, {"text": "c", "label": 2}]
-    assert learn(config, records).labels == ("10", "2")
+    labels_of = learn(config, records).tasks[0].labels
+    assert (labels_of, labels_of.counts) == (("10", "2"), [1, 2])
 
 
 def test_a_record_without_the_label_is_told(tmp_path: Path) -> None:
@@ -104,7 +101,7 @@ def test_a_record_without_the_label_is_told(tmp_path: Path) -> None:
 
 
 def test_a_dev_label_that_training_never_saw_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = labels(tmp_path, "name=unseen", "train.epochs=1")
+    config = labels(tmp_path, "name=unseen", "train.epochs=1", "data.unseen_labels=miss")
     with (tmp_path / "dev.jsonl").open("a") as file:
         file.write('{"text": "a strange day", "label": "odd"}\n')
     with contextlib.chdir(tmp_path), pytest.raises(PluginError, match="`metrics` raised ValueError"):
@@ -130,7 +127,9 @@ def test_a_metric_that_will_not_do_is_the_heads_fault(finished: Path, made: obje
     from seqpipe.wiring import own_metrics
 
     predictor = open_bundle(finished / "runs/moods/bundle", "cpu").predictor
-    predictor.metrics = own_metrics(type("Head", (), {"metrics": staticmethod(made)}), {}, "head 'far' of toys")  # type: ignore[arg-type]
+    own = own_metrics(type("Head", (), {"metrics": staticmethod(made)}), {}, "head 'far' of toys")
+    assert own
+    predictor.metrics = {"": own}
     with pytest.raises(PluginError, match=told):
         evaluate(predictor, [{"text": "a sad x day", "label": "bad"}])
 

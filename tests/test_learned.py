@@ -24,14 +24,14 @@ def learned_of(config: Config) -> Learned:
 
 def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
     made = learned_of(tiny(tmp_path))
-    assert made.labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
-    assert made.answer == {"kind": "spans", "target": None, "labels": list(made.labels)}
-    assert learned_of(tiny(tmp_path, "head.scheme=IOB2")).labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert made.tasks[0].labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
+    assert made.kind.manifest() == {"kind": "spans", "target": None, "labels": list(made.tasks[0].labels)}
+    assert learned_of(tiny(tmp_path, "head.scheme=IOB2")).tasks[0].labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 
 def test_plain_tags_are_the_labels_as_they_stand(tmp_path: Path) -> None:
     made = learned_of(tiny(tmp_path, "head.scheme=none", "data.reader.scheme=none"))
-    assert made.labels == ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+    assert made.tasks[0].labels == ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
     assert made.kind.kind == "tags"
 
 
@@ -62,8 +62,9 @@ def test_what_was_saved_is_read_again_as_it_was(tmp_path: Path) -> None:
         records = read(config.data.reader, config.data.train)
         one, other = (some.featurizer.collate(some.featurizer.docs(records)) for some in (made, again))
         assert all((one[name] == other[name]).all() for name in one)
-        assert (again.counts, again.answer, again.labels) == (made.counts, made.answer, made.labels)
-        assert again.target_vocabulary == made.target_vocabulary
+        (mine,), (kept,) = made.tasks, again.tasks
+        assert (again.counts, kept.answer, kept.labels) == (made.counts, mine.answer, mine.labels)
+        assert (kept.target_vocabulary, kept.labels.counts) == (mine.target_vocabulary, mine.labels.counts)
 
 
 def test_a_target_tokenizer_is_the_same_or_learned_from_the_targets(tmp_path: Path) -> None:
@@ -71,9 +72,9 @@ def test_a_target_tokenizer_is_the_same_or_learned_from_the_targets(tmp_path: Pa
     yaml = writing(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", records)
     same = learned_of(load(yaml))
-    assert same.target_vocabulary == same.vocabulary == (*SPECIALS, "a", "b")
+    assert same.tasks[0].target_vocabulary == same.vocabulary == (*SPECIALS, "a", "b")
     own = learned_of(load(yaml, ["head.target_tokenizer={use: chars}"]))
-    assert own.target_vocabulary == (*SPECIALS, "x", "y")
+    assert own.tasks[0].target_vocabulary == (*SPECIALS, "x", "y")
 
 
 def test_data_without_what_the_head_learns_names_the_record_and_what_it_has(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import sklearn.metrics
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
@@ -65,6 +66,92 @@ def test_a_text_without_a_label_is_missed_and_is_no_label_of_its_own() -> None:
     scores = counter.result()
     assert (scores["accuracy"], list(scores["labels"])) == (0.5, ["a"])
     assert scores["labels"]["a"]["predicted"] == 1
+
+
+def label_sets(seed: int, records: int = 200) -> list[list[str]]:
+    dice = random.Random(seed)
+    return [sorted(label for label in "abcd" if dice.random() < 0.3) for _ in range(records)]
+
+
+def test_scores_of_several_labels_are_scikit_learns() -> None:
+    gold, predicted = label_sets(1), label_sets(2)
+    counter = metrics.counter("labels")
+    for pair in zip(gold, predicted, strict=True):
+        counter.add(*pair)
+    scores = counter.result()
+    assert list(scores)[:3] == ["micro_f1", "macro_f1", "exact_match"]
+    right, given = ([[label in one for label in "abcd"] for one in side] for side in (gold, predicted))
+    report = sklearn.metrics.classification_report(right, given, output_dict=True, zero_division=0)
+    for name, key in (("micro_f1", "f1-score"), ("precision", "precision"), ("recall", "recall")):
+        assert scores[name] == pytest.approx(report["micro avg"][key], abs=1e-12)
+    assert scores["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"], abs=1e-12)
+    assert scores["exact_match"] == pytest.approx(sklearn.metrics.accuracy_score(right, given))
+    for i, label in enumerate("abcd"):
+        expected = [report[str(i)][key] for key in ("f1-score", "precision", "recall", "support")]
+        assert [scores["labels"][label][k] for k in ("f1", "precision", "recall", "gold")] == pytest.approx(expected)
+
+
+def test_texts_without_any_label_are_equal_when_both_sides_have_none() -> None:
+    counter = metrics.counter("labels")
+    counter.add([], [])
+    scores = counter.result()
+    assert (scores["exact_match"], scores["micro_f1"], scores["labels"]) == (1.0, 0.0, {})
+
+
+@pytest.mark.parametrize("far", [0.0, 1e8])
+def test_scores_of_numbers_are_numpys_also_far_from_zero(far: float) -> None:
+    dice = np.random.default_rng(4)
+    gold = dice.normal(far, 3, 500)
+    predicted = gold + dice.normal(0, 2, 500)
+    counter = metrics.counter("score")
+    for right, given in zip(gold.tolist(), predicted.tolist(), strict=True):
+        counter.add(right, given)
+    assert counter.result() == pytest.approx(
+        {
+            "r2": sklearn.metrics.r2_score(gold, predicted),
+            "pearson": np.corrcoef(gold, predicted)[0, 1],
+            "mae": np.abs(gold - predicted).mean(),
+            "rmse": np.sqrt(((gold - predicted) ** 2).mean()),
+        },
+        abs=1e-6,
+    )
+
+
+def test_a_text_without_a_number_is_counted_and_numbers_that_are_all_equal_explain_nothing() -> None:
+    counter = metrics.counter("score")
+    assert counter.result() == {"r2": 0.0, "pearson": 0.0, "mae": 0.0, "rmse": 0.0}
+    counter.add(2.0, 3.0)
+    counter.add(2.0, None)
+    assert counter.result() == {"r2": 0.0, "pearson": 0.0, "mae": 1.0, "rmse": 1.0, "unanswered": 1}
+
+
+@pytest.mark.parametrize("block", [1, 7, 512])
+def test_precision_at_one_is_that_of_the_nearest_neighbour_by_cosine(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "BLOCK", block)
+    dice = np.random.default_rng(5)
+    labels, vectors = dice.choice(list("abc"), 60), dice.normal(0, 1, (60, 4)) * dice.uniform(0.1, 9, (60, 1))
+    vectors[labels == "a", 0] += 2
+    counter = metrics.counter("vector")
+    for label, vector in zip(labels.tolist(), vectors.tolist(), strict=True):
+        counter.add(label, vector)
+    right = 0
+    for i, one in enumerate(vectors):
+        cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for other in vectors]
+        cosines[i] = -2.0
+        right += labels[int(np.argmax(cosines))] == labels[i]
+    assert counter.result() == {"precision_at_1": right / 60}
+    counter.add("a", None)
+    assert counter.result() == {"precision_at_1": right / 61}
+
+
+def test_one_vector_has_no_neighbour_and_one_of_no_length_is_none_the_less_counted() -> None:
+    counter = metrics.counter("vector")
+    counter.add("a", [0.0, 0.0])
+    assert counter.result() == {"precision_at_1": 0.0}
+    counter.add("a", [1.0, 0.0])
+    assert counter.result() == {"precision_at_1": 1.0}
 
 
 def test_only_fractions_are_told_in_per_cent() -> None:
@@ -164,7 +251,10 @@ def test_sides_of_different_length_are_refused() -> None:
 
 
 def test_an_unknown_answer_kind_names_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"'span'; did you mean 'spans'\? \(there is: spans, tags, label, text\)"):
+    with pytest.raises(
+        UsageError,
+        match=r"'span'; did you mean 'spans'\? \(there is: spans, tags, label, labels, score, text, vector\)",
+    ):
         metrics.counter("span")
 
 

@@ -143,7 +143,7 @@ def test_a_tie_is_one_in_the_models_own_score_only(tmp_path: Path) -> None:
     pipeline, _ = parts(config)
     with torch.no_grad():
         pipeline.head.emissions.weight.zero_()
-        pipeline.head.emissions.bias.copy_(torch.tensor([1e-3] + [0.0] * (len(pipeline.learned.labels) - 1)))
+        pipeline.head.emissions.bias.copy_(torch.tensor([1e-3] + [0.0] * (len(pipeline.learned.tasks[0].labels) - 1)))
 
     def another(feeds: Arrays, made: Arrays) -> None:
         made["tags"][0, 0] = len(made["tags"]) > 1

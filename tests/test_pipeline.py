@@ -93,7 +93,7 @@ def test_each_stage_is_given_what_its_parameters_name(tmp_path: Path) -> None:
     x = torch.stack([FEATURES["ids"], torch.tensor(sizes)], -1).float()
     assert torch.equal(decision["x"], 3 * x)
     assert torch.equal(decision["total"], 3 * (x * FEATURES["mask"][..., None]).sum(1))
-    assert pipeline.head.labels == pipeline.learned.labels
+    assert pipeline.head.labels == pipeline.learned.tasks[0].labels
     tags = torch.ones(B, T).long()
     assert pipeline.loss({**FEATURES, "tags": tags}).item() == B * T
     assert torch.equal(pipeline.score(FEATURES, {"tags": tags}), 3 * x.sum((1, 2)) + T)
@@ -121,7 +121,7 @@ def test_decode_options_have_the_defaults_of_the_signature(tmp_path: Path) -> No
 def test_a_frozen_stage_learns_nothing_and_the_others_do(tmp_path: Path) -> None:
     pipeline = built(tiny(tmp_path, "embedding.0.freeze=true", "encoder.freeze=true"))
     learning = {name.split(".")[0] for name, parameter in pipeline.named_parameters() if parameter.requires_grad}
-    assert learning == {"embedding", "head"}
+    assert learning == {"embedding", "heads"}
     assert not any(parameter.requires_grad for parameter in pipeline.embedding[0].parameters())
     assert all(parameter.requires_grad for parameter in pipeline.embedding[1].parameters())
 

@@ -171,6 +171,33 @@ def test_a_test_set_named_train_hides_nothing(here: Path) -> None:
     assert differences(before, fingerprint(config)) == ["data.train: the file's content changed"]
 
 
+def test_every_file_that_belongs_to_the_data_counts(here: Path) -> None:
+    for name, line in (("a.in", "x"), ("a.out", "O"), ("a.label", "y")):
+        (here / name).write_text(f"{line}\n" * 3)
+    reader = "data.reader={use: parallel, fields: {words: '*.in', tags: '*.out', topic: '*.label'}}"
+    config = tiny(here, reader, "data.train=a.in", "data.dev=null", "data.test=null", "train.patience=null")
+    before = fingerprint(config)
+    assert len(before["data"]["train"]) == 3
+    (here / "a.label").write_text("z\n" * 3)
+    assert differences(before, fingerprint(config)) == ["data.train.2: the file's content changed"]
+    (here / "a.label").unlink()
+    with pytest.raises(DataError, match=r"there is no file .*a\.label beside it for `topic`"):
+        fingerprint(config)
+
+
+def test_a_file_that_an_option_names_counts_by_its_content_and_may_move(here: Path) -> None:
+    vectors = here / "some.vec"
+    vectors.write_text("Ada 1 2\nOslo 3 4\n")
+    config = tiny(here, "embedding=[{use: vectors, path: some.vec}]")
+    before = fingerprint(config)
+    (here / "other").mkdir()
+    (here / "other" / "some.vec").write_bytes(vectors.read_bytes())
+    moved = tiny(here, "embedding=[{use: vectors, path: other/some.vec}]")
+    assert differences(before, fingerprint(moved)) == []
+    vectors.write_text("Ada 1 2\nOslo 3 5\n")
+    assert differences(before, fingerprint(config)) == ["embedding.path: the file's content changed"]
+
+
 def test_fresh_moves_the_old_run_aside(here: Path) -> None:
     config = tiny(here, *LEAN)
     for number in range(3):
@@ -250,8 +277,19 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
             device_of("cuda:0")
 
 
-def test_a_dev_label_that_training_never_saw_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["dev", "test"])
+def test_a_label_that_training_never_saw_stops_before_training_with_its_place(here: Path, name: str) -> None:
     config = tiny(here, *LEAN, "train.epochs=1")
+    (here / f"{name}.conll").write_text("Ada\tB-PER\n\nAda\tB-ORG\n")
+    run = start(config, Console())
+    told = rf"{name}\.conll:3: the {name} set holds the label 'ORG', which training never saw\n.*unseen_labels: miss"
+    with pytest.raises(DataError, match=told):
+        train_run(run, Console(), "cpu")
+    assert not run.checkpoints.exists()
+
+
+def test_a_label_that_training_never_saw_may_count_as_missed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny(here, *LEAN, "train.epochs=1", "data.unseen_labels=miss")
     (here / "dev.conll").write_text("Ada\tB-ORG\n")
     train_run(start(config, Console()), Console(), "cpu")
     assert "the dev set holds the label 'ORG', which training never saw; it counts as missed" in capsys.readouterr().err

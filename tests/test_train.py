@@ -188,7 +188,7 @@ def test_a_frozen_stage_keeps_its_weights(tmp_path: Path) -> None:
     before = parts(config)[0].state_dict()
     after, _ = trained(config, tmp_path)
     moved = {name.split(".")[0] for name in after if not torch.equal(before[name], after[name])}
-    assert moved == {"embedding", "head"}
+    assert moved == {"embedding", "heads"}
     assert same({"table": before["embedding.0.table.weight"]}, {"table": after["embedding.0.table.weight"]})
 
 

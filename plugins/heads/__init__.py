@@ -1,1 +1,79 @@
-"""What the encoders made in, a loss and a decision out: one file a component."""
+"""What the encoders made in, a loss and a decision out: one file a component; here what those of one vector share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from seqpipe.nn.attention import AttentionPool, Score
+
+Pooling = Literal["mean", "max", "first", "last", "attention"]
+
+
+class Pool(nn.Module):
+    """One vector of all the vectors of a text.
+
+    - `mean`: their mean (Iyyer et al. 2015).
+    - `max`: the greatest number of each place (Collobert et al. 2011).
+    - `first`, `last`: that vector alone; the last of a forward recurrent encoder has seen the whole text.
+    - `attention`: their mean by weights that a learned query gives (Yang et al. 2016).
+
+    Args:
+        dim: Width of a vector.
+        how: One of these.
+        score: What says how well the learned query and a vector match, as in `seqpipe.nn.attention.Attention`.
+    """
+
+    def __init__(self, dim: int, how: Pooling, score: Score):
+        super().__init__()
+        self.how = how
+        self.attention = AttentionPool(dim, score=score) if how == "attention" else None
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """(B, T, D), (B, T) -> the vector (B, D), and the weights (B, T) by the name `attention` if there are any."""
+        if self.attention is not None:
+            pooled, weights = self.attention(x, mask)
+            return pooled, {"attention": weights}
+        if self.how == "first":
+            return x[:, 0], {}
+        if self.how == "last":
+            last = mask.sum(1)[:, None, None] - 1  # (B, 1, 1)
+            return x.gather(1, last.expand(-1, -1, x.shape[2]))[:, 0], {}
+        if self.how == "max":
+            return torch.where(mask[..., None], x, -1e4).amax(1), {}
+        return torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True), {}
+
+
+class PooledHead(nn.Module):
+    """A head over the pooled text: a linear layer, with a rectified one below it where it has hidden units.
+
+    Args:
+        dim: Width of a token's vector.
+        outputs: Width of what the head makes of a text; None: the pooled vector as it is.
+        pool: As in `Pool`.
+        score: As in `Pool`.
+        hidden: Units of the layer between the pooled vector and the output; None for none.
+        dropout: Probability that a number is silenced in training, of the pooled vector and of the layer over it.
+    """
+
+    def __init__(
+        self, dim: int, outputs: int | None, *, pool: Pooling, score: Score, hidden: int | None, dropout: float
+    ):
+        super().__init__()
+        self.pool, self.dropout = Pool(dim, pool, score), nn.Dropout(dropout)
+        self.hidden = nn.Linear(dim, hidden) if hidden else None
+        self.output = nn.Linear(hidden or dim, outputs) if outputs else nn.Identity()
+
+    @staticmethod
+    def explains(options: Mapping[str, Any]) -> dict[str, str]:
+        return {"attention": "words"} if options.get("pool") == "attention" else {}
+
+    def read(self, x: Tensor, mask: Tensor, learning: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+        """(B, T, D), (B, T) -> what is made of the text (B, outputs), and the weights to look at if there are any."""
+        pooled, shown = self.pool(x, mask)
+        if self.hidden is not None:
+            pooled = self.hidden(self.dropout(pooled) if learning else pooled).relu()
+        return self.output(self.dropout(pooled) if learning else pooled), shown

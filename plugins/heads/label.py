@@ -1,78 +1,256 @@
-"""x in, one label a text out: the likeliest by a softmax over the pooled text."""
+"""x in, one label a text out, or any number of labels: by a softmax, or a sigmoid each, over the pooled text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.errors import UsageError, nearest
+from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.nn import calibration
+from seqpipe.nn.attention import Score
+from seqpipe_plugins.heads import PooledHead, Pooling
 
 Weights = dict[str, Annotated[float, Field(gt=0)]]
+Chosen = Annotated[float, Field(gt=0, lt=1)] | Literal["dev"]
+NEVER = -1e4  # a logit whose probability is 0
 
 
-class Label(nn.Module):
-    """A softmax over the labels of a text (multinomial logistic regression) whose tokens are pooled into one vector.
+class Label(PooledHead):
+    """Labels of a text whose tokens are pooled into one vector h: multinomial or binary logistic regression.
 
-    Over the maximum in time see Collobert et al. (2011), over the mean Iyyer et al. (2015).
+    One label: p = softmax(W h + b), and the likeliest is the answer; or, of two labels, `positive` if its probability
+    is at least the threshold. Any number (`multi`): p = sigmoid(W h + b), and all whose probability is at least the
+    threshold are. With `hidden`, h is relu(V h + c) first.
+
+    Out of scope (Larson et al. 2019): the softmax is over all labels but `out_of_scope`, and where the likeliest of
+    them has a probability p under the threshold, the answer is `out_of_scope`, with the score 1 - p. Training texts of
+    that label teach nothing but by `exposure` (outlier exposure, Hendrycks et al. 2019: p should be even on them). On
+    dev they serve to choose the threshold.
+
+    Chosen on dev, after each epoch: the temperature T in softmax(z / T) or sigmoid(z / T) of greatest likelihood (Guo
+    et al. 2017), then the threshold: of greatest accuracy with `out_of_scope`, of greatest F1 of `positive`, and with
+    `multi` one for all labels, of greatest micro F1 (Lipton et al. 2014).
 
     Args:
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last.
-        dropout: Probability that a number of the pooled vector is silenced in training.
+        multi: Whether a text has any number of labels, in a list; its field is then `labels`.
+        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
+            of them, or their mean by attention.
+        score: How attention scores a token (see `seqpipe.nn.attention`).
+        hidden: Units of a layer between the pooled vector and the output; null for none.
+        dropout: Probability that a number of the pooled vector, or of the layer over it, is silenced in training.
         label_smoothing: The share of the target that is spread over all labels in training (Szegedy et al. 2016).
-        class_weights: What a text of a label counts in the loss, such as {rare: 5.0}; a label not named here counts 1.
+        class_weights: What a text of a label counts in the loss, such as {rare: 5.0}, 1 if not named; or balanced:
+            the rarer the more, N / (labels * its texts).
+        threshold: From which probability on `positive` and the labels of `multi` are answered, and under which the
+            answer is `out_of_scope`; dev: chosen on dev data; null: 0.5 with `multi`.
+        positive: Of two labels, the one that the threshold is for.
+        out_of_scope: The label of texts that none of the other labels fits.
+        exposure: What a training text that is out of scope counts in the loss.
+        calibrate: Whether a temperature is chosen on dev data, so that scores are as often right as they say.
     """
 
-    answer = "label"
     weights: Tensor
+    allowed: Tensor
+    temperature: Tensor
+    threshold: Tensor
+    errors: Tensor
 
     def __init__(
         self,
         dim: int,
         labels: Sequence[str],
         *,
-        pool: Literal["mean", "max", "first", "last"] = "max",
+        multi: bool = False,
+        pool: Pooling = "max",
+        score: Score = "additive",
+        hidden: Annotated[int, Field(gt=0)] | None = None,
         dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
-        class_weights: Weights | None = None,
+        class_weights: Weights | Literal["balanced"] | None = None,
+        threshold: Chosen | None = None,
+        positive: str | None = None,
+        out_of_scope: str | None = None,
+        exposure: Annotated[float, Field(ge=0)] = 0.0,
+        calibrate: bool = False,
     ):
-        super().__init__()
-        given = class_weights or {}
-        for label in given:
-            if label not in labels:
-                cure = f"name labels of the training data{nearest(label, labels)}"
-                raise UsageError(f"label.class_weights: no text that was read has the label {label!r}; {cure}")
-        self.pool, self.label_smoothing = pool, label_smoothing
-        self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(dim, len(labels))
-        weights = torch.tensor([given.get(label, 1.0) for label in labels])  # (L,)
-        self.register_buffer("weights", weights, persistent=False)
+        super().__init__(dim, len(labels), pool=pool, score=score, hidden=hidden, dropout=dropout)
+        chosen = {"multi": multi, "label_smoothing": label_smoothing, "threshold": threshold}
+        _refuse(chosen | {"positive": positive, "out_of_scope": out_of_scope, "exposure": exposure}, labels)
+        self.multi, self.label_smoothing = multi, label_smoothing
+        self.choose_threshold, self.choose_temperature = threshold == "dev", calibrate
+        self.positive = None if positive is None else labels.index(positive)
+        self.outside = None if out_of_scope is None else labels.index(out_of_scope)
+        allowed = torch.tensor([label != out_of_scope for label in labels])
+        weights = _weights(labels, class_weights, out_of_scope)
+        self.register_buffer("allowed", allowed, persistent=False)  # (L,) what the softmax is over
+        self.register_buffer("weights", torch.where(allowed, weights, exposure), persistent=False)  # (L,)
+        self.register_buffer("temperature", torch.ones(()))
+        self.register_buffer("threshold", torch.tensor(threshold if isinstance(threshold, float) else 0.5))
+        self.register_buffer("errors", torch.zeros(2))  # of calibration on dev, before and after
 
-    def loss(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:  # (B, T, D), (B, T), (B,) -> ()
-        """Mean cross-entropy of a text times the weight of its label: one of weight 2 counts as two texts of 1."""
-        logits = self.output(self.dropout(self._pooled(x, mask)))
-        error = F.cross_entropy(logits, label, reduction="none", label_smoothing=self.label_smoothing)  # (B,)
+    @staticmethod
+    def answer(options: Mapping[str, Any]) -> str:
+        return "labels" if options.get("multi") else "label"
+
+    @staticmethod
+    def needs_dev(options: Mapping[str, Any]) -> str:
+        return "threshold" if options.get("threshold") == "dev" else "calibrate" if options.get("calibrate") else ""
+
+    @staticmethod
+    def metrics(options: Mapping[str, Any], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+        """With `out_of_scope`: the accuracy on all other texts, and the share of its own texts that are found."""
+        outside = options.get("out_of_scope")
+        if outside is None:
+            return {}
+        inside = [given == right for right, given in zip(gold, predicted, strict=True) if right != outside]
+        found = [given == right for right, given in zip(gold, predicted, strict=True) if right == outside]
+        return {
+            "in_scope_accuracy": sum(inside) / max(1, len(inside)),
+            "out_of_scope_recall": sum(found) / max(1, len(found)),
+        }
+
+    def loss(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:  # (B, T, D), (B, T), (B,) or (B, L) -> ()
+        """Mean of a text's negative log-likelihood times the weight of its label: one of weight 2 counts as two texts.
+
+        With `multi` it is the sum over all labels, and the weights count where a text has the label.
+        """
+        logits, _ = self._logits(x, mask, learning=True)
+        if self.multi:
+            bce = F.binary_cross_entropy_with_logits(logits, label, reduction="none", pos_weight=self.weights)
+            return bce.sum(1).mean()
+        log_p = logits.log_softmax(1)
+        right = -log_p.gather(1, label[:, None])[:, 0]  # (B,)
+        even = -torch.where(self.allowed, log_p, 0.0).sum(1) / self.allowed.sum()
+        share = torch.where(self.allowed[label], self.label_smoothing, 1.0)  # out of scope no label is right
+        error = (1 - share) * right + share * even
         return (self.weights[label] * error).mean()
 
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """The likeliest label (B,) and the probability of every label (B, L)."""
-        scores = self.output(self._pooled(x, mask)).softmax(1)
-        return {"label": scores.argmax(1), "scores": scores}
+        """The label (B,) or the labels (B, L), and the probability of each (B, L)."""
+        logits, shown = self._logits(x, mask)
+        if self.multi:
+            p = (logits / self.temperature).sigmoid()
+            return {"labels": (p >= self.threshold).long(), "scores": p, **shown}
+        p = (logits / self.temperature).softmax(1)
+        best, label = p.max(1)  # (B,)
+        if self.positive is not None:
+            label = torch.where(p[:, self.positive] >= self.threshold, self.positive, 1 - self.positive)
+        if self.outside is not None:
+            refused = best < self.threshold
+            label = torch.where(refused, self.outside, label)
+            p = torch.where(refused[:, None], torch.where(self.allowed, p * best[:, None], 1 - best[:, None]), p)
+        return {"label": label, "scores": p, **shown}
 
-    def score(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:  # (B, T, D), (B, T), (B,) -> (B,)
-        """Log-probability of the label."""
-        return self.output(self._pooled(x, mask)).log_softmax(1).gather(1, label[:, None])[:, 0]
+    def margin(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B,)
+        """How far a text is from another answer: in probability from the threshold, in log-probability from a label."""
+        z = self._logits(x, mask)[0] / self.temperature
+        if self.multi:
+            return (z.sigmoid() - self.threshold).abs().amin(1)
+        p = z.softmax(1)
+        if self.positive is not None:
+            return (p[:, self.positive] - self.threshold).abs()
+        ordered = z.sort(1, descending=True).values
+        gap = ordered[:, 0] - ordered[:, 1] if len(self.allowed) > 1 else torch.full_like(ordered[:, 0], torch.inf)
+        if self.outside is None:
+            return gap
+        sure = p.amax(1) - self.threshold
+        return torch.where(sure < 0, -sure, torch.minimum(sure, gap))
 
-    def _pooled(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, D)
-        if self.pool == "first":
-            return x[:, 0]
-        if self.pool == "last":
-            last = mask.sum(1)[:, None, None] - 1  # (B, 1, 1)
-            return x.gather(1, last.expand(-1, -1, x.shape[2]))[:, 0]
-        if self.pool == "max":
-            return torch.where(mask[..., None], x, -1e4).amax(1)
-        return torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True)
+    def evidence(self, x: Tensor, mask: Tensor, label: Tensor) -> dict[str, Tensor]:
+        """What is chosen from: logits (B, L), and the labels that are right."""
+        return {"logits": self._logits(x, mask)[0], "label": label}
+
+    def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
+        """Chooses the temperature, then the threshold, whichever is to be chosen."""
+        z, right = (evidence[name].detach().cpu() for name in ("logits", "label"))
+        known = torch.ones(len(z), dtype=torch.bool) if self.multi else self.allowed.cpu()[right]
+        if self.choose_temperature:
+            fit = calibration.sigmoid_temperature if self.multi else calibration.softmax_temperature
+            before = self._calibration_error(z[known], right[known])
+            self.temperature.fill_(fit(z[known], right[known]))
+            self.errors.copy_(torch.tensor([before, self._calibration_error(z[known], right[known])]))
+        if self.choose_threshold:
+            self.threshold.fill_(self._best_threshold(z / self.temperature.cpu(), right))
+
+    def calibration(self) -> dict[str, Any]:
+        """What was chosen on dev."""
+        found: dict[str, Any] = {}
+        if self.choose_temperature:
+            before, after = self.errors.tolist()
+            found = {"temperature": self.temperature.item(), "ece_before": before, "ece_after": after}
+        return found | ({"threshold": self.threshold.item()} if self.choose_threshold else {})
+
+    def _logits(self, x: Tensor, mask: Tensor, learning: bool = False) -> tuple[Tensor, dict[str, Tensor]]:  # (B, L)
+        z, shown = self.read(x, mask, learning)
+        return torch.where(self.allowed, z, NEVER), shown
+
+    def _calibration_error(self, z: Tensor, right: Tensor) -> float:
+        z = z / self.temperature.cpu()
+        if self.multi:
+            return calibration.calibration_error(z.sigmoid().flatten(), right.flatten() > 0)
+        best, label = z.softmax(1).max(1)
+        return calibration.calibration_error(best, label == right)
+
+    def _best_threshold(self, z: Tensor, right: Tensor) -> float:
+        if self.outside is not None:
+            outside = right == self.outside
+            if not outside.any():
+                cure = "add some, or give a number"
+                raise DataError(f"label.threshold: no dev text has the label of out_of_scope to choose it by; {cure}")
+            best, label = z.softmax(1).max(1)
+            return calibration.refusal_threshold(best, label == right, outside)
+        if self.positive is not None:
+            chosen = calibration.f1_threshold(z.softmax(1)[:, self.positive], right == self.positive)
+        else:
+            chosen = calibration.f1_threshold(z.sigmoid().flatten(), right.flatten() > 0)
+        if chosen is None:
+            raise DataError("label.threshold: no dev text has a label to choose it by; add some, or give a number")
+        return chosen
+
+
+def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
+    """UsageError for options that do not go together, or not with these labels."""
+    given = {name: value for name, value in options.items() if value not in (None, 0.0, False)}
+    outside, positive = options["out_of_scope"], options["positive"]
+    if options["multi"]:
+        for name in ("label_smoothing", "positive", "out_of_scope"):
+            if name in given:
+                raise UsageError(f"label.{name}: it is for one label a text; leave it or multi out")
+    elif "threshold" in given and positive is None and outside is None:
+        cure = "name the label that it is for: positive, of two labels, or out_of_scope; or set multi"
+        raise UsageError(f"label.threshold: of several labels the likeliest is the answer; {cure}")
+    if positive is not None and outside is not None:
+        raise UsageError("label.positive: out_of_scope has the threshold; leave one of the two out")
+    for name in ("positive", "out_of_scope"):
+        if name in given and "threshold" not in given:
+            raise UsageError(f"label.{name}: it needs a threshold; add one, such as threshold: dev")
+    if "exposure" in given and outside is None:
+        raise UsageError("label.exposure: it is for texts of out_of_scope; name that label, or leave it out")
+    if positive is not None and (len(labels) != 2 or positive not in labels):
+        told = f"{', '.join(map(repr, labels[:5]))}{', …' if len(labels) > 5 else ''}"
+        raise UsageError(f"label.positive: it must be one of two labels; the training data have {told}")
+    if list(labels) == [outside]:
+        raise UsageError(f"label.out_of_scope: every text that was read has the label {outside!r}; add others")
+
+
+def _weights(labels: Sequence[str], given: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
+    """What a text of each label counts, (L,)."""
+    if given == "balanced":
+        counts = getattr(labels, "counts", None)
+        if counts is None:
+            raise UsageError("label.class_weights: how often each label occurs is not known here; give numbers")
+        kept = [0 if label == outside else count for label, count in zip(labels, counts, strict=True)]
+        even = sum(kept) / max(1, sum(count > 0 for count in kept))
+        return torch.tensor([even / count if count else 1.0 for count in kept])
+    for label in given or {}:
+        if label == outside:
+            raise UsageError(f"label.class_weights: {label!r} is out of scope; what its texts count is `exposure`")
+        if label not in labels:
+            cure = f"name labels of the training data{nearest(label, labels)}"
+            raise UsageError(f"label.class_weights: no text that was read has the label {label!r}; {cure}")
+    return torch.tensor([(given or {}).get(label, 1.0) for label in labels])

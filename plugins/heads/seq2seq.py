@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Size
-from seqpipe.nn.recurrent import gru_step
+from seqpipe.nn.cells import gru_step
 from seqpipe.nn.search import BOS, EOS, PAD, State, beam_search
 
 Positive = Annotated[int, Field(gt=0)]

@@ -1,16 +1,80 @@
-"""What tokenizers share: options in, the normalizer out through which tokens are looked up; a file for each `use`."""
+"""What tokenizers share: options in, the normalizer and the training of subwords out; a file for each `use`."""
 
 from __future__ import annotations
 
-from tokenizers import Regex, normalizers
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, normalizers
 from tokenizers.normalizers import Normalizer
 
+from seqpipe.errors import DataError
+from seqpipe.vocabulary import SPECIALS, clean
 
-def folding(lowercase: bool, fold_digits: bool) -> Normalizer:
-    """Lower case, digits as 0, or neither. One code point stays one: no two tokens share a place in the text."""
+
+def folding(lowercase: bool, fold_digits: bool = False, strip_accents: bool = False) -> Normalizer:
+    """Lower case, digits as 0, letters without accents, or none of them.
+
+    But for accents one code point stays one: no two tokens share a place in the text.
+    """
     steps: list[Normalizer] = []
+    if strip_accents:
+        steps += [normalizers.NFD(), normalizers.StripAccents(), normalizers.NFC()]
     if lowercase:
         steps += [normalizers.Replace("\u0130", "i"), normalizers.Lowercase()]  # U+0130 alone would become two
     if fold_digits:
         steps.append(normalizers.Replace(Regex(r"\d"), "0"))
     return normalizers.Sequence(steps)
+
+
+def learned_subwords(
+    tokenizer: Tokenizer,
+    texts: Iterable[str | list[str]],
+    trainer: Callable[..., Any],
+    marked: Callable[[str], Iterable[str]] = lambda word: (),
+) -> Tokenizer:
+    """The tokenizer, its vocabulary learned: the special tokens, then letters, then what is longer.
+
+    Args:
+        tokenizer: Without a vocabulary.
+        texts: Texts; words already split stand for the text of them and blanks.
+        trainer: From `tokenizers.trainers`; gets the special tokens.
+        marked: The letters of a word that the model writes with a sign of their place. The library numbers them as
+            they come, in no fixed order: here they are numbered first.
+    """
+    given = [clean(text if isinstance(text, str) else " ".join(text)) for text in texts]
+    if not any(text.strip() for text in given):
+        raise DataError("the training texts hold nothing but blanks: there is no subword to learn")
+    letters: set[str] = set()
+    for text in given:
+        normal = tokenizer.normalizer.normalize_str(text)
+        letters.update(*(marked(word) for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)))
+    specials = [*SPECIALS, *sorted(letters - {*SPECIALS})]
+    try:
+        tokenizer.train_from_iterator(given, trainer(special_tokens=specials, show_progress=False))
+    except Exception as error:  # tokenizers raises a bare one
+        raise DataError(f"no subwords can be learned of the training texts: {error}; raise max_size") from error
+    return changed(tokenizer, lambda model: None)
+
+
+def changed(tokenizer: Tokenizer, change: Callable[[dict[str, Any]], None]) -> Tokenizer:
+    """The same tokenizer with its model changed; a special token that stands in a text is text to it."""
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = []
+    change(content["model"])
+    return Tokenizer.from_str(json.dumps(content))
+
+
+def ranked(pieces: Sequence[Sequence[Any]]) -> list[tuple[str, float]]:
+    """[piece, score] by falling scores, the same in every training.
+
+    The library sums in changing order, and gives letters that it had dropped the lowest scores, 0.0001 apart, in
+    changing order too: here by code points.
+    """
+    scores = {str(piece): round(score, 6) for piece, score in pieces}
+    letters = sorted(piece for piece in scores if len(piece) == 1)
+    bound = min(scores.values()) + 0.0001 * len(letters)
+    late = [letter for letter in letters if scores[letter] <= bound]
+    scores |= zip(late, sorted((scores[letter] for letter in late), reverse=True), strict=True)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))

@@ -43,10 +43,11 @@ Of a head also:
 - *decision as its answer kind states*: `decide` returns the outputs of the kind, and answers can be made of them.
 - *score agrees with decide*: the log-probability that `score` gives to a decision is the one that `decide` states.
 - *own metrics run*: `metrics` gives finite numbers under names of its own.
+- *what is chosen on dev stays*: what `calibrate` chooses is in the weights, and `calibration` says it as JSON.
 
 Of a tokenizer: *learns a tokenizer*, *determinism*, *special tokens have ids 0 to 3*, *everything is in tokenizer.json*
 (saved and loaded it splits and writes the same), *offsets point at the text* (in order, not overlapping), and *words
-and whole text agree* (a word has one id, split already or not).
+and whole text agree* (a word has one id, or the same pieces, split already or not).
 
 Of a reader: *expected records*, *where is file:line*, *a bad line is a DataError* (with file and line), and *streams*
 (the first record of a large file comes before the file is read).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 
@@ -10,22 +11,24 @@ import torch
 from torch import Tensor
 
 from seqpipe.evaluate import evaluate
-from seqpipe.pipeline import Pipeline, predictor
+from seqpipe.pipeline import Pipeline, call, predictor
 from seqpipe.signature import decode_options
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
 from seqpipe.testing.toys import Bench, records
-from seqpipe.wiring import ANSWERS
+from seqpipe.wiring import ANSWERS, needs_dev
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
-SCORE, METRICS = "score agrees with decide", "own metrics run"
+SCORE, METRICS, CHOSEN = "score agrees with decide", "own metrics run", "what is chosen on dev stays"
 CLOSE = 1e-3
 
 _TARGETS = "Let `loss` ask for the target of the answer kind by its name, and compare with it at the real positions"
 _DECISION = (
     "`decide` returns a dict of tensors: for tags and spans `tags` (B, T) int64 with 0 in the padding, `scores`, "
     "`opens`, `closes` (B, T) float32; for label `label` (B,) int64 and `scores` (B, L) float32, the probability of "
-    "every label; for text `tokens` (B, K, N) int64 and `scores` (B, K) float32, log-probabilities, the best first"
+    "every label; for labels `labels` (B, L) int64, 0 or 1, and `scores` (B, L) float32; for score `score` (B,) "
+    "float32; for vector `vector` (B, D) float32; for text `tokens` (B, K, N) int64 and `scores` (B, K) float32, "
+    "log-probabilities, the best first"
 )
 _SCORE = (
     "`score` takes what `decide` returns and gives (B,): the model's log-probability of just that decision, "
@@ -33,18 +36,25 @@ _SCORE = (
 )
 _METRICS = (
     "`@staticmethod def metrics(options, gold, predicted) -> dict[str, float]`: gold and predicted are lists of what "
-    "the answer kind compares (label texts; lists of (tag, start, end); texts), and the names are new ones"
+    "the answer kind compares (label texts, or lists of them; lists of (tag, start, end); numbers; texts; of vectors a "
+    "label text and a list of numbers), and the names are new ones"
+)
+_CHOSEN = (
+    "`evidence` returns a dict of tensors with a row a record; `calibrate` takes it, joined over all of dev, and keeps "
+    "what it chooses in persistent buffers (self.register_buffer); `calibration` returns that as plain JSON data"
 )
 Shapes = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
 def head_checks(bench: Bench) -> list[Check]:
     looks = _Looks(bench)
+    chosen = Check(CHOSEN, looks.chosen, _CHOSEN, (SHAPES, DECISION))
     return [
         Check(TARGETS, looks.targets, _TARGETS, (SHAPES,)),
         Check(DECISION, looks.decision, _DECISION, (SHAPES,)),
         Check(SCORE, looks.score, _SCORE, (SHAPES, DECISION)),
         Check(METRICS, looks.metrics, _METRICS, (SHAPES, DECISION)),
+        *([chosen] if hasattr(bench.subject.cls, "needs_dev") else []),
     ]
 
 
@@ -60,11 +70,17 @@ class _Looks:
         asked = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
         if not asked:
             raise SkippedError(f"the answer kind {bench.answer!r} has no targets yet")
-        L, V = len(bench.learned.labels), len(bench.learned.target_vocabulary or ())
+        L, V = len(bench.learned.tasks[0].labels), len(bench.learned.tasks[0].target_vocabulary or ())
         with torch.no_grad():
             before = pipeline.loss(batch)
             for name in asked:
-                other = (batch[name] + 1) % L if L else torch.where(batch[name] > 3, 4 + (batch[name] - 3) % (V - 4), 3)
+                given = batch[name]
+                if given.is_floating_point():  # numbers, or 0 and 1 for each label
+                    other = 1 - given
+                else:
+                    other = (given + 1) % L if L else torch.where(given > 3, 4 + (given - 3) % (V - 4), 3)
+                if given.dim() == 1:  # of every second record only: which are alike may be all that counts
+                    other = torch.where(torch.arange(len(given)) % 2 == 0, other, given)
                 if torch.equal(pipeline.loss({**batch, name: other}), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
 
@@ -90,7 +106,7 @@ class _Looks:
 
     def shaped(self, decision: Mapping[str, Tensor], mask: Tensor) -> None:
         """Whether every output that the answer kind reads has the stated shape and dtype."""
-        i, f, L = torch.int64, torch.float32, len(self.bench.learned.labels)
+        i, f, L = torch.int64, torch.float32, len(self.bench.learned.tasks[0].labels)
         B, T = mask.shape
         K = decision["path_scores"].shape[-1] if "path_scores" in decision else 1
         tags: Shapes = {
@@ -105,6 +121,9 @@ class _Looks:
             "tags": tags,
             "spans": tags,
             "label": {"label": ((B,), i), "scores": ((B, L), f)},
+            "labels": {"labels": ((B, L), i), "scores": ((B, L), f)},
+            "score": {"score": ((B,), f)},
+            "vector": {"vector": ((B, *decision["vector"].shape[1:2]) if "vector" in decision else (B, 1), f)},
             "text": {"tokens": ((B, *tokens[1:]), i), "scores": ((B, tokens[1]), f)},
         }
         if self.bench.answer not in stated:
@@ -118,10 +137,12 @@ class _Looks:
 
     def valued(self, decision: Mapping[str, Tensor], mask: Tensor) -> None:
         """Whether ids are within what there is, and scores are probabilities."""
-        L, V = len(self.bench.learned.labels), len(self.bench.learned.target_vocabulary or ())
-        for name, most in (("tags", L), ("paths", L), ("label", L), ("tokens", V)):
+        L, V = len(self.bench.learned.tasks[0].labels), len(self.bench.learned.tasks[0].target_vocabulary or ())
+        for name, most in (("tags", L), ("paths", L), ("label", L), ("labels", 2), ("tokens", V)):
             if name in decision and not bool(((decision[name] >= 0) & (decision[name] < most)).all()):
                 raise FaultError(f"{name} holds ids that are not from 0 to {most - 1}", _DECISION)
+        if "scores" not in decision:  # numbers, and not probabilities
+            return
         scores, text = decision["scores"], "tokens" in decision
         real = scores[mask] if scores.shape == mask.shape and not text else scores
         low, high = (-math.inf, 0.0) if text else (0.0, 1.0)
@@ -137,6 +158,8 @@ class _Looks:
         pipeline, features, decision = self.decided()
         if not hasattr(pipeline.head, "score"):
             raise SkippedError("it has no `score`, and needs none")
+        if self.bench.answer in ("labels", "score", "vector"):
+            raise SkippedError(f"nothing is stated about the score of an answer of kind {self.bench.answer!r}")
         for given, expected in self.known(features["mask"], decision):
             with torch.no_grad():
                 got = pipeline.score(features, given)
@@ -163,7 +186,7 @@ class _Looks:
     ) -> None:
         """A score that does not look at the decision tells no tie from an error."""
         name = {"label": "label", "text": "tokens"}.get(self.bench.answer, "tags")
-        most = len(self.bench.learned.labels) or len(self.bench.learned.target_vocabulary or ())
+        most = len(self.bench.learned.tasks[0].labels) or len(self.bench.learned.tasks[0].target_vocabulary or ())
         other = {**decision, name: (decision[name] + 1) % most}
         with torch.no_grad():
             if torch.equal(pipeline.score(features, decision), pipeline.score(features, other)):
@@ -190,6 +213,33 @@ class _Looks:
         lost = scores.keys() - evaluate(found, some)[""].keys()  # PluginError if a name is taken
         if lost:
             raise FaultError(f"{', '.join(sorted(lost))} do not get into the scores of `evaluate`", _METRICS)
+
+    def chosen(self) -> None:
+        """Chosen on the toy records as dev, saved, and loaded into other weights: the same choice and answers."""
+        if not needs_dev(self.bench.config.head[0]):
+            raise SkippedError("with these options it chooses nothing on dev")
+        bench, (pipeline, features, _) = self.bench, self.decided()
+        halves = [bench.batches(list(rows)) for rows in (range(5), range(5, len(bench.examples)))]
+        with torch.no_grad():
+            evidence = call(pipeline.head.evidence, pipeline(halves[0]))
+        if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
+            raise FaultError(f"evidence returns {short[0]!r} without a row for each record", _CHOSEN)
+        pipeline.calibrate(lambda: iter(halves))
+        told = pipeline.head.calibration()
+        try:
+            same = json.loads(json.dumps(told, allow_nan=False)) == told
+        except (TypeError, ValueError):
+            same = False
+        if not same or not isinstance(told, dict):
+            raise FaultError(f"calibration returns {told!r}, no plain JSON object", _CHOSEN)
+        other = bench.pipeline(6).eval()
+        other.load_state_dict(pipeline.state_dict())
+        if (again := other.head.calibration()) != told:
+            raise FaultError(f"saved and loaded, {told} becomes {again}", _CHOSEN)
+        with torch.no_grad():
+            first, second = (one.decide(features, {}) for one in (pipeline, other))
+        if changed := [name for name, tensor in first.items() if not torch.equal(tensor, second[name])]:
+            raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN)
 
 
 def _stirred(pipeline: Pipeline) -> Pipeline:

@@ -15,7 +15,7 @@ from seqpipe import checkpoint
 from seqpipe.console import Console, Tick
 from seqpipe.errors import PluginError
 from seqpipe.features import Arrays
-from seqpipe.parity import CLOSE, TIE
+from seqpipe.parity import CLOSE, TIE, TOKENS
 from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.options import ROUND_TRIP, option_checks
@@ -36,7 +36,7 @@ _BUILT = (
 )
 _SHAPE = (
     "forward returns x (B, T, dim) in float32, or a dict with it and all that `returns` names, for every B and T "
-    "from 1; `self.dim` is the width of that x, and T stays as it is"
+    "from 1; `self.dim` is the width of that x, and T stays as it is, unless `returns` names a new mask, boolean (B, N)"
 )
 _PADDING = (
     "Silence the padding before anything mixes positions: x = torch.where(mask[..., None], x, 0.0) (a product would "
@@ -125,16 +125,16 @@ class _Looks:
 
     def shaped(self, pipeline: Pipeline, feeds: Arrays) -> None:
         """One batch through the stages, what they return looked at; then the decision."""
-        mask = torch.from_numpy(feeds["mask"])
         with torch.no_grad():
             names = pipeline(_tensors(feeds))
-            x = names.get("x")
+            x, mask = names.get("x"), names["mask"]
+            kept = self.bench.replaces_mask or mask.shape == feeds["mask"].shape
+            if not kept or mask.dim() != 2 or len(mask) != len(feeds["mask"]) or mask.dtype != torch.bool:
+                raise FaultError("the mask it returns is no boolean (B, T) of the same T", _SHAPE)
             if x is not None and (x.shape[:2] != mask.shape or x.dtype != torch.float32):
                 raise FaultError(f"x is {tuple(x.shape)} {x.dtype}; the mask is {tuple(mask.shape)}", _SHAPE)
             if x is not None and not bool(torch.isfinite(x[mask]).all()):
                 raise FaultError(f"x holds {x[mask][~torch.isfinite(x[mask])][0]} where words are", _SHAPE)
-            if names["mask"].shape != mask.shape or names["mask"].dtype != torch.bool:
-                raise FaultError("the mask it returns is no boolean (B, T) of the same T", _SHAPE)
             self.decided(pipeline, feeds)
 
     def padding(self) -> None:
@@ -156,14 +156,16 @@ class _Looks:
     def dirty(self, feeds: Arrays, seed: int) -> Arrays:
         """The same arrays with other whole numbers where no word, and no target token, is."""
         random, learned = np.random.default_rng(seed), self.bench.learned
-        sizes = {"ids": len(learned.vocabulary), "tags": len(learned.labels)}
+        sizes = {"ids": len(learned.vocabulary), "tags": len(learned.tasks[0].labels)}
         sizes |= {name: feature.size for name, feature in learned.featurizer.features.items()}
-        sizes["target_ids"] = len(learned.target_vocabulary or ())
+        sizes["target_ids"] = len(learned.tasks[0].target_vocabulary or ())
         made = {}
         for name, array in feeds.items():
             outside = ~feeds["target_mask" if name.startswith("target_") else "mask"]
             made[name] = array
-            if array.dtype.kind == "i" and array.shape[:2] == outside.shape:
+            feature = learned.featurizer.features.get(name)
+            by_token = feature is None or feature.axes[1] == TOKENS
+            if array.dtype.kind == "i" and array.shape[:2] == outside.shape and by_token:
                 made[name] = np.array(array)
                 made[name][outside] = random.integers(1, sizes[name], made[name][outside].shape)
         return made
@@ -198,7 +200,8 @@ class _Looks:
             first, second = array[row], other[name][other_row]
             for axis in range(min(first.ndim, second.ndim)):
                 if first.shape[axis] != second.shape[axis]:  # one is padded further
-                    first, second = (a.take(range(min(length, a.shape[axis])), axis) for a in (first, second))
+                    most = min(length, first.shape[axis], second.shape[axis])
+                    first, second = (a.take(range(most), axis) for a in (first, second))
             if first.shape != second.shape:
                 yield f"{name} of a text of {length} words is {second.shape}, not {first.shape}"
             elif first.dtype.kind == "f" and not np.allclose(first, second, rtol=CLOSE, atol=CLOSE):
@@ -210,23 +213,13 @@ class _Looks:
             yield f"{', '.join(decided)} of a text of {length} words is decided differently"
 
     def tied(self, feeds: Arrays, one: Arrays, other: Arrays, row: int, other_row: int) -> bool:
-        """Whether the head's own score knows no difference between two decisions about a row."""
+        """Whether the head itself knows no difference between two decisions about a row of `feeds`."""
+        if len(feeds["mask"]) == 1:  # the other decision has more rows, and longer ones
+            picked = {name: array[other_row : other_row + 1] for name, array in other.items()}
+            other = {name: array[tuple(map(slice, one[name].shape))] for name, array in picked.items()}
         pipeline = self.bench.pipeline().eval()
         with torch.no_grad():
-            margin = pipeline.margin(_tensors(feeds))
-        if margin is not None:
-            return bool(margin.min() < TIE)
-        if not hasattr(pipeline.head, "score") or feeds["mask"].shape != (1, feeds["mask"].shape[1]):
-            return False
-        T = feeds["mask"].shape[1]
-        picked = [
-            {name: array[at : at + 1] for name, array in arrays.items()}
-            for arrays, at in ((one, row), (other, other_row))
-        ]
-        cut = [{n: a[:, :T] if a.ndim > 1 and n != "tokens" else a for n, a in some.items()} for some in picked]
-        with torch.no_grad():
-            first, second = (pipeline.score(_tensors(feeds), _tensors(some)) for some in cut)
-        return bool((first - second).abs() < TIE)
+            return bool(pipeline.gap(*map(_tensors, (feeds, one, other)))[row] < TIE)
 
     def seeds(self) -> None:
         """A seed says everything; an answer is the same twice."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tokenizers import Tokenizer
 
 from seqpipe.features import Doc, Featurizer
+from seqpipe.subwords import splits_words
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.options import ROUND_TRIP, Subject, option_checks
 from seqpipe.testing.report import Check, FaultError
@@ -38,12 +39,17 @@ _DATA = (
 _SPECIAL = f"Begin the vocabulary with {' '.join(SPECIALS)}, as seqpipe.word_level does"
 _OFFSETS = (
     "One code point stays one: a normalizer that makes several of one (NFKC, NFKD of ½, lower case of İ) gives two "
-    "tokens one place. Use Replace and Lowercase, and a splitter that drops blanks"
+    "tokens one place. Use Replace and Lowercase, and a splitter that drops blanks. Pieces of words may share one code "
+    "point, as its bytes do; they too stand in order"
 )
 _WORDS = (
     "A word that is split already is looked up through the normalizer alone, without pre-tokenizer and model: a "
     "vocabulary of whole words without signs of position (▁, Ġ, ##), and normalisation in `tokenizer.normalizer`, not "
     "in `train`"
+)
+_PIECES = (
+    "A word of a text that is split already is encoded by itself, with the blank before it where there is one: let the "
+    "pieces of a word depend on nothing else (no prefix of its own: add_prefix_space=False, prepend_scheme='never')"
 )
 _SEEDS = (
     "Order the vocabulary by what is in the texts (by count, then by the token), not by a set's order or random numbers"
@@ -111,7 +117,8 @@ class _Looks:
         for doc in self.docs():
             end = 0
             for word, (a, b) in zip(doc.words, doc.offsets, strict=True):
-                if not end <= a < b <= len(doc.text):
+                shared = doc.starts is not None and a == end - 1  # a code point whose bytes are in two pieces
+                if not end - shared <= a < b <= len(doc.text) or b < end:
                     raise FaultError(
                         f"a token of {doc.text!r} stands from {a} to {b}, the one before it ends at {end}", _OFFSETS
                     )
@@ -122,6 +129,9 @@ class _Looks:
     def words(self) -> None:
         made = self.trained()
         featurizer = Featurizer(made, {})
+        if splits_words(made):
+            self.pieces(featurizer)
+            return
         for doc in self.docs():
             (other,) = featurizer.docs([{"words": doc.words}]) if doc.words else (doc,)
             for word, one, two in zip(doc.words, doc.ids, other.ids, strict=True):
@@ -133,3 +143,11 @@ class _Looks:
         if again.get_vocab() != made.get_vocab():
             odd = sorted(again.get_vocab().keys() ^ made.get_vocab().keys())[:5]
             raise FaultError(f"trained on its own words it has another vocabulary: {odd}", _WORDS)
+
+    def pieces(self, featurizer: Featurizer) -> None:
+        """A text whose words are given has the pieces of the text."""
+        for doc in self.docs():
+            words = [doc.text[a:b] for a, b in doc.word_offsets]
+            (other,) = featurizer.docs([{"words": words, "text": doc.text}])
+            if (other.ids, other.starts) != (doc.ids, doc.starts):
+                raise FaultError(f"{doc.text!r} is {doc.words}, and with its words given {other.words}", _PIECES)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import WordPiece
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,7 +25,7 @@ from seqpipe.plugins import Offer, Plugins
 from seqpipe.signature import plain, wired
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
-from seqpipe.vocabulary import word_level
+from seqpipe.vocabulary import SPECIALS, UNK, word_level
 
 DIM = 6
 LABELS = ("a", "b", "c")
@@ -38,7 +39,7 @@ _WIRING = (
 
 
 def records() -> list[Record]:
-    """Short sentences with everything a head may learn: tags, a label, and another text."""
+    """Short sentences with everything a head may learn: tags, a label, several, a number, and another text."""
     found: list[Record] = []
     for i, length in enumerate(_LENGTHS):
         words = _words(i, length)
@@ -46,7 +47,7 @@ def records() -> list[Record]:
         target = " ".join(reversed(words))
         found.append(
             {"text": " ".join(words), "words": words, "tags": tags, "label": LABELS[i % 3], "target": target}
-            | {"where": f"toy:{i + 1}"}
+            | {"labels": sorted({LABELS[i % 3], LABELS[i // 3 % 3]}), "score": i * 1.5 - 4, "where": f"toy:{i + 1}"}
         )
     return found
 
@@ -58,7 +59,7 @@ def _words(i: int, length: int) -> list[str]:
 class ToyReader:
     """Yields the toy records; reads nothing."""
 
-    fields: ClassVar = ("text", "words", "tags", "label", "target", "where")
+    fields: ClassVar = ("text", "words", "tags", "label", "labels", "score", "target", "where")
 
     def read(self, path: Path) -> list[Record]:
         return records()
@@ -69,6 +70,17 @@ class ToyTokenizer:
 
     def train(self, texts: Any) -> Tokenizer:
         return word_level(texts, normalizer=normalizers.Sequence([]), splitter=pre_tokenizers.WhitespaceSplit())
+
+
+class ToyPieces:
+    """Splits at blanks, and each word into its letters."""
+
+    def train(self, texts: Any) -> Tokenizer:
+        letters = sorted(set("".join(_WORDS)))
+        tokens = [*SPECIALS, *letters, *("##" + letter for letter in letters)]
+        made = Tokenizer(WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNK))
+        made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return made
 
 
 class ToyEmbedding(nn.Module):
@@ -97,18 +109,22 @@ class ToyEncoder(nn.Module):
         return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)}
 
 
-def watching(names: Sequence[str], by_token: Sequence[str]) -> type[nn.Module]:
-    """A head that learns from x and from these names, and shows them all in its decision."""
+def watching(names: Sequence[str], by_token: Sequence[str], tagging: bool = True) -> type[nn.Module]:
+    """A head that learns from x and from these names, and shows them all in its decision.
+
+    It tags tokens, or, behind a stage that makes other rows of them, gives each text a label.
+    """
 
     class ToyHead(nn.Module):
-        answer = "tags"
+        answer = "tags" if tagging else "label"
 
         def __init__(self, dim: int, labels: Sequence[str]):
             super().__init__()
             self.emissions = nn.Linear(dim, len(labels))
 
-        def loss(self, x: Tensor, mask: Tensor, tags: Tensor, *others: Tensor) -> Tensor:
-            error = F.cross_entropy(self.emissions(x[mask]), tags[mask])
+        def loss(self, x: Tensor, mask: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+            real = target if tagging else target[:, None].expand(mask.shape)
+            error = F.cross_entropy(self.emissions(x[mask]), real[mask])
             for other in others:
                 error = error + other.square().mean() if other.is_floating_point() else error
             return error
@@ -123,10 +139,13 @@ def watching(names: Sequence[str], by_token: Sequence[str]) -> type[nn.Module]:
                     value = torch.where(real, value, torch.zeros_like(value))
                 shown[name] = value + 0
             tags = torch.where(mask, 0 * score.long(), 0)
+            if not tagging:
+                scores = torch.where(mask[..., None], self.emissions(x), 0.0).sum(1).sigmoid()
+                return {"label": tags[:, 0], "scores": scores, **shown}
             return {"tags": tags, "scores": score, "opens": score + 1, "closes": score + 2, **shown}
 
     methods: list[tuple[Any, tuple[str, ...]]] = [
-        (ToyHead.loss, ("x", "mask", "tags")),
+        (ToyHead.loss, ("x", "mask", "tags" if tagging else "label")),
         (ToyHead.decide, ("x", "mask")),
     ]
     for method, asked in methods:  # what it asks for is known only here
@@ -153,22 +172,34 @@ class Bench:
             return self._load(ToyEncoder, watching((), ()))
         returned = getattr(self.subject.cls, "returns", ("x",)) if self.subject.kind == "encoder" else ("x",)
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags")]
+        tagging = not self.replaces_mask
+        probe = self._load(None, watching((), (), tagging))
         if not names:
-            return self._load(None, watching((), ()))
-        probe = self._load(None, watching((), ()))
+            return probe
         learned = learn(probe, records())
         pipeline = Pipeline(probe, learned).eval()
         batch = collate(learned, examples(probe, learned, records()))
         with torch.no_grad():
             made = pipeline(batch)
-        B, T = batch["mask"].shape
-        return self._load(None, watching(names, [name for name in names if made[name].shape[:2] == (B, T)]))
+        by_token = [name for name in names if made[name].shape[:2] == made["mask"].shape]
+        return self._load(None, watching(names, by_token, tagging))
+
+    @property
+    def replaces_mask(self) -> bool:
+        """Whether the component makes other rows of the tokens: of words, or of sentences."""
+        return self.subject.kind == "encoder" and "mask" in getattr(self.subject.cls, "returns", ())
+
+    def _kinds(self) -> set[str]:
+        """The kinds of feature that the component declares."""
+        features = getattr(self.subject.cls, "features", {})
+        features = features(self.subject.chosen) if callable(features) else features
+        return {getattr(feature, "kind", "") for feature in features.values()}
 
     def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
         kind, cls = self.subject.kind, self.subject.cls
         toys: dict[str, type | None] = {
             "reader": ToyReader,
-            "tokenizer": ToyTokenizer,
+            "tokenizer": ToyPieces if "pieces" in self._kinds() else ToyTokenizer,
             "embedding": ToyEmbedding,
             "encoder": encoder,
             "head": head,
@@ -180,7 +211,7 @@ class Bench:
         if kind == "head" and "target_vocabulary" in wired(cls):
             content[kind]["target_tokenizer"] = "same"
         content["name"] = "toy"
-        content["data"] = {"reader": "ToyReader", "train": "toy"}
+        content["data"] = {"reader": "ToyReader", "train": "toy", "dev": "toy"}
         content["train"] = {"epochs": 2, "batch_tokens": 16, "checkpoint_steps": 1, "threads": 1}
         plugins = Plugins([])
         owner = cls.__module__.partition(".")[0]
@@ -208,7 +239,7 @@ class Bench:
 
     @property
     def answer(self) -> str:
-        return str(self.learned.answer["kind"])
+        return str(self.learned.tasks[0].answer["kind"])
 
     def docs(self, lengths: Sequence[int]) -> list[Doc]:
         """Texts of so many words, long words and short ones."""

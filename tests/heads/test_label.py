@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 from nn.exported import Graph, elsewhere, export, ragged
+from sklearn.metrics import f1_score
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.errors import UsageError
+from seqpipe.errors import DataError, UsageError
+from seqpipe.vocabulary import Vocabulary
 from seqpipe_plugins.heads.label import Label
 
 LABELS = ("bad", "fair", "good", "none")
-POOLS = ("mean", "max", "first", "last")
+POOLS = ("mean", "max", "first", "last", "attention")
 AXES = {"x": ("b", "t"), "mask": ("b", "t")}
 
 
@@ -33,10 +36,20 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return label, export(path, label, label.decide, AXES, x=torch.randn(3, 5, 6), mask=ragged(5, 2, 4))
 
 
+def attended(label: Label, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Yang et al. (2016), equations 5 to 7, with the learned query for b and v for u: the vector and the weights."""
+    parameters = {name: p.detach().double().numpy() for name, p in label.pool.named_parameters()}
+    named = {name.rpartition("attention.")[2]: p for name, p in parameters.items()}
+    u = np.tanh(row @ named["key.weight"].T + named["query.vector"].reshape(-1)) @ named["v.weight"][0]
+    weights = np.exp(u) / np.exp(u).sum()
+    return weights @ row, weights
+
+
 def probabilities(label: Label, x: Tensor, mask: Tensor) -> np.ndarray:
     """(B, L) in NumPy, in double precision, a row at a time without its padding."""
     weight, bias = (p.detach().double().numpy() for p in (label.output.weight, label.output.bias))
-    pools = {
+    pools: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "attention": lambda row: attended(label, row)[0],
         "mean": lambda row: row.mean(0),
         "max": lambda row: row.max(0),
         "first": lambda row: row[0],
@@ -44,14 +57,14 @@ def probabilities(label: Label, x: Tensor, mask: Tensor) -> np.ndarray:
     }
     found = []
     for row, real in zip(x.double().numpy(), mask.numpy(), strict=True):
-        logits = weight @ pools[label.pool](row[real]) + bias
+        logits = weight @ pools[label.pool.how](row[real]) + bias
         found.append(np.exp(logits) / np.exp(logits).sum())
     return np.array(found)
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_probabilities_are_the_softmax_of_the_pooled_text_step_by_step(pool: str) -> None:
-    label, x, mask = head(pool), torch.randn(40, 7, 6) - 1, ragged(*torch.randint(1, 8, (39,)).tolist(), 7)
+    label, x, mask = head(pool), 3 * torch.randn(40, 7, 6) - 1, ragged(*torch.randint(1, 8, (39,)).tolist(), 7)
     made, expected = label.decide(x, mask), probabilities(label, x, mask)
     assert np.abs(made["scores"].detach().numpy() - expected).max() < 1e-6
     assert made["label"].tolist() == expected.argmax(1).tolist()
@@ -70,22 +83,24 @@ def test_the_graph_decides_the_same_whatever_stands_in_the_padding(pair: tuple[L
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_the_score_is_the_log_probability_of_any_label(pool: str) -> None:
+def test_the_margin_is_how_much_likelier_the_answer_is_than_the_next_label(pool: str) -> None:
     label, x, mask = head(pool), torch.randn(5, 4, 6), ragged(4, 2, 1, 3, 4)
-    expected = np.log(probabilities(label, x, mask))
-    for n in range(len(LABELS)):
-        assert np.abs(label.score(x, mask, torch.full((5,), n)).detach().numpy() - expected[:, n]).max() < 1e-5
+    expected = np.sort(np.log(probabilities(label, x, mask)), 1)
+    assert np.abs(label.margin(x, mask).detach().numpy() - (expected[:, -1] - expected[:, -2])).max() < 1e-5
 
 
-def test_equally_likely_labels_go_to_the_first_in_torch_and_in_the_graph_and_score_the_same(tmp_path: Path) -> None:
+def test_a_label_alone_has_no_other_to_be_taken_for() -> None:
+    assert Label(6, ["only"]).margin(torch.randn(2, 3, 6), ragged(3, 1)).tolist() == [float("inf")] * 2
+
+
+def test_equally_likely_labels_go_to_the_first_in_torch_and_in_the_graph_and_are_a_tie(tmp_path: Path) -> None:
     label, x, mask = Label(6, LABELS), torch.randn(3, 5, 6), ragged(5, 2, 4)
     with torch.no_grad():
         label.output.weight.zero_()
         label.output.bias.copy_(torch.tensor([0.0, 1.0, 0.0, 1.0]))
     graph = export(tmp_path / "tie.onnx", label, label.decide, AXES, x=x, mask=mask)
     assert label.decide(x, mask)["label"].tolist() == graph(x=x, mask=mask)["label"].tolist() == [1, 1, 1]
-    first, second = (label.score(x, mask, torch.full((3,), n)) for n in (1, 3))
-    assert torch.equal(first, second)  # what tells a tie from an error
+    assert not label.margin(x, mask).any()  # what tells a tie from an error
 
 
 def test_the_loss_is_the_mean_over_texts_and_reaches_every_weight() -> None:
@@ -141,3 +156,210 @@ def test_everything_is_made_where_the_input_is(pool: str) -> None:
         made = label.decide(x, mask)
         loss = label.loss(x, mask, made["label"])
     assert {tensor.device.type for tensor in (*made.values(), loss)} == {"cpu"}
+
+
+def test_attention_shows_its_weights_which_are_zero_in_the_padding() -> None:
+    label, x, mask = head("attention"), torch.randn(3, 5, 6), ragged(5, 1, 3)
+    weights = label.decide(x, mask)["attention"].detach().numpy()
+    for row, real, found in zip(x.double().numpy(), mask.numpy(), weights, strict=True):
+        assert np.abs(found[real] - attended(label, row[real])[1]).max() < 1e-6
+        assert not found[~real].any()
+    assert "attention" not in head("max").decide(x, mask)
+
+
+def test_a_hidden_layer_is_a_rectified_linear_layer() -> None:
+    label, x, mask = head("mean", hidden=4), torch.randn(3, 5, 6), ragged(5, 2, 4)
+    assert label.hidden is not None
+    pooled = np.array([row[real].mean(0) for row, real in zip(x.double().numpy(), mask.numpy(), strict=True)])
+    V, c, W, b = (p.detach().double().numpy() for layer in (label.hidden, label.output) for p in layer.parameters())
+    z = np.maximum(pooled @ V.T + c, 0) @ W.T + b
+    expected = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    assert np.abs(label.decide(x, mask)["scores"].detach().numpy() - expected).max() < 1e-6
+
+
+def test_balanced_weights_let_every_label_count_the_same_in_all() -> None:
+    counts = [30, 5, 10, 3]
+    label = Label(6, Vocabulary(LABELS, counts), class_weights="balanced")
+    assert label.weights.tolist() == pytest.approx([48 / 4 / n for n in counts])
+    with pytest.raises(UsageError, match="how often each label occurs is not known here"):
+        Label(6, LABELS, class_weights="balanced")
+
+
+# -- any number of labels
+
+
+def test_each_of_several_labels_has_the_sigmoid_and_is_answered_from_the_threshold_on(tmp_path: Path) -> None:
+    label, x, mask = head("mean", multi=True, threshold=0.3), torch.randn(9, 5, 6), ragged(5, 2, 4, 1, 3, 5, 5, 2, 1)
+    pooled = np.array([row[real].mean(0) for row, real in zip(x.double().numpy(), mask.numpy(), strict=True)])
+    weight, bias = (p.detach().double().numpy() for p in (label.output.weight, label.output.bias))
+    expected = 1 / (1 + np.exp(-(pooled @ weight.T + bias)))
+    margin = label.margin(x, mask).detach().numpy()
+    graph = export(tmp_path / "multi.onnx", label, label.decide, AXES, x=x[:3, :4], mask=ragged(4, 2, 3))
+    for made in ({name: made.numpy() for name, made in label.decide(x, mask).items()}, graph(x=x, mask=mask)):
+        assert np.abs(made["scores"] - expected).max() < 1e-6
+        assert (made["labels"] == (expected >= 0.3)).all()
+    assert len(set((expected >= 0.3).sum(1).tolist())) > 1
+    assert np.abs(margin - np.abs(expected - 0.3).min(1)).max() < 1e-6
+
+
+def test_the_loss_of_several_labels_is_the_likelihood_of_their_set_and_weights_count_where_they_are() -> None:
+    label, x, mask = head("mean", multi=True, class_weights={"fair": 3.0}), torch.randn(2, 4, 6), ragged(4, 2)
+    gold = torch.tensor([[1.0, 1, 0, 0], [0, 0, 0, 1]])
+    p = label.decide(x, mask)["scores"].detach().double().numpy()
+    chosen = np.where(gold.numpy() > 0, np.log(p) * [1, 3, 1, 1], np.log(1 - p))
+    assert label.loss(x, mask, gold).item() == pytest.approx(-chosen.sum(1).mean(), abs=1e-5)
+
+
+# -- two labels, and labels that none fits
+
+
+def test_of_two_labels_the_positive_one_is_answered_from_the_threshold_on() -> None:
+    torch.manual_seed(2)
+    label, x, mask = (
+        Label(6, ("no", "yes"), pool="mean", threshold=0.7, positive="yes"),
+        3 * torch.randn(40, 3, 6),
+        ragged(*[3] * 40),
+    )
+    made = label.decide(x, mask)
+    assert made["label"].tolist() == (made["scores"][:, 1] >= 0.7).long().tolist()
+    assert made["label"].tolist() != made["scores"].argmax(1).tolist()
+    assert torch.allclose(label.margin(x, mask), (made["scores"][:, 1] - 0.7).abs())
+
+
+def outside(**options: Any) -> Label:
+    return head("mean", **{"out_of_scope": "none", "threshold": 0.6, **options})
+
+
+def in_scope(label: Label, x: Tensor, mask: Tensor) -> np.ndarray:
+    """The softmax over all labels but the last, (B, 3)."""
+    pooled = np.array([row[real].mean(0) for row, real in zip(x.double().numpy(), mask.numpy(), strict=True)])
+    weight, bias = (p.detach().double().numpy()[:3] for p in (label.output.weight, label.output.bias))
+    e = np.exp(pooled @ weight.T + bias)
+    return e / e.sum(1, keepdims=True)
+
+
+def test_a_text_whose_likeliest_label_is_under_the_threshold_is_out_of_scope(tmp_path: Path) -> None:
+    label, x, mask = outside(), torch.randn(30, 4, 6), ragged(*[4, 2, 1] * 10)
+    p = in_scope(label, x, mask)
+    refused, best = p.max(1) < 0.6, p.max(1)
+    margin = label.margin(x, mask).detach().numpy()
+    graph = export(tmp_path / "oos.onnx", label, label.decide, AXES, x=x[:3, :4], mask=ragged(4, 2, 3))
+    assert 5 < refused.sum() < 25
+    for made in ({name: made.numpy() for name, made in label.decide(x, mask).items()}, graph(x=x, mask=mask)):
+        assert (made["label"] == np.where(refused, 3, p.argmax(1))).all()
+        assert np.abs(made["scores"][~refused] - np.pad(p[~refused], ((0, 0), (0, 1)))).max() < 1e-6
+        assert np.abs(made["scores"][refused, 3] - (1 - best[refused])).max() < 1e-6
+        assert np.abs(made["scores"].sum(1) - 1).max() < 1e-6
+    gap = np.log(best) - np.log(np.sort(p, 1)[:, -2])
+    assert np.abs(margin - np.where(refused, 0.6 - best, np.minimum(best - 0.6, gap))).max() < 1e-5
+
+
+def test_texts_out_of_scope_teach_nothing_but_by_exposure_that_all_labels_are_alike() -> None:
+    x, mask, gold = torch.randn(3, 4, 6), ragged(4, 2, 3), torch.tensor([0, 3, 2])
+    p = in_scope(outside(), x, mask)
+    right = -np.log(p[[0, 2], [0, 2]]).sum()
+    assert outside().loss(x, mask, gold).item() == pytest.approx(right / 3, abs=1e-6)
+    even = -np.log(p[1]).mean()
+    assert outside(exposure=0.5).loss(x, mask, gold).item() == pytest.approx((right + 0.5 * even) / 3, abs=1e-6)
+    smoothed = sum(0.9 * -np.log(p[i, i]) + 0.1 * -np.log(p[i]).mean() for i in (0, 2))
+    assert outside(label_smoothing=0.1).loss(x, mask, gold).item() == pytest.approx(smoothed / 3, abs=1e-6)
+    alone = outside()
+    alone.loss(x[1:2], mask[1:2], gold[1:2]).backward()
+    assert all(p.grad is not None and not p.grad.any() for p in alone.parameters())
+
+
+def test_in_scope_accuracy_and_out_of_scope_recall_are_its_own_metrics() -> None:
+    gold, predicted = ["a", "b", "none", "none", "b"], ["a", "none", "none", "a", None]
+    assert Label.metrics({"out_of_scope": "none"}, gold, predicted) == {
+        "in_scope_accuracy": 1 / 3,
+        "out_of_scope_recall": 1 / 2,
+    }
+    assert Label.metrics({"out_of_scope": None}, gold, predicted) == {}
+
+
+# -- what is chosen on dev
+
+
+def test_what_was_chosen_is_told_and_decides_in_the_graph(tmp_path: Path) -> None:
+    label, x, mask = outside(threshold="dev", calibrate=True), torch.randn(60, 4, 6), ragged(*[4, 2, 1] * 20)
+    gold = torch.randint(0, 4, (60,))
+    with torch.no_grad():
+        label.calibrate(label.evidence(x, mask, gold))
+    told = label.calibration()
+    assert set(told) == {"temperature", "threshold", "ece_before", "ece_after"}
+    assert told["temperature"] > 1  # labels by chance: it was too sure
+    assert told["ece_after"] < told["ece_before"]
+    z = np.log(in_scope(label, x, mask)) / told["temperature"]
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    answered = np.where(p.max(1) < told["threshold"], 3, p.argmax(1))
+    made = export(tmp_path / "dev.onnx", label, label.decide, AXES, x=x[:3, :4], mask=ragged(4, 2, 3))(x=x, mask=mask)
+    assert (made["label"] == answered).all()
+    places = [*np.sort(p.max(1)), 1.0]
+    by_search = max((np.where(p.max(1) < t, 3, p.argmax(1)) == gold.numpy()).mean() for t in places)
+    assert (answered == gold.numpy()).mean() == pytest.approx(by_search)
+
+
+def test_the_threshold_of_several_labels_gives_the_best_micro_f1() -> None:
+    label, x, mask = head("mean", multi=True, threshold="dev"), torch.randn(50, 3, 6), ragged(*[3, 2] * 25)
+    gold = (torch.rand(50, 4) < 0.3).float()
+    with torch.no_grad():
+        label.calibrate(label.evidence(x, mask, gold))
+        made = label.decide(x, mask)
+    p, right = made["scores"].numpy().ravel(), gold.numpy().ravel() > 0
+    scores = {t: f1_score(right, p >= t) for t in p}
+    assert f1_score(right, made["labels"].numpy().ravel()) == pytest.approx(max(scores.values()))
+    assert label.calibration() == {"threshold": pytest.approx(label.threshold.item())}
+
+
+def test_dev_data_that_lack_what_is_to_be_chosen_are_told() -> None:
+    label, x, mask = outside(threshold="dev"), torch.randn(2, 3, 6), ragged(3, 2)
+    with pytest.raises(DataError, match="no dev text has the label of out_of_scope"):
+        label.calibrate(label.evidence(x, mask, torch.tensor([0, 1])))
+    many = head("mean", multi=True, threshold="dev")
+    with pytest.raises(DataError, match="no dev text has a label to choose it by"):
+        many.calibrate(many.evidence(x, mask, torch.zeros(2, 4)))
+
+
+def test_only_what_is_chosen_on_dev_needs_dev_data() -> None:
+    assert Label.needs_dev({"threshold": 0.5, "calibrate": False}) == ""
+    assert Label.needs_dev({"threshold": "dev", "calibrate": True}) == "threshold"
+    assert Label.needs_dev({"threshold": None, "calibrate": True}) == "calibrate"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"multi": True, "label_smoothing": 0.1}, r"label\.label_smoothing: it is for one label a text"),
+        ({"multi": True, "out_of_scope": "none", "threshold": 0.5}, r"label\.out_of_scope: it is for one label a text"),
+        ({"multi": True, "positive": "good"}, r"label\.positive: it is for one label a text"),
+        ({"threshold": 0.5}, r"label\.threshold: of several labels the likeliest is the answer; name the label"),
+        (
+            {"threshold": 0.5, "positive": "good"},
+            r"label\.positive: it must be one of two labels; .* 'bad', 'fair', 'g",
+        ),
+        ({"positive": "good"}, r"label\.positive: it needs a threshold"),
+        ({"out_of_scope": "none"}, r"label\.out_of_scope: it needs a threshold"),
+        ({"out_of_scope": "none", "positive": "good", "threshold": 0.5}, r"leave one of the two out"),
+        ({"exposure": 0.5}, r"label\.exposure: it is for texts of out_of_scope"),
+        ({"out_of_scope": "none", "threshold": 0.5, "class_weights": {"none": 2.0}}, r"is out of scope; .* `exposure`"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_with_a_cure(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        Label(6, LABELS, **options)
+
+
+def test_a_scope_without_any_label_is_refused() -> None:
+    with pytest.raises(UsageError, match="every text that was read has the label 'none'"):
+        Label(6, ["none"], out_of_scope="none", threshold=0.5)
+
+
+def test_the_threshold_of_the_positive_label_gives_its_best_f1() -> None:
+    label, x, mask = Label(6, ("no", "yes"), threshold="dev", positive="yes"), torch.randn(50, 3, 6), ragged(*[3] * 50)
+    gold = (torch.rand(50) < 0.3).long()
+    with torch.no_grad():
+        label.calibrate(label.evidence(x, mask, gold))
+        made = label.decide(x, mask)
+    p = made["scores"][:, 1].numpy()
+    best = max(f1_score(gold, p >= t) for t in p)
+    assert f1_score(gold, made["label"]) == pytest.approx(best)

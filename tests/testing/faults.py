@@ -26,7 +26,7 @@ SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
-SCORE, METRICS = "score agrees with decide", "own metrics run"
+SCORE, METRICS, CHOSEN = "score agrees with decide", "own metrics run", "what is chosen on dev stays"
 
 
 class Sound(nn.Module):
@@ -405,6 +405,51 @@ class FailsOnOne(SoundLabel):
         return {"spread": 1 / (len(gold) - 1)}
 
 
+class Chooses(SoundLabel):
+    """The sharpness of its probabilities is chosen on dev: that of the mean of the logits."""
+
+    sharpness: Tensor
+
+    def __init__(self, dim: int, labels: Sequence[str]):
+        super().__init__(dim, labels)
+        self.register_buffer("sharpness", torch.ones(()))
+
+    @staticmethod
+    def needs_dev(options: Mapping[str, Any]) -> str:
+        return "sharpness"
+
+    def log_p(self, x: Tensor, mask: Tensor) -> Tensor:
+        return (super().log_p(x, mask) * self.sharpness).log_softmax(1)
+
+    def evidence(self, x: Tensor, mask: Tensor, label: Tensor) -> dict[str, Tensor]:
+        return {"right": self.score(x, mask, label)}
+
+    def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
+        self.sharpness.copy_(1 - evidence["right"].mean())
+
+    def calibration(self) -> dict[str, Any]:
+        return {"sharpness": self.sharpness.item()}
+
+
+class ForgetsItsChoice(Chooses):
+    def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
+        self.sharpness = 1 - evidence["right"].mean()
+        self.told = self.sharpness.item()
+
+    def calibration(self) -> dict[str, Any]:
+        return {"sharpness": getattr(self, "told", 1.0)}
+
+
+class TellsTensors(Chooses):
+    def calibration(self) -> dict[str, Any]:
+        return {"sharpness": self.sharpness}
+
+
+class JoinsItsEvidence(Chooses):
+    def evidence(self, x: Tensor, mask: Tensor, label: Tensor) -> dict[str, Tensor]:
+        return {"right": super().evidence(x, mask, label)["right"].mean(0, keepdim=True)}
+
+
 SOUND = {"encoder": Sound, "embedding": SoundWords, "head": SoundLabel}
 FAULTS: Mapping[str, tuple[str, type, set[str]]] = {
     cls.__name__: (kind, cls, expected)
@@ -455,5 +500,8 @@ FAULTS: Mapping[str, tuple[str, type, set[str]]] = {
         ("head", TakenName, {METRICS}),
         ("head", NotANumber, {METRICS}),
         ("head", FailsOnOne, {METRICS}),
+        ("head", ForgetsItsChoice, {CHOSEN}),
+        ("head", TellsTensors, {CHOSEN}),
+        ("head", JoinsItsEvidence, {CHOSEN}),
     )
 }

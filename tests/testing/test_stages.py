@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from testing.faults import FAULTS, SOUND, AsksForMore, Sound, SoundLabel, Swallows
+from testing.faults import FAULTS, SOUND, AsksForMore, Chooses, Sound, SoundLabel, Swallows
 from torch import Tensor, nn
 
 from seqpipe.testing import Report, check_embedding, check_encoder, check_head, report, stages
@@ -45,6 +45,13 @@ def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(name: str, t
     found = looked_at(name, tmp_path)
     assert {finding.check for finding in found.failed} == FAULTS[name][2], str(found)
     assert all(finding.message and finding.cure for finding in found.failed)
+
+
+def test_a_head_that_chooses_on_dev_passes(tmp_path: Path) -> None:
+    bench = Bench(Subject("head", Chooses, {}), tmp_path)
+    with quiet():
+        found = inspected("chooses", [*stage_checks(bench), *head_checks(bench)])
+    assert {finding.state for finding in found.findings} == {"ok"}, str(found)
 
 
 def test_a_head_that_thinks_all_labels_equally_likely_at_first_passes(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""x in, one number a text out: a linear regression over the pooled text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqpipe.errors import UsageError
+from seqpipe.nn.attention import Score as AttentionScore
+from seqpipe_plugins.heads import PooledHead, Pooling
+
+Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
+EQUAL = 1e-7  # targets whose deviation is a smaller part of their mean are all equal in float32
+
+
+class Score(PooledHead):
+    """A number of a text whose tokens are pooled into one vector h: y = m + s (w · h + b).
+
+    m and s are the mean and the deviation of the targets seen in training, so that numbers far from 0 are learned as
+    fast as those near it (van Hasselt et al. 2016, "Pop-Art"); they are exact after the first epoch. The loss is of
+    (y - target) / s. With `bounds`, y = low + (high - low) sigmoid(w · h + b), and s = high - low. With `hidden`, h is
+    relu(V h + c) first.
+
+    Args:
+        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
+            of them, or their mean by attention.
+        score: How attention scores a token (see `seqpipe.nn.attention`).
+        hidden: Units of a layer between the pooled vector and the output; null for none.
+        dropout: Probability that a number of the pooled vector, or of the layer over it, is silenced in training.
+        loss: Squared error, absolute error, or squared to one deviation and absolute beyond (huber, Huber 1964).
+        bounds: The least and the greatest number of an answer, such as [0, 100]; null for any number.
+    """
+
+    answer = "score"
+    line: Tensor
+    moments: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        pool: Pooling = "max",
+        score: AttentionScore = "additive",
+        hidden: Annotated[int, Field(gt=0)] | None = None,
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        loss: Literal["mse", "mae", "huber"] = "mse",
+        bounds: Bounds | None = None,
+    ):
+        super().__init__(dim, 1, pool=pool, score=score, hidden=hidden, dropout=dropout)
+        if bounds is not None and not bounds[0] < bounds[1]:
+            raise UsageError(f"score.bounds: {bounds[0]:g} is not below {bounds[1]:g}; give the lower one first")
+        self.error = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.smooth_l1_loss}[loss]
+        self.bounded = bounds is not None
+        low, width = (0.0, 1.0) if bounds is None else (bounds[0], bounds[1] - bounds[0])
+        self.register_buffer("line", torch.tensor([low, width]))  # m and s
+        self.register_buffer("moments", torch.zeros(3, dtype=torch.float64))  # targets seen, mean, squares about it
+
+    def loss(self, x: Tensor, mask: Tensor, score: Tensor) -> Tensor:  # (B, T, D), (B, T), (B,) -> ()
+        """Mean error of a text, in deviations."""
+        if self.training and not self.bounded:
+            self._see(score.double())
+        made, _ = self._made(x, mask, learning=True)
+        error: Tensor = self.error(made, (score - self.line[0]) / self.line[1])
+        return error
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """The number of each text (B,)."""
+        made, shown = self._made(x, mask)
+        return {"score": self.line[0] + self.line[1] * made, **shown}
+
+    def _made(self, x: Tensor, mask: Tensor, learning: bool = False) -> tuple[Tensor, dict[str, Tensor]]:  # (B,)
+        made, shown = self.read(x, mask, learning)
+        return (made.sigmoid() if self.bounded else made)[:, 0], shown
+
+    @torch.no_grad()
+    def _see(self, score: Tensor) -> None:  # (B,)
+        """Joins these targets' moments to those of all before (Chan et al. 1979)."""
+        before, mean, squares = self.moments
+        seen, shift = before + len(score), score.mean() - mean
+        squares = squares + (score - score.mean()).square().sum() + shift.square() * before * len(score) / seen
+        mean = mean + shift * len(score) / seen
+        deviation = (squares / seen).sqrt()
+        deviation = torch.where(deviation > EQUAL * mean.abs(), deviation, 1.0)
+        self.moments.copy_(torch.stack([seen, mean, squares]))
+        self.line.copy_(torch.stack([mean, deviation]))

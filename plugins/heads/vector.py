@@ -1,0 +1,68 @@
+"""x in, one vector a text out, near those of texts with the same label."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from seqpipe.nn.attention import Score
+from seqpipe_plugins.heads import PooledHead, Pooling
+
+LEAST = 1e-6  # length of a vector: one of no length has no direction
+
+
+class Vector(PooledHead):
+    """A text's tokens pooled into one vector, which a linear layer may bring to another width; learned from labels.
+
+    The supervised contrastive loss (Khosla et al. 2020, equation 2) over the texts of a batch, with z = v / |v|,
+    P(i) the other texts of the label of i, and temperature τ: the mean over all i with such texts of
+    -1 / |P(i)| sum over p in P(i) of log(exp(z_i · z_p / τ) / sum over a != i of exp(z_i · z_a / τ)).
+    A batch teaches only by texts whose label it holds twice: of many labels make `train.batch_tokens` large.
+
+    Args:
+        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
+            of them, or their mean by attention.
+        score: How attention scores a token (see `seqpipe.nn.attention`).
+        width: Numbers of the vector, by a linear layer over the pooled one; null: as wide as that, without a layer.
+        dropout: Probability that a number of the pooled vector is silenced in training.
+        normalize: Whether the answer has length 1, so that a product of two vectors is their cosine.
+        temperature: τ; the lower, the more the nearest texts of other labels count.
+    """
+
+    answer = "vector"
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        pool: Pooling = "mean",
+        score: Score = "additive",
+        width: Annotated[int, Field(gt=0)] | None = None,
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        normalize: bool = True,
+        temperature: Annotated[float, Field(gt=0)] = 0.1,
+    ):
+        super().__init__(dim, width, pool=pool, score=score, hidden=None, dropout=dropout)
+        self.normalize, self.temperature = normalize, temperature
+
+    def loss(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:  # (B, T, D), (B, T), (B,) -> ()
+        """Mean over the texts whose label another text has too; 0 of none."""
+        z = _unit(self.read(x, mask, learning=True)[0])
+        same, alike = torch.eye(len(label), dtype=torch.bool, device=label.device), label[:, None] == label
+        logits = torch.where(same, torch.finfo(z.dtype).min, z @ z.T / self.temperature)  # (B, B)
+        others = alike & ~same  # P(i)
+        count = others.sum(1)  # (B,)
+        error = -torch.where(others, logits.log_softmax(1), 0.0).sum(1) / count.clamp(min=1)
+        return error.sum() / (count > 0).sum().clamp(min=1)
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """The vector of each text (B, D)."""
+        made, shown = self.read(x, mask)
+        return {"vector": _unit(made) if self.normalize else made, **shown}
+
+
+def _unit(vectors: Tensor) -> Tensor:  # (B, D) -> (B, D)
+    return vectors / vectors.square().sum(1, keepdim=True).clamp(min=LEAST**2).sqrt()

@@ -1,0 +1,42 @@
+"""What a bundle says of an attention in, where its weights stand out: the graph's name, over what, at which axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+OVER = ("words", "sentences", "pairs")
+TOKENS, WORDS, SENTENCES = AXES = ("sequence_length", "word_count", "sentence_count")
+PREFIX = "explain."  # of the graph's outputs
+
+
+@dataclass(frozen=True)
+class Attended:
+    """Attention weights that a stage returns.
+
+    Args:
+        key: The stage's key in the YAML and the stage's own name for them, such as `head.attention`.
+        over: `words` (B, N), `sentences` (B, N) or `pairs` (B, heads, N, N).
+        axis: What N counts, as the axes of inputs are named: `sequence_length`, `word_count` or `sentence_count`.
+    """
+
+    key: str
+    over: str
+    axis: str
+
+    @property
+    def output(self) -> str:
+        return PREFIX + self.key
+
+    def manifest(self) -> dict[str, str]:
+        return {"over": self.over, "axis": self.axis}
+
+
+def attended_from(manifest: Mapping[str, Any]) -> list[Attended]:
+    """The attentions that a bundle's `explain` describes; ValueError names one that is none."""
+    found = [Attended(key, made["over"], made["axis"]) for key, made in manifest.items()]
+    for one in found:
+        if one.over not in OVER or one.axis not in AXES:
+            raise ValueError(f"explain.{one.key}: over {one.over!r} at {one.axis!r}")
+    return found

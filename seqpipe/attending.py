@@ -1,0 +1,81 @@
+"""Stages in, the attention weights that they return for a person to look at out: names, and where in a text they stand.
+
+Read from classes and options alone. A stage states the names in `explains`, which may depend on its options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from seqpipe.attended import AXES, OVER, SENTENCES, TOKENS, Attended
+from seqpipe.errors import PluginError, Problem
+from seqpipe.signature import method_names
+from seqpipe.wiring import Component, declared, who
+
+
+def attended(
+    embedding: Sequence[Component], encoder: Sequence[Component], head: Sequence[Component]
+) -> dict[str, dict[str, Attended]]:
+    """Of each stage, by its key: the weights it returns, by name."""
+    features = {name: one for stage in (*embedding, *encoder, *head) for name, one in declared(stage).items()}
+    axis, found = TOKENS, {}
+    for stages in (embedding, encoder, head):
+        for stage in stages:
+            # Alone in a list is no other pipeline than alone, and its weights have no other name.
+            key = stage.key.removesuffix(".0") if len(stages) == 1 else stage.key
+            found[stage.key] = {name: _placed(f"{key}.{name}", over, axis) for name, over in explains(stage).items()}
+            axis = _axis_after(stage, axis, features)
+    return found
+
+
+def explains(stage: Component) -> Mapping[str, str]:
+    """The names that a stage states, and what each is over; PluginError if that cannot be."""
+    given = getattr(stage.cls, "explains", {})
+    if callable(given):
+        try:
+            given = given(dict(stage.options))
+        except Exception as error:  # a plugin may raise anything at all
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"{who(stage)}: it cannot tell what it `explains`: {reason}") from error
+    if not isinstance(given, Mapping) or not all(over in OVER for over in given.values()):
+        told = f"`explains` must be a dict from names to one of {', '.join(OVER)}, not {given!r}"
+        raise PluginError(f"{who(stage)}: {told}")
+    return given
+
+
+def problems(
+    embedding: Sequence[Component], encoder: Sequence[Component], head: Sequence[Component], wanted: Problem | None
+) -> list[Problem]:
+    """What is wrong with the stages' statements; `wanted` is told where weights are asked for and there are none."""
+    found = []
+    for stage in (*embedding, *encoder, *head):
+        try:
+            explains(stage)
+        except PluginError as error:
+            found.append(stage.problem(str(error)))
+    if found or wanted is None:
+        return found
+    every = attended(embedding, encoder, head)
+    lost = [one.key for names in every.values() for one in names.values() if one.axis not in AXES]
+    if lost:
+        told = f"an encoder before it makes places of its own, so nobody knows where in a text {lost[0]} stands"
+        return [replace(wanted, message=f"{told}; delete it")]
+    return [] if any(every.values()) else [wanted]
+
+
+def _placed(key: str, over: str, axis: str) -> Attended:
+    """Over words means over what the stage was given, which may be sentences."""
+    if over == "sentences" or (over == "words" and axis == SENTENCES):
+        return Attended(key, "sentences", SENTENCES)
+    return Attended(key, over, axis)
+
+
+def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str:
+    """The axis of x after a stage: that of the feature by which it replaces the mask, "" if it does so by none."""
+    if stage.kind != "encoder" or "mask" not in getattr(stage.cls, "returns", ("x",)):
+        return axis
+    asked, _ = method_names(stage.cls.forward)  # type: ignore[attr-defined]
+    axes = [features[name].axes[1] for name in asked if name in features]
+    return next((one for one in axes if one != TOKENS), "")

@@ -1,0 +1,228 @@
+"""Attention weights of one text in, plain data out: what a model looked at, where in the text, and how much.
+
+`seqpipe.drawing` shows it as a heat map; here are the data, JSON, and a table for a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqpipe.attended import SENTENCES, TOKENS, Attended
+from seqpipe.errors import BundleError
+from seqpipe.features import Doc
+
+Places = tuple[tuple[int, int], ...]
+Mark = tuple[int, int, float, float]  # start, end, weight, shade
+TOP = 10  # lines of the table for each attention
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Weights as one stage made them.
+
+    Args:
+        name: The stage's key in the YAML and the stage's own name for them, such as `head.attention`.
+        over: What they stand at: words (N,), sentences (N,), or pairs of words (heads, N, N), row looks at column.
+        places: Start and end of each of the N in the text, in code points.
+        weights: float32, none of them padding.
+    """
+
+    name: str
+    over: str
+    places: Places
+    weights: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean of the heads, (N, N), where there are any."""
+        return np.asarray(self.weights.mean(0)) if self.over == "pairs" else self.weights
+
+    def data(self) -> dict[str, Any]:
+        return {"over": self.over, "places": [list(place) for place in self.places], "weights": rounded(self.weights)}
+
+
+def attention(one: Attended, doc: Doc, weights: np.ndarray, sentences: np.ndarray | None) -> Attention:
+    """The weights of one text, (N,) or (heads, N, N), with their places; BundleError if they do not fit the text.
+
+    Args:
+        one: What the bundle says of them.
+        doc: The text.
+        weights: As the graph gave them.
+        sentences: (S, W): position + 1 of each token of each sentence; 0 where there is none.
+    """
+    if one.axis == SENTENCES:
+        rows = [] if sentences is None else [row[row > 0] - 1 for row in sentences]
+        places = [(doc.offsets[row[0]][0], doc.offsets[row[-1]][1]) for row in rows if len(row)]
+    else:
+        places = doc.offsets if one.axis == TOKENS else doc.word_offsets
+    N = len(places)
+    wanted = (*weights.shape[:1], N, N) if one.over == "pairs" else (N,)
+    if weights.shape != wanted:
+        raise BundleError(f"the graph's {one.output} has the shape {weights.shape}, not {wanted}; export it again")
+    return Attention(one.key, one.over, tuple((a, b) for a, b in places), weights)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One text, its answer, and what each attention looked at."""
+
+    text: str
+    answer: Any
+    attentions: tuple[Attention, ...]
+
+    def data(self) -> dict[str, Any]:
+        """As JSON says it; weights are rounded to 6 decimal places."""
+        attentions = {attention.name: attention.data() for attention in self.attentions}
+        return {"text": self.text, "answer": self.answer, "attentions": attentions}
+
+    def table(self) -> str:
+        """The answer, and of each attention the places with the greatest weights."""
+        parts = [told(self.answer)]
+        for attention in self.attentions:
+            shown = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
+            left_out = attention.weights.size and attention.mean.size - len(shown)
+            more = [f"  … and {left_out:,} more"] if left_out else []
+            parts.append([f"{attention.name}, over {attention.over}:", *_columns(shown), *more])
+        return "\n\n".join("\n".join(lines) for lines in parts)
+
+    def _greatest(self, attention: Attention) -> list[tuple[float, list[str]]]:
+        weights = attention.mean
+        order = np.argsort(-weights, axis=None, kind="stable")[:TOP]
+        places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
+        words = [_short(self.text[a:b]) for a, b in attention.places]
+        return [(float(weights[place]), [words[i] for i in place]) for place in places]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the text: its weight (None: no token) and how strongly it is shaded, 0 to 1."""
+
+    text: str
+    weight: float | None = None
+    shade: float = 0.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stretch of the text that stands by itself: a sentence with its weight, or the whole text with none."""
+
+    pieces: tuple[Piece, ...]
+    weight: float | None = None
+    share: float = 0.0  # of the greatest weight of a sentence
+
+
+@dataclass(frozen=True)
+class View:
+    """The text once, shaded by one attention over words, with the bars of one over sentences; or one of the two."""
+
+    words: Attention | None
+    sentences: Attention | None
+
+    @property
+    def title(self) -> str:
+        return " and ".join(f"{a.name} (over {a.over})" for a in (self.words, self.sentences) if a)
+
+    @property
+    def legend(self) -> str:
+        """What shades and bars mean."""
+        if self.words and self.sentences:
+            return "shade: word's weight × √ sentence's weight; bar: sentence's weight"
+        return "shade: the word's weight" if self.words else "bar: the sentence's weight"
+
+    def rows(self, text: str) -> list[Row]:
+        """The whole text, every code point in one piece of one row."""
+        cuts = [0, len(text)]
+        weights: list[float | None] = [None]
+        if self.sentences and self.sentences.places:
+            cuts = [0, *(start for start, _ in self.sentences.places[1:]), len(text)]
+            weights = self.sentences.weights.tolist()
+        marked = self._marked(self._shades(cuts, weights))
+        most = max((w for w in weights if w), default=0.0)
+        return [
+            Row(tuple(_pieces(text, a, b, marked)), w, w / most if w and most else 0.0)
+            for a, b, w in zip(cuts, cuts[1:], weights, strict=False)
+        ]
+
+    def _shades(self, cuts: Sequence[int], weights: Sequence[float | None]) -> np.ndarray:
+        """How strongly each word is shaded, (N,): a word counts as much as its sentence does (Yang et al. 2016)."""
+        if self.words is None or not self.words.places:
+            return np.zeros(0)
+        starts = [start for start, _ in self.words.places]
+        rows = np.searchsorted(cuts[1:-1], starts, side="right")
+        factors = np.sqrt([1.0 if w is None else max(w, 0.0) for w in weights])[rows]
+        shades = np.maximum(self.words.weights, 0) * factors
+        return np.asarray(shades / max(float(shades.max()), 1e-12))
+
+    def _marked(self, shades: np.ndarray) -> list[Mark]:
+        """Each word's stretch of text; tokens that share a code point are one, with the sum of their weights."""
+        found: list[Mark] = []
+        if self.words is None:
+            return found
+        for (a, b), weight, shade in zip(self.words.places, self.words.weights.tolist(), shades.tolist(), strict=True):
+            if found and a < found[-1][1]:
+                first, last, before, deeper = found.pop()
+                a, b, weight, shade = first, max(b, last), weight + before, max(shade, deeper)
+            if a < b:
+                found.append((a, b, weight, shade))
+        return found
+
+
+def _pieces(text: str, start: int, end: int, marked: Sequence[Mark]) -> list[Piece]:
+    """The text from start to end in pieces."""
+    pieces: list[Piece] = []
+    at = start
+    for a, b, weight, shade in marked:
+        if start <= a < end:
+            pieces += [Piece(text[at:a])] if at < a else []
+            at = min(b, end)
+            pieces.append(Piece(text[a:at], weight, shade))
+    return [*pieces, Piece(text[at:end])] if at < end else pieces
+
+
+def views(explanation: Explanation) -> list[View]:
+    """What is drawn over the text: each attention over words, with the one over sentences if there is one."""
+    words = [a for a in explanation.attentions if a.over == "words"]
+    sentences = [a for a in explanation.attentions if a.over == "sentences"]
+    if not words:
+        return [View(None, one) for one in sentences]
+    first = sentences[0] if sentences else None
+    return [View(one, first) for one in words] + [View(None, one) for one in sentences[1:]]
+
+
+def told(answer: Any) -> list[str]:
+    """An answer in words, a line each."""
+    if isinstance(answer, list):
+        return [line for part in answer for line in told(part)] or ["(nothing)"]
+    if not isinstance(answer, dict):
+        return [str(answer)]
+    score = f" ({answer['score']:.4f})" if isinstance(answer.get("score"), float) else ""
+    for name in ("entity_group", "entity"):
+        if name in answer:
+            return [f"{answer['word']}: {answer[name]}{score}"]
+    for name in ("label", "generated_text"):
+        if name in answer:
+            return [f"{answer[name]}{score}"]
+    if "vector" in answer:
+        return [f"a vector of {len(answer['vector'])} numbers"]
+    if [*answer] == ["score"]:
+        return [f"{answer['score']:.4f}"]
+    return [f"{name}: {line}" for name, part in answer.items() for line in told(part)]
+
+
+def rounded(weights: np.ndarray) -> Any:
+    """The weights as nested lists, rounded to 6 decimal places."""
+    return np.round(weights.astype(np.float64), 6).tolist()
+
+
+def _short(text: str, most: int = 60) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

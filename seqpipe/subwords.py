@@ -1,0 +1,50 @@
+"""Texts, or words and their places, in; the pieces of each word out, as a tokenizer finds them that splits words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenizers import Encoding, Tokenizer
+from tokenizers.models import WordLevel
+
+Piece = tuple[int, int, int]  # id, start, end
+Place = tuple[int, int]
+
+
+def splits_words(tokenizer: Tokenizer) -> bool:
+    """Whether a word may be several tokens: every model of the library but one."""
+    return not isinstance(tokenizer.model, WordLevel)
+
+
+def of_text(encoding: Encoding, text: str) -> list[list[Piece]]:
+    """The pieces of each word, words being what the pre-tokenizer made; what is nothing but blanks is left out."""
+    return [found for found in _by_word(encoding, text, [], 0) if found]
+
+
+def of_words(tokenizer: Tokenizer, places: Sequence[Place], text: str) -> list[list[Piece]]:
+    """The pieces of the word at each place, none of a word of which the normalizer leaves nothing.
+
+    A word is given to the tokenizer with the white space that stands before it in the text, one code point of it: many
+    tell the first piece of a word by that.
+    """
+    begins = [start - text[start - 1 : start].isspace() for start, _ in places]  # before 0 is nothing
+    given = [text[begin:end] for begin, (_, end) in zip(begins, places, strict=True)]
+    encoding = tokenizer.encode(given, is_pretokenized=True, add_special_tokens=False)
+    return _by_word(encoding, text, begins, len(places))
+
+
+def _by_word(encoding: Encoding, text: str, begins: Sequence[int], count: int) -> list[list[Piece]]:
+    """Pieces by the number of their word, white space around them cut off; a word's offsets count from its begin."""
+    words: list[list[Piece]] = [[] for _ in range(count)]
+    numbers = [number or 0 for number in encoding.word_ids]  # none without a pre-tokenizer: all is one word
+    for i, (start, end), word in zip(encoding.ids, encoding.offsets, numbers, strict=True):
+        if begins:
+            start, end = start + begins[word], end + begins[word]
+        while start < end and text[start].isspace():
+            start += 1
+        while start < end and text[end - 1].isspace():
+            end -= 1
+        words += [[] for _ in range(word + 1 - len(words))]
+        if start < end:
+            words[word].append((i, start, end))
+    return words

@@ -1,0 +1,157 @@
+"""A head and records in, what it learns of each out: labels, tags of words, and texts to write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from seqpipe import schemes
+from seqpipe.answers import label_of, label_set_of, number_of
+from seqpipe.config import Component
+from seqpipe.errors import DataError
+from seqpipe.features import Doc, Record
+from seqpipe.vocabulary import EOS, SPECIALS, Vocabulary, clean
+from seqpipe.wiring import ANSWERS, answer_kind
+
+Target = list[int] | int | float | tuple[float, ...]  # a number for each token, one for the record, a row for it
+Targets = dict[str, Target]  # by name
+
+
+class UnseenLabelError(DataError):
+    """A record has a label that no training record has."""
+
+
+def targets(
+    head: Component, labels: Sequence[str], tokenizer: Tokenizer | None, misaligned: str
+) -> Callable[[Record, Doc], Targets]:
+    """The function that makes what a head learns from a record; it raises UnseenLabelError for a label not in `labels`.
+
+    Args:
+        head: The head.
+        labels: What its answers are made of; none for text.
+        tokenizer: Of the text that the head writes, if it does.
+        misaligned: What to do with a span that cuts a word: `error`, `widen` or `skip`.
+    """
+    target, kind = head.frame.get("target"), answer_kind(head)
+    if tokenizer:
+        return _text_target(tokenizer, target or "target")
+    scheme, ids = head.options.get("scheme", "none"), _Ids({label: i for i, label in enumerate(labels)})
+
+    def label(record: Record, doc: Doc) -> Targets:
+        return {"label": ids[label_of(record, target or "label")]}
+
+    def several(record: Record, doc: Doc) -> Targets:
+        found = {ids[label] for label in label_set_of(record, target or "labels")}
+        return {"label": tuple(float(i in found) for i in range(len(labels)))}
+
+    def score(record: Record, doc: Doc) -> Targets:
+        return {"score": number_of(record, target or "score")}
+
+    def tags(record: Record, doc: Doc) -> Targets:
+        if scheme == "none":
+            return {"tags": [ids[tag] for tag in present(record, target or "tags")]}
+        spans = _word_spans(record, doc, target, misaligned)
+        try:
+            return {"tags": [ids[tag] for tag in schemes.to_tags(spans, len(doc.word_offsets), scheme)]}
+        except ValueError as error:
+            raise DataError(
+                f"{record.get('where', 'record')}: {error} (in words); correct or remove one of the spans"
+            ) from error
+
+    made = {"label": label, "vector": label, "labels": several, "score": score}
+    return made.get(kind, tags)
+
+
+class _Ids(dict[str, int]):
+    def __missing__(self, label: str) -> int:
+        raise UnseenLabelError(f"no training record has the label {label!r}")
+
+
+def _text_target(tokenizer: Tokenizer, field: str) -> Callable[[Record, Doc], Targets]:
+    end = SPECIALS.index(EOS)
+
+    def text(record: Record, doc: Doc) -> Targets:
+        ids = tokenizer.encode(text_of(record, field), add_special_tokens=False).ids
+        return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}
+
+    return text
+
+
+def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -> list[schemes.Span]:
+    """The record's spans over words; a character span that cuts a word is an error, widened, or skipped as told."""
+    tags = record.get(target or "tags")
+    if tags is not None:
+        return schemes.spans(tags)
+    found, words = [], doc.word_offsets
+    for span in present(record, target or "spans"):
+        inside = [i for i, (a, b) in enumerate(words) if a < span["end"] and b > span["start"]]
+        exact = inside and words[inside[0]][0] == span["start"] and words[inside[-1]][1] == span["end"]
+        if not exact and misaligned == "error":
+            cut = doc.text[span["start"] : span["end"]]
+            raise DataError(
+                f"{record.get('where', 'record')}: span {cut!r} ({span['label']}) cuts a word of "
+                f"{[doc.text[slice(*words[i])] for i in inside]}; set data.misaligned to widen or skip, "
+                "or use another tokenizer"
+            )
+        if exact or (inside and misaligned == "widen"):
+            found.append((span["label"], inside[0], inside[-1] + 1))
+    return found
+
+
+def labels_of(head: Component, records: Sequence[Record]) -> Vocabulary:
+    """What the head's answers are made of, with how often training has each where an answer has one; none for text."""
+    answer, target, scheme = answer_kind(head), head.frame.get("target"), head.options.get("scheme", "none")
+    if not ANSWERS[answer].has_labels:
+        return Vocabulary(())
+    if answer in ("tags", "spans"):
+        return Vocabulary(_tags(records, answer, scheme, target))
+    counts = Counter(label for record in records for label in record_labels(head, record))
+    if isinstance(outside := head.options.get("out_of_scope"), str):
+        counts[outside] += 0  # an answer even where no training text has it
+    if not counts:
+        raise DataError(f"no training record has a label; is the head's target {target or 'labels'!r} the right field?")
+    return Vocabulary(sorted(counts), [counts[label] for label in sorted(counts)])
+
+
+def record_labels(head: Component, record: Record) -> set[str]:
+    """The labels of a record, of which there may be one only: what a head that gives labels learns of it."""
+    target = head.frame.get("target")
+    if answer_kind(head) == "labels":
+        return label_set_of(record, target or "labels")
+    return {label_of(record, target or "label")}
+
+
+def _tags(records: Sequence[Record], answer: str, scheme: schemes.Scheme, target: str | None) -> Sequence[str]:
+    if answer == "tags":
+        return sorted({tag for record in records for tag in present(record, target or "tags")})
+    names: set[str] = set()
+    for record in records:
+        tags = record.get(target or "tags")
+        names |= (
+            {label for label, *_ in schemes.spans(tags)}
+            if tags is not None
+            else {span["label"] for span in present(record, target or "spans")}
+        )
+    if not names:
+        raise DataError(
+            "the training data holds no span at all; is the tag column right? See the reader's option `tags`"
+        )
+    return schemes.tag_set(sorted(names), scheme)
+
+
+def text_of(record: Record, field: str) -> str:
+    """The text of a record's field; DataError if it holds none."""
+    text = present(record, field)
+    if not isinstance(text, str):
+        raise DataError(f"{record.get('where', 'record')}: field {field!r} must be a text, not {type(text).__name__}")
+    return clean(text)
+
+
+def present(record: Record, field: str) -> Any:
+    """What a record's field holds; DataError if it is not there."""
+    if record.get(field) is None:
+        raise DataError(f"{record.get('where', 'record')}: no field {field!r}; the record has: {', '.join(record)}")
+    return record[field]

@@ -1,0 +1,645 @@
+"""What a model looked at is shown as it was computed: over the text as given, without PyTorch, whole or not at all.
+
+The toys' weights a person can check by eye: `Rising` looks at the n-th of N places with n / (1 + … + N), `Joined` at
+each word of a sentence alike.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
+from torch import Tensor, nn
+
+from seqpipe import Model, Sentences, bundle, load
+from seqpipe.attended import Attended
+from seqpipe.config import Config
+from seqpipe.config import load as load_config
+from seqpipe.data import read
+from seqpipe.drawing import draw, fonts
+from seqpipe.drawing.html import page
+from seqpipe.drawing.png import HEAT, picture
+from seqpipe.errors import BundleError, ConfigError, DataError, EnvError, ParityError, PluginError, UsageError
+from seqpipe.explain import Attention, Explanation, attention, told, views
+from seqpipe.export import export
+from seqpipe.features import Doc
+
+TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
+TOKENS = ((0, 4), (5, 8), (8, 12), (12, 16), (17, 18), (19, 25), (25, 26), (28, 31), (32, 40), (40, 41))
+WEIGHTS = np.array([0.1, 0, 0.25, 0, 0.05, 0.1, 0, 0.4, 0.1, 0], np.float32)
+SENTENCES = ((0, 26), (28, 41))
+
+
+def explanation(text: str = TEXT, **changes: Any) -> Explanation:
+    given = {
+        "text": text,
+        "answer": {"label": "<mixed>", "score": 0.75},
+        "attentions": (Attention("encoder.0.word_attention", "words", TOKENS, WEIGHTS),),
+    }
+    return Explanation(**{**given, **changes})
+
+
+def over_words(text: str, size: int = 1) -> Explanation:
+    """Each `size` code points are a token; the last has all the weight."""
+    places = tuple((i, min(i + size, len(text))) for i in range(0, len(text), size))
+    return explanation(text, attentions=(Attention("a", "words", places, np.eye(len(places), dtype="f4")[-1]),))
+
+
+DOCUMENT = explanation(
+    attentions=(
+        Attention("encoder.0.word_attention", "words", TOKENS, WEIGHTS),
+        Attention("head.attention", "sentences", SENTENCES, np.array([0.36, 0.64], np.float32)),
+    )
+)
+
+
+class Page(HTMLParser):
+    """What a browser sees of a page: tags with their attributes, the text of each paragraph, each mark."""
+
+    def __init__(self, source: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.paragraphs: list[str] = []
+        self.marks: list[tuple[str, str]] = []
+        self.inside: list[str] = []
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside.append(tag)
+        if ("class", "text") in attrs:
+            self.paragraphs.append("")
+        if tag == "mark":
+            self.marks.append(("", str(dict(attrs)["title"])))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.inside.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if self.paragraphs and {"p", "mark"} & {*self.inside[-1:]}:
+            self.paragraphs[-1] += data
+        if self.inside[-1:] == ["mark"]:
+            self.marks[-1] = (data, self.marks[-1][1])
+
+
+# HTML
+
+
+def test_a_page_shows_the_text_as_it_is_and_each_weight_to_the_digit() -> None:
+    seen = Page(page(explanation()))
+    assert "".join(seen.paragraphs) == TEXT.replace("\ud800", "\ufffd")
+    assert seen.marks[:3] == [("Good", "0.100000"), ("<b>", "0.000000"), ("food", "0.250000")]
+    assert [float(weight) for _, weight in seen.marks] == pytest.approx(WEIGHTS.tolist())
+
+
+def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
+    hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+    source = page(
+        explanation(
+            hostile,
+            answer={"label": hostile, "score": 1.0},
+            attentions=(
+                Attention(hostile, "words", ((0, len(hostile)),), np.ones(1, "f4")),
+                Attention(hostile, "pairs", ((0, 8), (8, len(hostile))), np.full((2, 2, 2), 0.5, "f4")),
+            ),
+        )
+    )
+    seen = Page(source)
+    known = (
+        "html head meta title style body h1 section h2 p span div mark figure figcaption table thead tbody tr th td br"
+    )
+    assert {tag for tag, _ in seen.tags} <= {*known.split()}
+    assert not any(name in ("src", "href") or name.startswith("on") for _, given in seen.tags for name in given)
+    assert "http" not in source.replace("http-equiv", "")
+    assert "default-src 'none'" in source
+
+
+def test_a_documents_page_has_the_bar_of_each_sentence_beside_its_words() -> None:
+    seen = Page(page(DOCUMENT))
+    assert seen.paragraphs == ['Good <b>food</b> & "wine".\n\n', "Bad service\ufffd!"]
+    bars = [(given["title"]) for tag, given in seen.tags if given.get("class") == "bar"]
+    assert bars == ["0.360000", "0.640000"]
+
+
+def test_a_word_of_a_document_is_shaded_by_its_weight_times_the_root_of_its_sentences() -> None:
+    (view,) = views(DOCUMENT)
+    shades = {piece.text: piece.shade for row in view.rows(TEXT) for piece in row.pieces if piece.weight is not None}
+    most = 0.4 * 0.8  # Bad
+    assert shades["Bad"] == pytest.approx(1)
+    assert shades["food"] == pytest.approx(0.25 * 0.6 / most)
+    assert shades["Good"] == pytest.approx(0.1 * 0.6 / most)
+
+
+def test_without_sentences_a_shade_is_the_share_of_the_greatest_weight() -> None:
+    (view,) = views(explanation())
+    (row,) = view.rows(TEXT)
+    assert {p.text: p.shade for p in row.pieces if p.shade} == pytest.approx(
+        {"Good": 0.25, "food": 0.625, "&": 0.125, '"wine"': 0.25, "Bad": 1, "service\ud800"[:8]: 0.25}
+    )
+
+
+def test_sentences_alone_and_further_attentions_are_all_shown() -> None:
+    words, sentences = DOCUMENT.attentions
+    assert [(v.words, v.sentences) for v in views(explanation(attentions=(sentences,)))] == [(None, sentences)]
+    several = explanation(attentions=(words, words, sentences, sentences))
+    assert [(v.words, v.sentences) for v in views(several)] == [
+        (words, sentences),
+        (words, sentences),
+        (None, sentences),
+    ]
+    seen = Page(page(explanation(attentions=(sentences,))))
+    assert "".join(seen.paragraphs) == TEXT.replace("\ud800", "\ufffd")
+
+
+def test_tokens_that_share_a_code_point_are_one_mark_with_the_sum_of_their_weights() -> None:
+    pieces = Attention("a", "words", ((0, 1), (0, 1), (0, 1), (1, 2)), np.array([0.1, 0.2, 0.3, 0.4], np.float32))
+    assert Page(page(explanation("播b", attentions=(pieces,)))).marks == [("播", "0.600000"), ("b", "0.400000")]
+
+
+def test_pairs_are_a_matrix_of_the_mean_and_one_of_each_head() -> None:
+    weights = np.arange(8, dtype=np.float32).reshape(2, 2, 2) / 8
+    pairs = Attention("encoder.0.attention", "pairs", ((0, 1), (2, 3)), weights)
+    seen = Page(page(explanation("a b", attentions=(pairs,))))
+    titles = [given["title"] for tag, given in seen.tags if tag == "td"]
+    assert len(titles) == 3 * 4
+    assert titles[:4] == ["a → a: 0.250000", "a → b: 0.375000", "b → a: 0.500000", "b → b: 0.625000"]
+    assert titles[4:8] == ["a → a: 0.000000", "a → b: 0.125000", "b → a: 0.250000", "b → b: 0.375000"]
+
+
+def test_a_page_of_pairs_that_no_browser_would_bear_says_what_it_leaves_out() -> None:
+    places = tuple((i, i + 1) for i in range(300))
+    pairs = Attention("a", "pairs", places, np.full((3, 300, 300), 1 / 300, np.float32))
+    source = page(explanation("x" * 300, attentions=(pairs,)))
+    assert "the first 100 of 300 are shown" in source
+    assert source.count("<td ") == 4 * 100 * 100
+
+
+def test_an_empty_text_is_shown_with_its_answer_alone(tmp_path: Path) -> None:
+    empty = explanation("", answer={"label": None, "score": 0.0}, attentions=())
+    for name in ("a.html", "a.png", "a.json"):
+        draw(empty, tmp_path / name)
+    assert "None (0.0000)" in (tmp_path / "a.html").read_text()
+
+
+# PNG
+
+
+def test_a_picture_has_the_full_colour_where_the_weight_is_greatest_and_paper_where_it_is_none() -> None:
+    from PIL import Image
+
+    image = np.asarray(Image.open(io.BytesIO(picture(over_words("no no HERE", 3)))))
+    full = (image == HEAT).all(2)
+    assert full.sum() > 200
+    columns = np.flatnonzero(full.any(0))
+    light = (image == 255).all(2)
+    assert light[:, : columns[0]].any()
+    assert columns[-1] - columns[0] < 100  # one short word alone
+
+
+@pytest.mark.parametrize("text", ["a " * 400, "y" * 400, "one\ntwo\r\n\tthree", "naïve cafe\u0301", "\u200d\ufe0fx\0y"])
+def test_long_lines_long_words_and_odd_characters_are_drawn(text: str) -> None:
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(picture(over_words(text))))
+    assert image.width == 1200
+    assert image.height > 150
+
+
+def test_a_picture_of_a_document_and_of_pairs_is_drawn() -> None:
+    from PIL import Image
+
+    weights = np.full((4, len(TOKENS), len(TOKENS)), 0.1, np.float32)
+    pairs = Attention("encoder.1.attention", "pairs", TOKENS, weights)
+    both = explanation(attentions=(*DOCUMENT.attentions, pairs))
+    sizes = [Image.open(io.BytesIO(picture(some))).size for some in (DOCUMENT, both)]
+    assert sizes[1][1] > sizes[0][1] + 26 * len(TOKENS)
+
+
+def test_a_character_that_no_font_has_is_an_error_that_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts, "FOLDERS", ())
+    assert picture(over_words("abc"))
+    with pytest.raises(EnvError, match=r"no font .* has 播 \(U\+64AD, CJK UNIFIED IDEOGRAPH-64AD\); install the Noto"):
+        picture(over_words("播放"))
+
+
+def test_a_script_whose_letters_join_needs_what_joins_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import features
+
+    monkeypatch.setattr(features, "check", lambda name: False)
+    with pytest.raises(EnvError, match=r"script whose letters join.*libfribidi0.*or write \.html"):
+        picture(over_words("كتاب"))
+
+
+def test_a_file_that_is_no_font_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.ttf").write_bytes(b"no font")
+    with pytest.raises(UsageError, match=r"--font .*a\.ttf: no font that Pillow can open"):
+        draw(explanation(), tmp_path / "a.png", tmp_path / "a.ttf")
+
+
+def test_without_pillow_the_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(EnvError, match=r"pip install 'seqpipe\[explain\]'"):
+        draw(explanation(), tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())
+    draw(explanation(), tmp_path / "a.html")
+
+
+def test_what_is_too_long_for_a_picture_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"too long for a picture of 20,000 pixels; write \.html"):
+        draw(over_words("word\n" * 700, 5), tmp_path / "a.png")
+    places = tuple((i, i + 1) for i in range(60))
+    pairs = Attention("a", "pairs", places, np.full((1, 60, 60), 1 / 60, np.float32))
+    with pytest.raises(UsageError, match=r"at most 40 words. Write \.html"):
+        draw(explanation("x" * 60, attentions=(pairs,)), tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())
+
+
+# Files, JSON and the table
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a", "a.htm", "html"])
+def test_another_ending_is_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"one of \.html, \.png, \.json"):
+        draw(explanation(), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_font_is_for_pictures(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--font: only a picture"):
+        draw(explanation(), tmp_path / "a.html", tmp_path / "a.ttf")
+
+
+def test_json_has_the_text_the_answer_and_every_weight(tmp_path: Path) -> None:
+    draw(DOCUMENT, tmp_path / "a.JSON")
+    found = json.loads((tmp_path / "a.JSON").read_text())
+    assert (found["text"], found["answer"]) == (TEXT, DOCUMENT.answer)
+    words, sentences = found["attentions"].values()
+    assert words["weights"] == pytest.approx(WEIGHTS.tolist())
+    assert sentences == {"over": "sentences", "places": [[0, 26], [28, 41]], "weights": [0.36, 0.64]}
+
+
+def test_the_table_has_the_greatest_weights_and_says_how_many_it_leaves_out() -> None:
+    lines = DOCUMENT.table().splitlines()
+    assert lines[:4] == ["<mixed> (0.7500)", "", "encoder.0.word_attention, over words:", "  0.4000  Bad"]
+    assert "  0.6400  Bad service\ud800!" in lines
+    assert over_words("x" * 30).table().endswith("  … and 20 more")
+
+
+@pytest.mark.parametrize(
+    ("answer", "lines"),
+    [
+        ({"label": "good", "score": 0.5}, ["good (0.5000)"]),
+        ([{"label": "a", "score": 0.9}, {"label": "b", "score": 0.6}], ["a (0.9000)", "b (0.6000)"]),
+        ([{"entity_group": "city", "score": 1.0, "word": "Bern", "start": 0, "end": 4}], ["Bern: city (1.0000)"]),
+        ([{"entity": "NOUN", "score": 1.0, "word": "Bern", "start": 0, "end": 4}], ["Bern: NOUN (1.0000)"]),
+        ([], ["(nothing)"]),
+        ({"score": 3.25}, ["3.2500"]),
+        ({"vector": [0.0, 1.0]}, ["a vector of 2 numbers"]),
+        ({"generated_text": "hello", "score": 0.5}, ["hello (0.5000)"]),
+        ({"intent": {"label": "play", "score": 0.5}, "slots": []}, ["intent: play (0.5000)", "slots: (nothing)"]),
+    ],
+)
+def test_every_kind_of_answer_is_told_in_words(answer: Any, lines: list[str]) -> None:
+    assert told(answer) == lines
+
+
+# Where weights stand
+
+
+def test_weights_find_their_places_by_the_axis_that_the_bundle_names() -> None:
+    doc = Doc(
+        "playing well. ok", ["play", "ing", "well", ".", "ok"], [(0, 4), (4, 7), (8, 12), (12, 13), (14, 16)], [4] * 5
+    )
+    doc = Doc(doc.text, doc.words, doc.offsets, doc.ids, [0, 2, 3, 4], [(0, 7), (8, 12), (12, 13), (14, 16)])
+    rows = np.array([[1, 2, 3, 4], [5, 0, 0, 0]])
+    by_axis = {
+        axis: attention(Attended("a", "words", axis), doc, np.zeros(n, "f4"), rows).places
+        for axis, n in (("sequence_length", 5), ("word_count", 4), ("sentence_count", 2))
+    }
+    assert by_axis == {
+        "sequence_length": tuple(doc.offsets),
+        "word_count": ((0, 7), (8, 12), (12, 13), (14, 16)),
+        "sentence_count": ((0, 13), (14, 16)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("over", "shape"), [("words", (3,)), ("words", (2, 2)), ("pairs", (2, 2)), ("pairs", (1, 2, 3))]
+)
+def test_weights_that_do_not_fit_the_text_are_refused(over: str, shape: tuple[int, ...]) -> None:
+    doc = Doc("a b", ["a", "b"], [(0, 1), (2, 3)], [4, 5])
+    with pytest.raises(BundleError, match=r"explain\.head\.a has the shape"):
+        attention(Attended("head.a", over, "sequence_length"), doc, np.zeros(shape, "f4"), None)
+
+
+# From a pipeline to a bundle
+
+
+def rising(mask: Tensor) -> Tensor:  # (B, N) -> (B, N)
+    places = torch.where(mask, mask.long().cumsum(1), 0).float()
+    return places / places.sum(1, keepdim=True)
+
+
+class Echo(nn.Module):
+    """x as it is, and what it looked at."""
+
+    returns: ClassVar = ("x", "attention")
+    explains: ClassVar = {"attention": "words"}
+
+    def __init__(self, dim: int, *, times: float = 1.0):
+        super().__init__()
+        self.dim, self.times = dim, times
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        return {"x": x, "attention": rising(mask) * self.times}
+
+
+class Joined(nn.Module):
+    """The mean of each sentence."""
+
+    features: ClassVar = {"sentences": Sentences()}
+    returns: ClassVar = ("x", "mask")
+    explains: ClassVar = {"word_attention": "words"}
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor, mask: Tensor, sentences: Tensor) -> dict[str, Tensor]:
+        real = sentences > 0  # (B, S, W)
+        index = (sentences - 1).clamp(min=0).flatten(1)[..., None].expand(-1, -1, x.shape[2])
+        words = x.gather(1, index).unflatten(1, (sentences.shape[1], sentences.shape[2]))  # (B, S, W, D)
+        count = real.sum(2, keepdim=True).clamp(min=1)
+        means = torch.where(real[..., None], words, 0.0).sum(2) / count
+        share = (real / count).flatten(1)
+        room = x.new_zeros(x.shape[0], x.shape[1] + 1).scatter(1, sentences.flatten(1), share)
+        return {"x": means, "mask": real.any(2), "word_attention": room[:, 1:]}
+
+
+Mean: Any = toy_heads()["mean"][1]
+
+
+class Rising(Mean):
+    """The toy head `mean`, that says what it looked at."""
+
+    explains: ClassVar = {"attention": "words"}
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        return {**super().decide(x, mask), "attention": rising(mask)}
+
+
+class Filled(Rising):
+    """Has something in the padding."""
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        return {**super().decide(x, mask), "attention": torch.where(mask, rising(mask), 0.5)}
+
+
+class Rough(Rising):
+    """Is a little different in the graph."""
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        times = 1.01 if torch.compiler.is_exporting() else 1.0
+        return {**super().decide(x, mask), "attention": rising(mask) * times}
+
+
+class Lost(nn.Module):
+    """Every other place: nobody knows which."""
+
+    returns: ClassVar = ("x", "mask")
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        return {"x": x[:, ::2], "mask": mask[:, ::2]}
+
+
+class Silent(Rising):
+    """States what it does not return."""
+
+    explains: ClassVar = {"attention": "words", "coverage": "words"}
+
+
+class Odd(Rising):
+    explains: ClassVar = {"attention": "letters"}
+
+
+class Choosing(Rising):
+    """Whether it explains depends on its options."""
+
+    @staticmethod
+    def explains(options: Mapping[str, Any]) -> dict[str, str]:
+        return {"attention": "words"} if len(options["order"]) == 3 else {}
+
+
+TOYS = (Echo, Joined, Lost, Mean, Rising, Filled, Rough, Silent, Odd, Choosing)
+
+
+def config(folder: Path, **changes: Any) -> Config:
+    toys = plugins(**{t.__name__.lower(): ("head" if issubclass(t, Mean) else "encoder", t) for t in TOYS})
+    head = {"use": changes.pop("use", "rising"), "order": changes.pop("order", ["bad", "fine", "good"])}
+    path = labelling(folder, {"head": head, "export": {"explain": True}, **changes})
+    return load_config(path, (), toys)
+
+
+def exported(folder: Path, **changes: Any) -> Model:
+    torch.set_num_threads(1)
+    made = config(folder, **changes)
+    return export(
+        parts(made)[0].eval(), made, read(made.data.reader, made.data.tests["test"]), folder / "bundle", QUIET
+    )
+
+
+@pytest.fixture(scope="module")
+def looking_at(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of two encoders that return the same name, and a head that does."""
+    folder = tmp_path_factory.mktemp("looking")
+    exported(folder, encoder=[{"use": "echo"}, {"use": "echo", "times": 0.5}])
+    return folder / "bundle"
+
+
+@pytest.fixture(scope="module")
+def reading_at(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of a pipeline of documents."""
+    folder = tmp_path_factory.mktemp("reading")
+    exported(folder, encoder="joined")
+    return folder / "bundle"
+
+
+@pytest.fixture(scope="module")
+def looking(looking_at: Path) -> Model:
+    return load(looking_at, "cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def reading(reading_at: Path) -> Model:
+    return load(reading_at, "cpu", threads=1)
+
+
+def test_every_stages_weights_are_taken_where_they_are_made(looking: Model) -> None:
+    found = looking.explain("a lovely day")
+    weights = {one.name: one.weights.tolist() for one in found.attentions}
+    rising = [1 / 6, 2 / 6, 3 / 6]
+    assert weights == {
+        "encoder.0.attention": pytest.approx(rising),
+        "encoder.1.attention": pytest.approx([w / 2 for w in rising]),
+        "head.attention": pytest.approx(rising),
+    }
+    assert all(one.places == ((0, 1), (2, 8), (9, 12)) for one in found.attentions)
+    assert found.answer == looking("a lovely day")
+
+
+def test_a_document_is_explained_at_both_levels(reading: Model) -> None:
+    text = "A lovely day. Sad!\nNo"
+    words, sentences = reading.explain(text).attentions
+    assert (words.name, words.over) == ("encoder.word_attention", "words")
+    assert words.weights.tolist() == pytest.approx([0.25] * 4 + [0.5] * 2 + [1])
+    assert (sentences.name, sentences.over) == ("head.attention", "sentences")
+    assert [text[a:b] for a, b in sentences.places] == ["A lovely day.", "Sad!", "No"]
+    assert sentences.weights.tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6])
+    assert reading.manifest["explain"] == {
+        "encoder.word_attention": {"over": "words", "axis": "sequence_length"},
+        "head.attention": {"over": "sentences", "axis": "sentence_count"},
+    }
+
+
+def test_an_ordinary_run_computes_no_weights_and_answers_the_same(looking: Model) -> None:
+    featurizer = looking.predictor.featurizer
+    feeds = featurizer.collate(featurizer.docs([{"text": "a sad x day"}]))
+    decision, everything = looking.run(feeds), looking.run_all(feeds)
+    assert set(decision) == {"label", "scores"}
+    assert set(everything) - set(decision) == {f"explain.{name}" for name in looking.manifest["explain"]}
+    assert (decision["scores"] == everything["scores"]).all()
+
+
+def test_without_explain_the_graph_has_no_weights_and_the_error_names_the_cure(tmp_path: Path) -> None:
+    model = exported(tmp_path, encoder="echo", export={"explain": False})
+    assert [output.name for output in model.session.get_outputs()] == ["label", "scores"]
+    assert "explain" not in model.manifest
+    with pytest.raises(UsageError, match=r"export: \{explain: true\}.*seqpipe export RUN --set export\.explain=true"):
+        model.explain("a day")
+
+
+def test_words_and_empty_texts_and_long_ones_are_taken_as_predict_takes_them(looking: Model) -> None:
+    given = looking.explain({"words": ["a", "lovely day"], "text": "a  lovely day"})
+    assert given.attentions[0].places == ((0, 1), (3, 13))
+    assert (looking.explain("").answer, looking.explain("").attentions) == ({"label": None, "score": 0.0}, ())
+    with pytest.raises(DataError, match="over the limit of 100,000"):
+        looking.explain("a " * 100_001)
+    with pytest.raises(UsageError, match="no decode option 'n_best'"):
+        looking.explain("a", n_best=2)
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        ("filled", r"explain\.head\.attention is not 0 in the padding"),
+        ("rough", r"explain\.head\.attention off by"),
+    ],
+)
+def test_weights_are_compared_with_pytorchs_and_are_nothing_in_the_padding(use: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ParityError, match=told):
+        exported(tmp_path, use=use)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_stage_that_does_not_return_what_it_states_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"head: head 'silent' of toys: it returned no 'coverage'"):
+        exported(tmp_path, use="silent")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"use": "mean"}, r"export\.explain: no stage has attention weights to look at; take one that has"),
+        ({"use": "choosing", "order": ["bad", "good"]}, r"export\.explain: no stage has attention weights"),
+        ({"use": "odd"}, r"head 'odd' of toys: `explains` must be a dict from names to one of words, sentences, pairs"),
+        (
+            {"encoder": "lost"},
+            r"export\.explain: an encoder before it makes places of its own.* head\.attention stands",
+        ),
+    ],
+)
+def test_what_cannot_be_explained_is_an_error_of_the_yaml(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"moods\.yaml:\d+:\d+: .*{told}"):
+        config(tmp_path, **changes)
+
+
+def test_what_cannot_be_explained_hurts_nobody_who_does_not_ask(tmp_path: Path) -> None:
+    assert config(tmp_path, encoder="lost", export={}).export.explain is False
+    assert config(tmp_path, use="choosing").export.explain is True
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, r"disagree about explain\.encoder"),
+        (
+            {"head.attention": {"over": "letters", "axis": "sequence_length"}},
+            r"misstates explain\.head\.attention: over",
+        ),
+        ({"head.attention": {"over": "words"}}, r"lacks or misstates 'axis'"),
+        ([], r"lacks or misstates"),
+    ],
+)
+def test_a_bundle_that_misstates_its_weights_is_refused(
+    change: Any, told: str, looking_at: Path, tmp_path: Path
+) -> None:
+    whole = bundle.read(looking_at)
+    bundle.write(tmp_path / "bundle", whole.files, {**whole.manifest, "explain": change})
+    with pytest.raises(BundleError, match=told):
+        load(tmp_path / "bundle", "cpu")
+
+
+# The commands
+
+
+def test_the_command_writes_heat_maps_and_a_table_and_imports_no_torch(reading_at: Path, tmp_path: Path) -> None:
+    path, text = reading_at, "A lovely day. Sad!"
+    for name in ("a.html", "a.png", "a.json"):
+        done = seqpipe("explain", path, text, "-o", tmp_path / name)
+        assert (done.code, done.err) == (0, f"wrote {tmp_path / name}\n")
+        assert (tmp_path / name).stat().st_size > 200
+    table = seqpipe("explain", path, text)
+    assert "head.attention, over sentences:\n  0.6667  Sad!\n  0.3333  A lovely day.\n" in table.out
+    assert json.loads(seqpipe("explain", path, "-", "--json", stdin=text.encode()).out) == json.loads(
+        (tmp_path / "a.json").read_text()
+    )
+    code = "from seqpipe.cli import main\ntry: main()\nfinally: import sys; print('torch' in sys.modules)"
+    command = [sys.executable, "-c", code, "explain", path, text, "-o", tmp_path / "b.png"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_trained_run_is_exported_again_with_weights(tmp_path: Path) -> None:
+    train = {"epochs": 1, "batch_tokens": 64, "threads": 1}
+    labelling(tmp_path, {"encoder": {"use": "self-attention"}, "head": "label", "train": train})
+    assert seqpipe("run", "moods.yaml", folder=tmp_path).code == 0
+    without = seqpipe("explain", "runs/moods/bundle", "a day", folder=tmp_path)
+    assert (without.code, "--set export.explain=true" in without.err) == (2, True)
+    again = ("export", "runs/moods", "-o", "other", "--set")
+    refused = seqpipe(*again, "train.epochs=2", folder=tmp_path)
+    assert (refused.code, "only keys of `export` can change" in refused.err) == (2, True)
+    assert seqpipe(*again, "export.explain=true", folder=tmp_path).code == 0
+    found = json.loads(seqpipe("explain", "other", "a glad day", "--json", folder=tmp_path).out)
+    (pairs,) = found["attentions"].values()
+    assert (pairs["over"], pairs["places"]) == ("pairs", [[0, 1], [2, 6], [7, 10]])
+    assert np.array(pairs["weights"]).sum(-1) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_command_refuses_another_ending_before_it_opens_anything(tmp_path: Path) -> None:
+    done = seqpipe("explain", tmp_path / "none", "a text", "-o", tmp_path / "a.svg")
+    assert (done.code, "one of .html, .png, .json" in done.err) == (2, True)
+    assert seqpipe("explain", tmp_path / "none", "a text", "--font", "a.ttf").code == 2
