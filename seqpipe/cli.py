@@ -287,7 +287,9 @@ def explain(
 
 @app.command()
 def init(
-    data: Annotated[Path, typer.Option("--data", help="Your CoNLL, CoNLL-U, JSONL, CSV or TSV file with training examples.")],
+    data: Annotated[
+        Path, typer.Option("--data", help="Your CoNLL, CoNLL-U, JSONL, CSV or TSV file with training examples.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The YAML to write; DATA's name .yaml by default.")
     ] = None,

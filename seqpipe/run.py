@@ -306,7 +306,7 @@ def run_seeds(
 
 def _show(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
     console.say("\nanswers of the bundle:")
-    for example in golden[:4]:
+    for example in [example for example in golden if "options" not in example][:4]:
         record, answer = example["record"], example["answer"]
         console.say(f"  {record.get('text') or ' '.join(record.get('words', []))}")
         for line in _lines(answer):

@@ -26,6 +26,9 @@ OUTPUTS = {
     "tags": {"tags", "scores", "opens", "closes"},
     "spans": {"tags", "scores", "opens", "closes"},
     "label": {"label", "scores"},
+    "labels": {"labels", "scores"},
+    "score": {"score"},
+    "vector": {"vector"},
     "text": {"tokens", "scores"},
 }
 WHITE = "\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -51,9 +54,12 @@ class Bundle:
 
     def __init__(self, path: Path):
         self.manifest, files = opened(path)
-        self.answer = self.manifest["answer"]
-        if self.answer["kind"] not in OUTPUTS:
-            raise RefusedError(f"answer kind {self.answer['kind']!r}")
+        answer = self.manifest["answer"]
+        joint = answer["kind"] == "joint"
+        self.parts = {f"{head}.": part for head, part in answer["parts"].items()} if joint else {"": answer}
+        for part in self.parts.values():
+            if part["kind"] not in OUTPUTS:
+                raise RefusedError(f"answer kind {part['kind']!r}")
         for entry in self.manifest["inputs"].values():
             if entry.get("kind", "chars") not in ("chars", "sentences", "pieces"):
                 raise RefusedError(f"input kind {entry['kind']!r}")
@@ -61,14 +67,17 @@ class Bundle:
                 raise RefusedError(f"split {entry['split']!r}")
         self.tokenizer = tokenizer(files["tokenizer.json"])
         self.splits_words = json.loads(files["tokenizer.json"])["model"]["type"] != "WordLevel"
-        self.target = tokenizer(files["target_tokenizer.json"]) if self.answer["kind"] == "text" else None
+        writing = [before for before, part in self.parts.items() if part["kind"] == "text"]
+        named = {before: f"target_tokenizer.{before}json" if before else "target_tokenizer.json" for before in writing}
+        self.targets = {before: tokenizer(files[name]) for before, name in named.items()}
         self.session = session(files["model.onnx"])
         inputs = {one.name for one in self.session.get_inputs() + self.session.get_overridable_initializers()}
         self.outputs = [one.name for one in self.session.get_outputs()]
         if inputs != {*self.manifest["inputs"], *self.manifest["options"]}:
             raise RefusedError("the graph has other inputs")
-        if not OUTPUTS[self.answer["kind"]] <= set(self.outputs):
-            raise RefusedError("the graph lacks an output")
+        for before, part in self.parts.items():
+            if not {before + name for name in OUTPUTS[part["kind"]]} <= set(self.outputs):
+                raise RefusedError("the graph lacks an output")
 
     def __call__(self, record: str | Mapping[str, Any], **options: Any) -> Any:
         return self.batch([record], **options)[0]
@@ -79,13 +88,15 @@ class Bundle:
         given = [self.record(record) for record in records]
         texts, rows = [text for text, _ in given], [tokens for _, tokens in given]
         full = [i for i, tokens in enumerate(rows) if tokens]
-        several = len(feeds.get("n_best", ())) > 1
-        found: list[Any] = [self.empty(several) for _ in rows]
+        several = {before: len(feeds.get(f"{before}n_best", ())) > 1 for before in self.parts}
+        empty = {before: self.empty(part["kind"], several[before]) for before, part in self.parts.items()}
+        found: list[Any] = [joined(empty) for _ in rows]
         if full:
             run = self.session.run(None, self.inputs([rows[i] for i in full], [texts[i] for i in full]) | feeds)
             out = dict(zip(self.outputs, run, strict=True))
             for b, i in enumerate(full):
-                found[i] = self.read(out, b, texts[i], rows[i])
+                each = {before: self.read(before, out, b, texts[i], rows[i]) for before in self.parts}
+                found[i] = joined(each)
         return found
 
     def record(self, given: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
@@ -157,55 +168,43 @@ class Bundle:
                 made[name] = filled(words)[:, 0]
         return made
 
-    def read(self, out: Mapping[str, np.ndarray], b: int, text: str, tokens: Sequence[Token]) -> Any:
-        """The answer of row b."""
-        kind = self.answer["kind"]
+    def read(self, before: str, named: Mapping[str, np.ndarray], b: int, text: str, tokens: Sequence[Token]) -> Any:
+        """The answer of row b, of the head whose names begin so."""
+        answer, out = self.parts[before], {n[len(before) :]: a for n, a in named.items() if n.startswith(before)}
+        kind = answer["kind"]
         if kind == "label":
             best = int(out["label"][b])
-            return {"label": self.answer["labels"][best], "score": score(out["scores"][b, best])}
+            return {"label": answer["labels"][best], "score": score(out["scores"][b, best])}
+        if kind == "labels":
+            best_first = sorted(np.flatnonzero(out["labels"][b]), key=lambda i: -out["scores"][b, i])
+            return [{"label": answer["labels"][i], "score": score(out["scores"][b, i])} for i in best_first]
+        if kind == "score":
+            return {"score": float(f"{out['score'][b]:.6e}")}
+        if kind == "vector":
+            return {"vector": [float(f"{one:.6e}") for one in out["vector"][b]]}
         if kind == "text":
-            return self.written(out, b)
+            return self.written(self.targets[before], out, b)
         if "paths" in out and out["paths"].shape[1] > 1:
             logs = zip(out["paths"][b], out["path_scores"][b], strict=True)
             return [
-                {kind: self.items(text, tokens, path, None, b), "score": score(np.exp(log))}
+                {kind: items(answer, text, tokens, path, None, b), "score": score(np.exp(log))}
                 for path, log in logs
                 if log > -1e8
             ]
-        return self.items(text, tokens, out["tags"][b], out, b)
+        return items(answer, text, tokens, out["tags"][b], out, b)
 
-    def items(
-        self, text: str, tokens: Sequence[Token], path: np.ndarray, out: Mapping[str, np.ndarray] | None, b: int
-    ) -> list[dict[str, Any]]:
-        words = [token.place for token in tokens if token.place]
-        tags = [self.answer["labels"][tag] for tag in path[: len(words)]]
-        if self.answer["kind"] == "tags":
-            places = [("entity", tag, i, i) for i, tag in enumerate(tags)]
-        else:
-            places = [("entity_group", *span) for span in spans(tags)]
-        made = []
-        for key, label, i, j in places:
-            start, end = words[i][0], words[j][1]
-            item = {key: label, "word": text[start:end], "start": start, "end": end}
-            if out is not None and key == "entity":
-                item["score"] = score(out["scores"][b, i])
-            elif out is not None:
-                item["score"] = score(np.exp(out["opens"][b, i] + out["closes"][b, j]))
-            made.append(item)
-        return made
-
-    def written(self, out: Mapping[str, np.ndarray], b: int) -> Any:
+    def written(self, target: Tokenizer, out: Mapping[str, np.ndarray], b: int) -> Any:
         made = []
         for tokens, log in zip(out["tokens"][b].tolist(), out["scores"][b], strict=True):
             before = tokens[: tokens.index(3)] if 3 in tokens else tokens
-            assert self.target is not None
-            text = self.target.decode([token for token in before if token > 3], skip_special_tokens=False)
+            text = target.decode([token for token in before if token > 3], skip_special_tokens=False)
             if np.exp(log) > 0 or len(out["scores"][b]) == 1:
                 made.append({"generated_text": text, "score": score(np.exp(log))})
         return made if len(out["scores"][b]) > 1 else made[0]
 
-    def empty(self, several: bool) -> Any:
-        kind = self.answer["kind"]
+    def empty(self, kind: str, several: bool) -> Any:
+        if kind in ("score", "vector"):
+            return {kind: None}
         if kind == "label":
             return {"label": None, "score": 0.0}
         if kind == "text":
@@ -228,6 +227,37 @@ class Bundle:
             for i, example in enumerate(self.manifest["golden"])
             if not same(self(example["record"], **example.get("options", {})), example["answer"])
         ]
+
+
+def joined(each: Mapping[str, Any]) -> Any:
+    """The answers of the heads, by name; of a head alone its answer."""
+    return each[""] if "" in each else {before[:-1]: answer for before, answer in each.items()}
+
+
+def items(
+    answer: Mapping[str, Any],
+    text: str,
+    tokens: Sequence[Token],
+    path: np.ndarray,
+    out: Mapping[str, np.ndarray] | None,
+    b: int,
+) -> list[dict[str, Any]]:
+    words = [token.place for token in tokens if token.place]
+    tags = [answer["labels"][tag] for tag in path[: len(words)]]
+    if answer["kind"] == "tags":
+        places = [("entity", tag, i, i) for i, tag in enumerate(tags)]
+    else:
+        places = [("entity_group", *span) for span in spans(tags)]
+    made = []
+    for key, label, i, j in places:
+        start, end = words[i][0], words[j][1]
+        item = {key: label, "word": text[start:end], "start": start, "end": end}
+        if out is not None and key == "entity":
+            item["score"] = score(out["scores"][b, i])
+        elif out is not None:
+            item["score"] = score(np.exp(out["opens"][b, i] + out["closes"][b, j]))
+        made.append(item)
+    return made
 
 
 def opened(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
