@@ -104,10 +104,10 @@ class _Schema:
         return {**made, "properties": properties, "required": ["reader", *made["required"]]}
 
     def stages(self, kind: str) -> Json:
-        """One component, or a list of them; at least one head and, as yet, no more."""
+        """One component, or a list of them; at least one head."""
         several: Json = {"type": "array", "items": _ref(kind)}
         if kind == "head":
-            return {"anyOf": [_ref(kind), {**several, "minItems": 1, "maxItems": 1}]}
+            return {"anyOf": [_ref(kind), {**several, "minItems": 1}]}
         return {"anyOf": [_ref(kind), several, _NULL]}
 
     def keys(self, model: type[BaseModel]) -> Json:

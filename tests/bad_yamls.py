@@ -305,7 +305,7 @@ BAD = [
     Bad(GOOD.replace("tokenizer: {use: words}\n", ""), ["1:1: tokenizer"], "there is: words"),
     Bad(stage(head=""), ["1:1: head"], "missing"),
     Bad(stage(head="[]"), ["1:1: head"], "missing"),
-    Bad(stage(head="[tagger, tagger]"), ["8:16: head.1"], "two heads are called 'tagger'"),
+    Bad(stage(head="[tagger, {use: tagger}]"), ["8:16: head.1"], "two heads are called 'tagger'"),
     # data
     Bad(
         stage(data="x").replace("  reader: lines\n  train: train.txt\n  dev: dev.txt\n", ""),

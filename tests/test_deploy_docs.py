@@ -36,7 +36,7 @@ from factory import (
 )
 from independent import Bundle, RefusedError
 
-from seqpipe import Model, answers, bundle, features, load, predictor, schemes
+from seqpipe import Model, answers, bundle, feature_kinds, features, load, predictor, schemes
 from seqpipe.config import load as load_config
 from seqpipe.errors import BundleError, SeqpipeError
 from seqpipe.feature_kinds import Chars
@@ -244,8 +244,9 @@ def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
     for c in kinds:
         section = page.split(f"\n### {c.kind}\n")[1].split("\n### ")[0]
         assert all(f"`{name}`" in section for name in c.outputs)
-    inputs = [c for c in vars(features).values() if isinstance(c, type) and isinstance(getattr(c, "axes", None), tuple)]
-    assert [c.kind for c in inputs] == ["chars"]
+    made = vars(feature_kinds).values()
+    inputs = [c for c in made if isinstance(c, type) and isinstance(getattr(c, "axes", None), tuple)]
+    assert {c.kind for c in inputs} == {"chars", "sentences", "pieces"}
     assert all(f"\n### {c.kind}\n" in page for c in inputs)
 
 

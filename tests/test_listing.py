@@ -64,11 +64,12 @@ def test_options_are_shown_with_type_default_and_meaning(install: Install) -> No
 
 
 def test_all_components_of_a_name_are_shown_or_the_one_that_is_meant(install: Install) -> None:
-    install("seqpipe-toy", CODE.replace("halves", "words"))
-    assert shown("words").count("tokenizer words (") == 2
-    assert shown("seqpipe-toy/words").count("tokenizer words (") == 1
-    assert shown("tokenizer/words") == shown("words")
-    assert "(seqpipe " in shown("seqpipe/words")
+    install("seqpipe-toy", CODE.replace("halves", "chars"))
+    assert shown("chars").count("tokenizer chars (") == 2
+    assert shown("seqpipe-toy/chars").count("tokenizer chars (") == 1
+    assert shown("tokenizer/chars") == shown("chars")
+    assert "(seqpipe " in shown("seqpipe/chars")
+    assert shown("tokenizer/words") != shown("words")  # an encoder is called so too
 
 
 def test_what_a_plugin_does_at_import_and_who_is_left_out_is_listed(
