@@ -178,13 +178,13 @@ class Text:
 
 
 class Label:
-    """One label a text: `{"label", "score"}`; score: the label's probability."""
+    """One label a text: `{"label", "score"}`; score: its probability. One label may mean that no other fits."""
 
     kind = "label"
     outputs: tuple[str, ...] = ("label", "scores")
 
-    def __init__(self, labels: Sequence[str], target: str | None = None):
-        self.labels, self.target = tuple(labels), target
+    def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
+        self.labels, self.target, self.out_of_scope = tuple(labels), target, out_of_scope
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         scored = zip(decision["label"].tolist(), decision["scores"], strict=True)
@@ -203,7 +203,8 @@ class Label:
         return label
 
     def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+        outside = {} if self.out_of_scope is None else {"out_of_scope": self.out_of_scope}
+        return {"kind": self.kind, "labels": list(self.labels), "target": self.target, **outside}
 
 
 class Labels:
@@ -334,6 +335,8 @@ _LABELLED: Mapping[str, type[Tags | Label | Labels | Vector]] = {
 def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -> Kind:
     """The answer kind that a bundle or a run describes."""
     name, target = manifest.get("kind"), manifest.get("target")
+    if name == "label":
+        return Label(manifest["labels"], target, manifest.get("out_of_scope"))
     if isinstance(name, str) and name in _LABELLED:
         return _LABELLED[name](manifest["labels"], target)
     if name == "score":

@@ -71,8 +71,8 @@ def headlines(scores: Mapping[str, Any]) -> dict[str, float]:
 
 def _counts(kind: Kind, own: Mapping[str, Metrics]) -> _Counts | _JointCounts:
     if isinstance(kind, Joint):
-        return _JointCounts({name: _Counts(part.kind, own.get(name)) for name, part in kind.parts.items()})
-    return _Counts(kind.kind, own.get(""))
+        return _JointCounts({name: _Counts(part, own.get(name)) for name, part in kind.parts.items()})
+    return _Counts(kind, own.get(""))
 
 
 class _JointCounts:
@@ -97,9 +97,9 @@ class _JointCounts:
 class _Counts:
     """The answer kind's scores, then the head's own where it has any: for those the answers are kept to the end."""
 
-    def __init__(self, kind: str, own: Metrics | None):
-        self.kind, self.own = kind, own
-        self.counter = metrics.counter(self.kind)
+    def __init__(self, kind: Kind, own: Metrics | None):
+        self.kind, self.own = kind.kind, own
+        self.counter = metrics.counter(kind.kind, getattr(kind, "out_of_scope", None))
         self.answers: list[tuple[Any, Any]] = []
 
     def add(self, gold: Any, predicted: Any) -> None:

@@ -135,6 +135,8 @@ def _task(head: Component, name: str, source: Tokenizer, records: Sequence[Recor
     labels = labels_of(head, records)
     writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
+    if answer == "label" and head.options.get("out_of_scope") is not None:
+        manifest["out_of_scope"] = head.options["out_of_scope"]
     return Task(name, manifest, labels, writer)
 
 

@@ -72,9 +72,14 @@ class TagCounter:
 
 
 class LabelCounter:
-    """Accuracy, the mean of the labels' F1, and precision, recall and F1 of each label."""
+    """Accuracy, the mean of the labels' F1, and precision, recall and F1 of each label.
 
-    def __init__(self) -> None:
+    Where one label is out of scope: also the accuracy on all other texts, and the share of its own that are found
+    (Larson et al. 2019).
+    """
+
+    def __init__(self, out_of_scope: str | None = None) -> None:
+        self.out_of_scope = out_of_scope
         self.gold: Counter[str] = Counter()
         self.predicted: Counter[str] = Counter()
         self.correct: Counter[str] = Counter()
@@ -90,7 +95,15 @@ class LabelCounter:
         return {
             "accuracy": _ratio(self.correct.total(), self.gold.total()),
             "macro_f1": sum(scores["f1"] for scores in each.values()) / max(1, len(each)),
+            **({} if self.out_of_scope is None else self._scopes(self.out_of_scope)),
             "labels": each,
+        }
+
+    def _scopes(self, outside: str) -> Scores:
+        found, all_found = self.correct[outside], self.correct.total()
+        return {
+            "in_scope_accuracy": _ratio(all_found - found, self.gold.total() - self.gold[outside]),
+            "out_of_scope_recall": _ratio(found, self.gold[outside]),
         }
 
 
@@ -227,14 +240,14 @@ COUNTERS: dict[str, type[Counts]] = {
 }
 
 
-def counter(answer_kind: str) -> Counts:
-    """A fresh counter for answers of this kind."""
+def counter(answer_kind: str, out_of_scope: str | None = None) -> Counts:
+    """A fresh counter for answers of this kind, of whose labels one may mean: none of the others."""
     if answer_kind not in COUNTERS:
         known = ", ".join(COUNTERS)
         raise UsageError(
             f"no metric for answers of kind {answer_kind!r}{nearest(answer_kind, COUNTERS)} (there is: {known})"
         )
-    return COUNTERS[answer_kind]()
+    return LabelCounter(out_of_scope) if answer_kind == "label" else COUNTERS[answer_kind]()
 
 
 def span_scores(gold: Sequence[Iterable[Span]], predicted: Sequence[Iterable[Span]]) -> Scores:

@@ -101,19 +101,6 @@ class Label(PooledHead):
     def needs_dev(options: Mapping[str, Any]) -> str:
         return "threshold" if options.get("threshold") == "dev" else "calibrate" if options.get("calibrate") else ""
 
-    @staticmethod
-    def metrics(options: Mapping[str, Any], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        """With `out_of_scope`: the accuracy on all other texts, and the share of its own texts that are found."""
-        outside = options.get("out_of_scope")
-        if outside is None:
-            return {}
-        inside = [given == right for right, given in zip(gold, predicted, strict=True) if right != outside]
-        found = [given == right for right, given in zip(gold, predicted, strict=True) if right == outside]
-        return {
-            "in_scope_accuracy": sum(inside) / max(1, len(inside)),
-            "out_of_scope_recall": sum(found) / max(1, len(found)),
-        }
-
     def loss(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:  # (B, T, D), (B, T), (B,) or (B, L) -> ()
         """Mean of a text's negative log-likelihood times the weight of its label: one of weight 2 counts as two texts.
 

@@ -12,6 +12,7 @@ from sklearn.metrics import f1_score
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe import metrics
 from seqpipe.errors import DataError, UsageError
 from seqpipe.vocabulary import Vocabulary
 from seqpipe_plugins.heads.label import Label
@@ -268,13 +269,14 @@ def test_texts_out_of_scope_teach_nothing_but_by_exposure_that_all_labels_are_al
     assert all(p.grad is not None and not p.grad.any() for p in alone.parameters())
 
 
-def test_in_scope_accuracy_and_out_of_scope_recall_are_its_own_metrics() -> None:
-    gold, predicted = ["a", "b", "none", "none", "b"], ["a", "none", "none", "a", None]
-    assert Label.metrics({"out_of_scope": "none"}, gold, predicted) == {
-        "in_scope_accuracy": 1 / 3,
-        "out_of_scope_recall": 1 / 2,
-    }
-    assert Label.metrics({"out_of_scope": None}, gold, predicted) == {}
+def test_in_scope_accuracy_and_out_of_scope_recall_stand_beside_accuracy() -> None:
+    counter = metrics.counter("label", "none")
+    for gold, predicted in zip(("a", "b", "a", "none", "none"), ("a", "none", None, "none", "a"), strict=True):
+        counter.add(gold, predicted)
+    scores = counter.result()
+    assert list(scores) == ["accuracy", "macro_f1", "in_scope_accuracy", "out_of_scope_recall", "labels"]
+    assert (scores["in_scope_accuracy"], scores["out_of_scope_recall"]) == (1 / 3, 1 / 2)
+    assert "in_scope_accuracy" not in metrics.counter("label").result()
 
 
 # -- what is chosen on dev
