@@ -53,12 +53,14 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("encoder", "gru"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "direction": "backward", "reset": "before", "bias": False},
+        {"hidden": 5, "reset": "before", "scan": True},
     ],
     ("encoder", "lstm"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "direction": "forward", "bias": False},
         {"hidden": 5, "layers": 2, "peephole": True, "locked_dropout": 0.1},
         {"hidden": 5, "direction": "backward", "merge": "sum", "peephole": True, "coupled": True},
+        {"hidden": 5, "peephole": True, "coupled": True, "scan": True},
     ],
     ("encoder", "nested-lstm"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1, "locked_dropout": 0.1},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from seqpipe.nn.cells import Cell, Step, Weights
+from seqpipe.errors import UsageError
+from seqpipe.nn.cells import Cell, Step, Weights, apart
 from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
 from seqpipe.nn.rnn_node import Node
@@ -29,6 +31,8 @@ class GRU(Recurrent):
         direction: Which way a text is read.
         merge: How the states of both directions become one.
         reset: Whether the reset gate stands before or after the product; after trains faster.
+        scan: Whether the graph has a Scan in place of a GRU node: slower on the CPU, but an execution provider whose
+            kernel lacks `reset: before`, like CUDA's, need not move the layer to the CPU.
         bias: Whether the gates have biases.
         dropout: Probability that a number is silenced between two layers in training.
         locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
@@ -43,23 +47,26 @@ class GRU(Recurrent):
         direction: Direction = "both",
         merge: Merge = "concat",
         reset: Literal["before", "after"] = "after",
+        scan: bool = False,
         bias: bool = True,
         dropout: Rate = 0.0,
         locked_dropout: Rate = 0.0,
     ):
-        make = nn.GRU if reset == "after" else ResetBefore
+        if scan and reset == "after":
+            raise UsageError("gru.scan is for reset: before; of a GRU with reset: after every provider has a kernel")
+        make = nn.GRU if reset == "after" else partial(ResetBefore, scan=scan)
         super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
 
 
 class ResetBefore(Cell):
     """The cell whose reset gate meets the state before the recurrent weights do; gates r, z, n as PyTorch has them."""
 
-    def __init__(self, dim: int, hidden: int, *, bias: bool = True, bidirectional: bool = False):
-        node = Node("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})
+    def __init__(self, dim: int, hidden: int, *, scan: bool = False, bias: bool = True, bidirectional: bool = False):
+        node = None if scan else Node("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})
         super().__init__(dim, hidden, gates=3, bias=bias, bidirectional=bidirectional, node=node)
 
     def step(self, weights: Weights) -> Step:
-        R_gates, R_new = weights["weight_hh"].split([2 * self.hidden_size, self.hidden_size], 2)
+        R_gates, R_new = apart(weights["weight_hh"], 2 * self.hidden_size)
 
         def step(state: State, inward: Tensor) -> State:
             (before,) = state  # (n, B, H)

@@ -7,7 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from seqpipe.nn.cells import Cell, Step, Weights
+from seqpipe.errors import UsageError
+from seqpipe.nn.cells import Cell, Step, Weights, apart
 from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
 from seqpipe.nn.rnn_node import Node
@@ -31,6 +32,8 @@ class LSTM(Recurrent):
         merge: How the states of both directions become one.
         peephole: Whether the gates see the cell.
         coupled: Whether the forget gate is 1 - the input gate, which saves a quarter of the weights.
+        scan: Whether the graph has a Scan in place of an LSTM node: slower on the CPU, but an execution provider whose
+            kernel lacks peepholes and coupled gates, like CUDA's, need not move the layer to the CPU.
         bias: Whether the gates have biases.
         dropout: Probability that a number is silenced between two layers in training.
         locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
@@ -46,11 +49,15 @@ class LSTM(Recurrent):
         merge: Merge = "concat",
         peephole: bool = False,
         coupled: bool = False,
+        scan: bool = False,
         bias: bool = True,
         dropout: Rate = 0.0,
         locked_dropout: Rate = 0.0,
     ):
-        make = partial(Variant, peephole=peephole, coupled=coupled) if peephole or coupled else nn.LSTM
+        if scan and not (peephole or coupled):
+            raise UsageError("lstm.scan is for peephole or coupled: of the plain LSTM every provider has a kernel")
+        variant = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)
+        make = variant if peephole or coupled else nn.LSTM
         super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
 
 
@@ -61,10 +68,19 @@ class Variant(Cell):
     """
 
     def __init__(
-        self, dim: int, hidden: int, *, peephole: bool, coupled: bool, bias: bool = True, bidirectional: bool = False
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        peephole: bool,
+        coupled: bool,
+        scan: bool = False,
+        bias: bool = True,
+        bidirectional: bool = False,
     ):
         gates = (0, 2, 0, 1) if coupled else (0, 3, 1, 2)  # the node skips the forget gate where it is coupled
         peepholes = (0, 1, 0) if coupled else (0, 2, 1)
+        node = Node("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)})
         super().__init__(
             dim,
             hidden,
@@ -73,14 +89,14 @@ class Variant(Cell):
             bias=bias,
             bidirectional=bidirectional,
             more={"weight_ch": ((2 if coupled else 3) * hidden,)} if peephole else None,
-            node=Node("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)}),
+            node=None if scan else node,
         )
         self.peephole, self.coupled = peephole, coupled
 
     def step(self, weights: Weights) -> Step:
         R, H = weights["weight_hh"], self.hidden_size
         early = 1 if self.coupled else 2  # gates that see the cell as it was: i, f
-        P_early, P_o = weights["weight_ch"].split([early * H, H], 2) if self.peephole else (None, None)
+        P_early, P_o = apart(weights["weight_ch"], early * H) if self.peephole else (None, None)
 
         def step(state: State, inward: Tensor) -> State:
             h, cell = state  # (n, B, H)

@@ -93,6 +93,11 @@ class Cell(nn.Module):
         return each.transpose(1, 2).contiguous() if each.dim() == 3 else each[:, None]
 
 
+def apart(weight: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+    """The first so many columns of a weight (…, columns) and the others, as copies: Scan takes no two views of one."""
+    return weight[..., :columns].clone(), weight[..., columns:].clone()
+
+
 def gru_step(gru: nn.GRU, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """One step of an `nn.GRU` (Cho et al. 2014): x (R, D) and state (R, layers, H) to output (R, H), state."""
     after = []

@@ -29,6 +29,7 @@ from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from seqpipe.errors import UsageError
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe_plugins.encoders.gru import GRU
 from seqpipe_plugins.encoders.lstm import LSTM
@@ -72,6 +73,11 @@ CELLS = [
     Cell(NestedLSTM, {}, nested, "Scan"),
     Cell(NestedLSTM, {"depth": 3}, nested_three, "Scan"),
 ]
+SCANS = [
+    Cell(GRU, {"reset": "before", "scan": True}, gru_before, "Scan"),
+    Cell(LSTM, {"peephole": True, "scan": True}, peephole, "Scan"),
+    Cell(LSTM, {"coupled": True, "scan": True}, coupled, "Scan"),
+]
 LIBRARY: list[tuple[Cell, Any]] = [  # the cells that the library has, and its layers
     (CELLS[0], nn.RNN(5, 6, 2, nonlinearity="tanh", batch_first=True, bidirectional=True)),
     (CELLS[1], nn.RNN(5, 6, 2, nonlinearity="relu", batch_first=True, bidirectional=True)),
@@ -88,6 +94,9 @@ EXPORTED = [
     (CELLS[6], BACKWARD),
     (CELLS[7], {}),
     (CELLS[9], {"direction": "forward", "merge": "sum"}),
+    (SCANS[0], {}),
+    (SCANS[1], BACKWARD),
+    (SCANS[2], {"direction": "forward"}),
 ]
 
 
@@ -102,7 +111,7 @@ class Exported(NamedTuple):
 @pytest.fixture(
     scope="module",
     params=EXPORTED,
-    ids=[f"{c.step.__name__}-{'-'.join(map(str, o.values()))}" for c, o in EXPORTED],
+    ids=[f"{c.step.__name__}-{c.operator}-{'-'.join(map(str, o.values()))}" for c, o in EXPORTED],
 )
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     torch.manual_seed(1)
@@ -213,6 +222,12 @@ def test_every_weight_learns(cell: Cell, direction: str) -> None:
     encoder = cell.build(direction=direction, dropout=0.3)
     encoder(torch.randn(4, 6, 5), ragged(6, 4, 5, 3))["x"].square().sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in encoder.parameters())
+
+
+@pytest.mark.parametrize(("encoder", "cure"), [(LSTM, "peephole or coupled"), (GRU, "reset: before")])
+def test_a_scan_is_for_what_providers_lack(encoder: Any, cure: str) -> None:
+    with pytest.raises(UsageError, match=f"scan is for {cure}"):
+        encoder(5, scan=True)
 
 
 def copied(library: nn.LSTM, encoder: Recurrent) -> list[tuple[Tensor, Tensor]]:
