@@ -28,7 +28,7 @@ from seqpipe.wiring import built
 from seqpipe.yaml import dump
 
 RUNS = Path("runs")
-STATE, YAML, SCORES = "run.json", "pipeline.yaml", "metrics.json"
+STATE, YAML, SCORES, CHECKPOINTS = "run.json", "pipeline.yaml", "metrics.json", "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
+        return self.folder / CHECKPOINTS
 
     @property
     def bundle(self) -> Path:
@@ -53,13 +53,19 @@ class Run:
 
 
 def start(config: Config, console: Console, fresh: bool = False) -> Run:
-    """The run of this config: a new folder, or the one there if it was made from the same; UsageError otherwise."""
+    """The run of this config: a new folder, or the one there if it was made from the same; UsageError otherwise.
+
+    A folder without a checkpoint holds nothing worth keeping: it begins anew.
+    """
     folder = RUNS / config.name
     mine = fingerprint(config)
     if (folder / STATE).exists():
         changed = [] if fresh else differences(files.read_json(folder / STATE)["fingerprint"], mine)
         if fresh:
             console.say(f"the old run is now {files.set_aside(folder)}")
+        elif changed and not (folder / CHECKPOINTS / train.LAST).exists():
+            for name in (FILE, STATE):
+                (folder / name).unlink(missing_ok=True)
         elif changed:
             listed = "".join(f"\n  {line}" for line in changed)
             raise UsageError(

@@ -127,6 +127,8 @@ def test_the_saved_yaml_says_which_versions_made_it_and_another_one_installed_is
     open_run(run.folder, Console())
     told = "encoder was made with seqpipe-toy 1.0; here it is seqpipe-toy 1.1"
     assert capsys.readouterr().err == f"note: {run.folder / 'pipeline.yaml'}: {told}\n"
+    run.checkpoints.mkdir()
+    (run.checkpoints / "last.ckpt").touch()
     with pytest.raises(UsageError, match=r"components.encoder sound: seqpipe-toy 1.0 -> seqpipe-toy 1.1"):
         start(load(tagging(here), ["encoder=sound"]), QUIET)
 
@@ -157,6 +159,20 @@ def test_changed_data_is_refused_naming_the_file(finished: Path) -> None:
         for name, data in kept.items():
             (finished / name).write_bytes(data)
     start(again(finished), QUIET)
+
+
+def test_a_run_that_never_trained_begins_anew_once_its_data_is_corrected(here: Path) -> None:
+    path = tagging(here)
+    good = (here / "test.conll").read_text()
+    (here / "test.conll").write_text(good + "\nRome B-RIVER\n")
+    with pytest.raises(DataError, match="RIVER"):
+        train_run(start(load(path), QUIET), QUIET)
+    (here / "test.conll").write_text(good)
+    with (here / "train.conll").open("a") as file:
+        file.write("\nAnew O\n")
+    run = start(load(path), QUIET)
+    train_run(run, QUIET)
+    assert "anew" in Learned.load(run.folder).vocabulary
 
 
 def test_moved_data_is_the_same_data(finished: Path, tmp_path: Path) -> None:
