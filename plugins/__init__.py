@@ -23,6 +23,7 @@ def register_tokenizers() -> dict[str, str]:
     return {
         "bpe": "seqpipe_plugins.tokenizers.bpe:BPE",
         "chars": "seqpipe_plugins.tokenizers.chars:Chars",
+        "pretrained": "seqpipe_plugins.tokenizers.pretrained:Pretrained",
         "unigram": "seqpipe_plugins.tokenizers.unigram:Unigram",
         "wordpiece": "seqpipe_plugins.tokenizers.wordpiece:WordPiece",
         "words": "seqpipe_plugins.tokenizers.words:Words",
@@ -49,6 +50,7 @@ def register_encoders() -> dict[str, str]:
         "gru": "seqpipe_plugins.encoders.gru:GRU",
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
         "nested-lstm": "seqpipe_plugins.encoders.nested_lstm:NestedLSTM",
+        "pretrained": "seqpipe_plugins.encoders.pretrained:Pretrained",
         "rnn": "seqpipe_plugins.encoders.rnn:RNN",
         "self-attention": "seqpipe_plugins.encoders.self_attention:SelfAttention",
         "sentences": "seqpipe_plugins.encoders.sentences:Sentences",

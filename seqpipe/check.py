@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -54,7 +55,8 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
     tally, ours = Tally(), predictor(pipeline, config, explain=config.export.explain)
     with blamed(pipeline, config.export.opset):
-        for feeds in grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9)):
+        short = grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
+        for feeds in itertools.chain(short, grid(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)):
             compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, {}))
         tally.check()
     seconds = time.monotonic() - clock

@@ -18,6 +18,7 @@ from seqpipe.plugins import Offer, Plugins
 from seqpipe.settings import CHOICES, STAGES, TOP, DataKeys, Export, Plateau, PluginKeys, Train
 from seqpipe.signature import (
     ALL_FRAME_KEYS,
+    CHECKPOINT,
     FRAME_KEYS,
     Frame,
     Mistake,
@@ -309,7 +310,11 @@ class _Check:
         made, mistakes = validate(model, options)
         names = [info.alias or name for name, info in model.model_fields.items()] + list(allowed)
         self.tell(mistakes, path, names, repr(use), "option")
-        chosen = {name: self.paths(one, (*path, name)) for name, one in (values(made) if made else {}).items()}
+        folders = {info.alias or name for name, info in model.model_fields.items() if CHECKPOINT in info.metadata}
+        chosen = {
+            name: self.checkpoint(str(one), (*path, name)) if name in folders else self.paths(one, (*path, name))
+            for name, one in (values(made) if made else {}).items()
+        }
         spot, key = self.tree.spot((*path, "use")), yaml.key_text(path)
         if made is None:
             self.unsound.add(key)
@@ -382,6 +387,16 @@ class _Check:
             return {key: self.paths(one, (*path, key)) for key, one in value.items()}
         return value
 
+    def checkpoint(self, text: str, path: Where) -> Path | str:
+        """A folder, from the folder of the YAML, if there is one of that name; else a name on the hub."""
+        at = Path(os.path.abspath(self.root / text))
+        if at.is_dir():
+            return at
+        if not _ON_THE_HUB.fullmatch(text):
+            what = "is a file, not a folder" if at.is_file() else "is no folder"
+            self.complain(path, f"{text!r} {what} (looked for {at}), and no name on the hub, such as org/name")
+        return text
+
     def train(self, given: Mapping[str, Plain]) -> Train | None:
         chosen = {key: self.choice(key, given[key], ("train", key)) for key in CHOICES if given.get(key) is not None}
         rest = {key: value for key, value in given.items() if key not in CHOICES}
@@ -428,6 +443,7 @@ class _Check:
             self.problems += wiring.problems(*known) or attending.problems(known[0], known[1], known[2], wanted)
 
 
+_ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +81,8 @@ def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Seq
     tally = Tally()
     for given in _settings(options):
         small = {"sizes": (1, 3), "lengths": (1, 7)} if given else {}
-        for feeds in grid(pipeline.learned, 1, **small):
+        long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
+        for feeds in itertools.chain(grid(pipeline.learned, 1, **small), long):
             compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, given))
     docs = pipeline.learned.featurizer.docs(records)
     for rows in batches([len(doc) for doc in docs]):

@@ -117,7 +117,7 @@ def _exported(
 
 def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tuple[Arrays, Arrays]:
     random = np.random.default_rng(0)
-    docs = [random_doc(pipeline.learned, n, random) for n in (7, 2, 3)]
+    docs = [random_doc(pipeline.learned, n, random) for n in (max([7, *pipeline.long]), 2, 3)]
     chosen: dict[str, Any] = {}
     sizes = iter(_SIZES)
     for name, option in options.items():

@@ -149,6 +149,11 @@ class Pipeline(nn.Module):
             told: Callable[[], Sequence[str]] | None = getattr(module, "notes", None)
             yield from (f"{stage.key}: {note}" for note in (told() if told else ()))
 
+    @property
+    def long(self) -> list[int]:
+        """Lengths of text at which a stage does what it leaves with shorter ones: its `example_length`."""
+        return [module.example_length for _, module in self.stages if hasattr(module, "example_length")]
+
     def calibrate(self, batches: Callable[[], Iterable[Mapping[str, Tensor]]]) -> None:
         """Lets every head that chooses something on dev do so, from its evidence of these batches of dev data."""
         choosing = [one for one in self._named_heads if needs_dev(one[1])]

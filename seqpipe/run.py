@@ -106,7 +106,7 @@ def fingerprint(config: Config) -> dict[str, Any]:
         "yaml": made,
         "data": {role: _data_sha256(config.data.reader, path) for role, path in paths.items() if path},
         "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
-        **({"files": {key: files.sha256_file(path) for key, path in options.items()}} if options else {}),
+        **({"files": {key: _sha256(path) for key, path in options.items()}} if options else {}),
     }
 
 
@@ -115,6 +115,13 @@ def _data_sha256(reader: Component, path: Path) -> str | list[str]:
     if not hasattr(reader.cls, "files"):
         return files.sha256_file(path)
     return [files.sha256_file(one) for one in built(reader).files(path)]
+
+
+def _sha256(path: Path) -> str | dict[str, str]:
+    """Of a file, or of each file in a folder."""
+    if not path.is_dir():
+        return files.sha256_file(path)
+    return {one.name: files.sha256_file(one) for one in sorted(path.iterdir()) if one.is_file()}
 
 
 def _paths(value: Any, where: str = "") -> Iterator[tuple[str, Path]]:

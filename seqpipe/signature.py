@@ -22,6 +22,7 @@ from seqpipe.yaml import Path as Where
 from seqpipe.yaml import Plain, shown
 
 SIZE = "size"  # marks a decode option that the graph takes as the length of an input vector, and so stays dynamic
+CHECKPOINT = "checkpoint"  # marks an option that is a folder if there is one of that name, else a name on the hub
 Size = Annotated[int, Field(ge=1, le=100_000), SIZE]
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -288,12 +288,14 @@ def train(
 
 
 def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
-    """The optimiser of the YAML; a stage with an `lr` of its own is a group of its own."""
+    """The optimiser of the YAML: a group of parameters for each learning rate, by the stages' `lr` and `rate`."""
     settings = config.train.optimizer
     groups: dict[float, list[Tensor]] = {}
     for stage, module in pipeline.stages:
-        trained = [p for p in module.parameters() if p.requires_grad]
-        groups.setdefault(stage.frame.get("lr") or settings.lr, []).extend(trained)
+        lr, rate = stage.frame.get("lr") or settings.lr, getattr(module, "rate", lambda name: 1.0)
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                groups.setdefault(lr * rate(name), []).append(parameter)
     parameters = [{"params": group, "lr": lr, "base_lr": lr} for lr, group in groups.items() if group]
     if not parameters:
         raise TrainingError("every stage is frozen; there is nothing to train")

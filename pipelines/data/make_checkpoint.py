@@ -1,0 +1,65 @@
+"""The texts of `assistant-en` to `tiny-bert`: a checkpoint of `transformers` that stands in for a real one.
+
+Its tokenizer learned its pieces from these texts, its weights are random: it knows nothing, and pipelines that start
+from it show the way, not what a real one reaches. The same bytes each time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+HERE = Path(__file__).parent
+NAMES = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+LONGEST = 128
+
+
+def checkpoint(folder: Path, texts: Sequence[str], size: int = 1000, width: int = 64, layers: int = 2) -> None:
+    """Writes config.json, model.safetensors and the tokenizer's files."""
+    tokenizer = pieces(texts, size)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=LONGEST, **NAMES).save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        intermediate_size=2 * width,
+        max_position_embeddings=LONGEST,
+    )
+    torch.manual_seed(1)
+    BertModel(config).save_pretrained(folder)
+
+
+def pieces(texts: Sequence[str], size: int) -> Tokenizer:
+    """A lower-casing WordPiece tokenizer as BERT has it."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    letters = sorted({letter for text in texts for letter in text.lower() if not letter.isspace()})
+    first = [*NAMES.values(), *letters, *(f"##{letter}" for letter in letters)]  # in an order of their own each time
+    trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=2, special_tokens=first, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = content["added_tokens"][: len(NAMES)]  # a letter is no special token
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    special = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
+    )
+    return tokenizer
+
+
+def sentences(path: Path) -> list[str]:
+    """The words of each sentence of a file in columns, joined by blanks."""
+    blocks = path.read_text(encoding="utf-8").split("\n\n")
+    rows = ([line for line in block.splitlines() if line and not line.startswith("# ")] for block in blocks)
+    return [" ".join(line.split("\t")[0] for line in lines) for lines in rows if lines]
+
+
+if __name__ == "__main__":
+    checkpoint(HERE / "tiny-bert", sentences(HERE / "assistant-en" / "train.conll"))

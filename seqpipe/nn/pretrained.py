@@ -1,0 +1,95 @@
+"""A checkpoint in the format of `transformers` in, its model out: the vectors of its words in the order of our ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqpipe.errors import DataError, UsageError
+from seqpipe.pretrained import pretrained_tokenizer, reading, where
+from seqpipe.vocabulary import vocabulary_of
+
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout")
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
+
+
+def pretrained_model(
+    checkpoint: str | Path, vocabulary: Sequence[str], *, depth: int | None = None, dropout: float | None = None
+) -> Any:
+    """The checkpoint's model (`transformers.AutoModel`) in fp32, its word vectors in the order of the vocabulary.
+
+    Args:
+        checkpoint: A folder, or a name on the hub.
+        vocabulary: The tokens that ids stand for, those of `pretrained_tokenizer`.
+        depth: How many of its layers are kept, counted from below; None for all.
+        dropout: Every dropout of it; None for its own.
+
+    Raises:
+        DataError: The folder holds no such model, or only a pickled one, or one of another vocabulary.
+        EnvError: It is a name on the hub, and the hub cannot be reached or has no such checkpoint.
+        UsageError: The vocabulary is not the checkpoint's.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    tokenizer, ids = pretrained_tokenizer(checkpoint)
+    if tuple(vocabulary) != vocabulary_of(tokenizer):
+        cure = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
+        raise UsageError(f"pretrained.checkpoint: the tokens are not those of {checkpoint}; {cure}")
+    _refuse_pickles(checkpoint)
+    with reading(checkpoint, "config"):
+        config = AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
+    if getattr(config, "is_encoder_decoder", False):
+        raise DataError(f"{checkpoint}: {config.model_type} has an encoder and a decoder; choose an encoder, like BERT")
+    if depth is not None:
+        if depth > config.num_hidden_layers:
+            raise UsageError(f"pretrained.depth: {checkpoint} has {config.num_hidden_layers} layers, not {depth}")
+        config.num_hidden_layers = depth
+    for name in _DROPOUTS:
+        if dropout is not None and isinstance(getattr(config, name, None), float):
+            setattr(config, name, dropout)
+    with reading(checkpoint, "weights"):
+        model, report = AutoModel.from_pretrained(
+            **where(checkpoint),
+            config=config,
+            trust_remote_code=False,
+            use_safetensors=True,
+            attn_implementation="eager",
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,  # they are told below
+            output_loading_info=True,
+        )
+    lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+    if lacking or report["mismatched_keys"]:
+        told = f"the weights lack {lacking[0]}" if lacking else "the weights have other shapes than config.json says"
+        raise DataError(f"{checkpoint}: {told}; get the checkpoint again")
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # it reads the first token, as a head may
+    table = model.get_input_embeddings()
+    if max(ids) >= len(table.weight):
+        told = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {len(table.weight):,}"
+        raise DataError(f"{checkpoint}: {told}; the two belong to different checkpoints")
+    table.weight = torch.nn.Parameter(table.weight.detach()[ids])
+    table.num_embeddings, table.padding_idx = len(ids), None
+    return model
+
+
+def longest(model: Any) -> int | None:
+    """How many tokens the model can read, special ones included; None if there is no limit."""
+    most: int | None = getattr(model.config, "max_position_embeddings", None)
+    if most is not None and hasattr(getattr(model, "embeddings", None), "create_position_ids_from_inputs_embeds"):
+        most -= model.config.pad_token_id + 1  # positions of RoBERTa and its kin begin after the padding's
+    return most
+
+
+def _refuse_pickles(checkpoint: str | Path) -> None:
+    """DataError for a folder without weights, or whose weights are pickled: to load them is to run what they say."""
+    if not isinstance(checkpoint, Path) or any(checkpoint.glob("*.safetensors")):
+        return
+    pickled = sorted(path.name for pattern in _PICKLED for path in checkpoint.glob(pattern))
+    if not pickled:
+        raise DataError(f"{checkpoint}: holds no weights (model.safetensors); get the whole checkpoint")
+    cure = "load it where you trust it, and write it again with save_pretrained, which makes model.safetensors"
+    raise DataError(f"{checkpoint}: its weights are pickled ({pickled[0]}), which could run any program; {cure}")

@@ -1,0 +1,108 @@
+"""A checkpoint in the format of `transformers` in, its tokenizer with our ids out; PyTorch is not needed for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from tokenizers import Tokenizer
+
+from seqpipe.errors import DataError, EnvError
+from seqpipe.signature import CHECKPOINT, Means
+from seqpipe.vocabulary import SPECIALS
+
+Checkpoint = Annotated[
+    str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
+]
+
+_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # what stands for SPECIALS in a checkpoint
+
+
+def pretrained_tokenizer(checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
+    """The checkpoint's tokenizer with the special tokens as ids 0 to 3, and of each id the id that the checkpoint has.
+
+    Its tokens for padding, unknown pieces, the beginning and the end of a text become `SPECIALS`; all others keep their
+    order. In a text no token is special.
+
+    Raises:
+        DataError: It is no checkpoint, or its tokenizer is of no use here; the message says what would be.
+        EnvError: It is a name on the hub, and the hub cannot be reached or has no such checkpoint.
+    """
+    from transformers import AutoTokenizer
+
+    with reading(checkpoint, "tokenizer"):
+        found = AutoTokenizer.from_pretrained(**where(checkpoint), trust_remote_code=False)
+    if not getattr(found, "is_fast", False):
+        told = f"its tokenizer {type(found).__name__} is written in Python, which no bundle can hold"
+        raise DataError(f"{checkpoint}: {told}; choose a checkpoint that has a tokenizer.json")
+    content = json.loads(found.backend_tokenizer.to_str())
+    roles = [getattr(found, role, None) for role in _ROLES]
+    for role, token in zip(_ROLES, roles, strict=True):
+        if token is None or roles.count(token) > 1:
+            told = "none" if token is None else f"{token!r}, which is something else too"
+            raise DataError(f"{checkpoint}: the tokenizer has {told} for its {role}; choose a checkpoint of an encoder")
+    content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": []}
+    ids = _renumbered(content["model"], dict(zip(roles, SPECIALS, strict=True)), checkpoint)
+    return Tokenizer.from_str(json.dumps(content)), ids
+
+
+def _renumbered(model: dict[str, Any], names: Mapping[str, str], checkpoint: str | Path) -> list[int]:
+    """Puts the tokens of these names first, under their new names; returns the old id of each new one."""
+    vocabulary = model["vocab"]
+    entries = vocabulary.items() if isinstance(vocabulary, dict) else ((t, i) for i, (t, _) in enumerate(vocabulary))
+    old = dict(sorted(entries, key=lambda entry: entry[1]))
+    if lacking := [token for token in names if token not in old]:
+        raise DataError(f"{checkpoint}: the tokenizer's model does not hold its special token {lacking[0]!r}")
+    if doubled := [new for token, new in names.items() if new in old and new not in names]:
+        raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
+    order = [*names, *(token for token in old if token not in names)]
+    new = {names.get(token, token): i for i, token in enumerate(order)}
+    if isinstance(vocabulary, dict):
+        model["vocab"] = new
+    else:
+        scores = dict(map(tuple, vocabulary))
+        model["vocab"] = [[names.get(token, token), scores[token]] for token in order]
+    unknown = list(names.values())[1]
+    if "unk_id" in model:
+        model["unk_id"] = new[unknown]
+    else:
+        model["unk_token"] = unknown
+    return [old[token] for token in order]
+
+
+def where(checkpoint: str | Path) -> dict[str, Any]:
+    """What `from_pretrained` wants of a folder, or of a name with a revision."""
+    if isinstance(checkpoint, Path):
+        return {"pretrained_model_name_or_path": str(checkpoint), "local_files_only": True}
+    name, _, revision = checkpoint.partition("@")
+    return {"pretrained_model_name_or_path": name, "revision": revision or "main"}
+
+
+@contextlib.contextmanager
+def reading(checkpoint: str | Path, what: str) -> Iterator[None]:
+    """Errors of `transformers` in words that say what to do, and none of its own bars and warnings."""
+    from transformers.utils import logging
+
+    if isinstance(checkpoint, Path) and not (checkpoint / "config.json").is_file():
+        raise DataError(f"{checkpoint}: no config.json; a checkpoint is a folder that save_pretrained wrote")
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except Exception as error:  # transformers and huggingface_hub raise many kinds
+        told = " ".join(str(error).split())[:300]
+        if isinstance(checkpoint, Path):
+            raise DataError(f"{checkpoint}: its {what} cannot be read: {told}") from error
+        offline = os.environ.get("HF_HUB_OFFLINE") == "1"
+        cure = "HF_HUB_OFFLINE is set: unset it, or name a folder" if offline else "name a folder, or check the name"
+        raise EnvError(
+            f"{checkpoint}: no such folder, and from the hub its {what} cannot be had ({cure}): {told}"
+        ) from error
+    finally:
+        logging.set_verbosity(verbosity)
+        logging.enable_progress_bar()

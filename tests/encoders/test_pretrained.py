@@ -1,0 +1,250 @@
+"""A checkpoint's encoder and tokenizer: what `transformers` makes of the same text, at any length, and in the graph."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from factory import QUIET, parts, seqpipe, tagging
+from nn.exported import export, ragged
+from pretrained import FAMILIES, checkpoint, rewrite
+from torch import Tensor
+
+from seqpipe.check import check_export
+from seqpipe.config import load
+from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
+from seqpipe.features import Featurizer
+from seqpipe.pretrained import pretrained_tokenizer
+from seqpipe.train import make_optimizer
+from seqpipe.vocabulary import Vocabulary, vocabulary_of
+from seqpipe_plugins.encoders.pretrained import Pretrained
+
+TEXTS = [
+    "Ada met Bob in Oslo",
+    "a teacher of mathematics",
+    "she said: hello, world!",
+    "你好 Zürich",
+    "hello",
+    "of of of of",
+]
+AXES = {"ids": ("b", "t"), "mask": ("b", "t")}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("checkpoints")
+    return {family: checkpoint(place / family, family, TEXTS * 3) for family in FAMILIES}
+
+
+def vocabulary(folder: Path) -> Vocabulary:
+    return vocabulary_of(pretrained_tokenizer(folder)[0])
+
+
+def build(folder: Path, **options: Any) -> Pretrained:
+    return Pretrained(vocabulary(folder), checkpoint=folder, **options).eval()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_are_those_of_transformers_under_ids_of_our_own(folders: dict[str, Path], family: str) -> None:
+    tokenizer, old = pretrained_tokenizer(folders[family])
+    theirs = transformers.AutoTokenizer.from_pretrained(folders[family])
+    assert sorted(old) == list(range(len(theirs)))
+    for text, doc in zip(TEXTS, Featurizer(tokenizer, {}).docs([{"text": text} for text in TEXTS]), strict=True):
+        given = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+        kept = [i for i, (a, b) in zip(given["input_ids"], given["offset_mapping"], strict=True) if text[a:b].strip()]
+        assert [old[i] for i in doc.ids] == kept
+        if family != "xlm-roberta":  # its sign of a word's beginning takes the place of the first letter too
+            assert "".join(doc.words) == text.replace(" ", "")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_vectors_are_those_of_transformers(folders: dict[str, Path], family: str) -> None:
+    folder, encoder = folders[family], build(folders[family])
+    (tokenizer, old), theirs = pretrained_tokenizer(folder), transformers.AutoModel.from_pretrained(folder).eval()
+    docs = Featurizer(tokenizer, {}).docs([{"text": text} for text in TEXTS])
+    arrays = Featurizer(tokenizer, {}).collate(docs)
+    made = encoder(*(torch.from_numpy(arrays[name]) for name in ("ids", "mask")))
+    for b, doc in enumerate(docs):
+        given = torch.tensor([[old[2], *(old[i] for i in doc.ids), old[3]]])
+        with torch.no_grad():
+            expected = theirs(input_ids=given).last_hidden_state[0]
+        assert torch.allclose(made["x"][b, : len(doc)], expected[1:-1], atol=1e-5)
+        assert torch.allclose(made["state"][b], expected[0], atol=1e-5)
+        assert not made["x"][b, len(doc) :].any()
+
+
+def rows(folder: Path, *lengths: int) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(len(lengths))
+    mask = ragged(*lengths)
+    return torch.randint(4, len(vocabulary(folder)), mask.shape), mask
+
+
+def test_a_token_of_a_long_text_has_the_vector_of_the_window_in_which_it_is_farthest_from_an_edge(
+    folders: dict[str, Path],
+) -> None:
+    whole, encoder = build(folders["bert"]), build(folders["bert"], window=8, overlap=4)
+    ids, mask = rows(folders["bert"], 21)
+    made = encoder(ids, mask)["x"][0]
+    windows = [whole(ids[:, at : at + 8], mask[:, at : at + 8])["x"][0] for at in range(0, 20, 4)]  # the last has 5
+    for t in range(21):
+        inside = [k for k in range(len(windows)) if k * 4 <= t < k * 4 + 8]
+        edges = [min([t - k * 4 + 1] * (k > 0) + [min(k * 4 + 8, 21) - t] * (k < 4) + [99]) for k in inside]
+        best = [k for k, edge in zip(inside, edges, strict=True) if edge == max(edges)]
+        assert any(torch.allclose(made[t], windows[k][t - 4 * k], atol=1e-5) for k in best), t
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 7, "overlap": 2}, {"window": 6, "overlap": 5, "cls": True}])
+def test_neighbours_and_padding_never_change_a_row(folders: dict[str, Path], options: dict[str, Any]) -> None:
+    encoder, lengths = build(folders["bert"], **options), (90, 1, 6, 7, 8, 39, 40)
+    ids, mask = rows(folders["bert"], *lengths)
+    together = encoder(torch.where(mask, ids, 3), mask)
+    for b, n in enumerate(lengths):
+        alone = encoder(ids[b : b + 1, :n], mask[b : b + 1, :n])
+        n += encoder.cls
+        assert torch.allclose(together["x"][b, :n], alone["x"][0], atol=1e-5)
+        assert torch.allclose(together["state"][b], alone["state"][0], atol=1e-5)
+        assert together["mask"][b].sum() == n
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=[pytest.mark.long] * (name != "bert")) for name in FAMILIES]
+)
+def test_the_graph_answers_as_pytorch_at_any_length(folders: dict[str, Path], family: str, tmp_path: Path) -> None:
+    encoder = build(folders[family], window=8, cls=family == "electra")
+    ids, mask = rows(folders[family], encoder.example_length, 3, 2)
+    graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, ids=ids, mask=mask)
+    assert {entry.domain for entry in graph.model.opset_import} == {""}
+    for lengths in [(1,), (2, 5), (8,), (9, 3), (1, 30, 8, 4, 17)]:
+        ids, mask = rows(folders[family], *lengths)
+        made = graph(ids=ids, mask=mask)
+        for name, tensor in encoder(ids, mask).items():
+            assert (torch.from_numpy(made[name]).float() - tensor.float()).abs().max() < 1e-4, (name, lengths)
+
+
+def test_layers_may_be_left_out_or_averaged(folders: dict[str, Path]) -> None:
+    ids, mask = rows(folders["bert"], 5, 3)
+    both, one = build(folders["bert"], layers=(1, 2)), build(folders["bert"], depth=1)
+    last = build(folders["bert"])(ids, mask)["x"]
+    assert torch.allclose(both(ids, mask)["x"], (one(ids, mask)["x"] + last) / 2, atol=1e-5)
+    assert len([name for name, _ in one.named_parameters() if "layer.1." in name]) == 0
+
+
+def test_recomputed_layers_have_the_same_gradient(folders: dict[str, Path]) -> None:
+    ids, mask = rows(folders["bert"], 5, 3)
+    found = []
+    for recompute in (False, True):
+        encoder = build(folders["bert"], dropout=0.0, recompute=recompute).train()
+        encoder(ids, mask)["x"].square().sum().backward()
+        found.append([parameter.grad for parameter in encoder.parameters()])
+    assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(*found, strict=True) if one is not None)
+
+
+def piped(folder: Path, place: Path, **encoder: Any) -> Path:
+    """The YAML of a tagger over the words of a checkpoint's pieces."""
+    first = {"use": "pretrained", "checkpoint": str(folder), **encoder}
+    changes = {"tokenizer": {"use": "pretrained", "checkpoint": str(folder)}, "embedding": []}
+    return tagging(place, changes | {"encoder": [first, {"use": "words"}]})
+
+
+def test_lower_layers_learn_slower(folders: dict[str, Path], tmp_path: Path) -> None:
+    config = load(piped(folders["bert"], tmp_path, layer_decay=0.5, lr=0.01))
+    pipeline, batches = parts(config)
+    names = {id(parameter): name for name, parameter in pipeline.named_parameters()}
+    optimizer = make_optimizer(pipeline, config)
+    rates = {names[id(p)]: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert rates["encoder.0.model.encoder.layer.1.attention.self.query.weight"] == 0.01
+    assert rates["encoder.0.model.encoder.layer.0.attention.self.query.weight"] == 0.005
+    assert rates["encoder.0.model.embeddings.word_embeddings.weight"] == 0.0025
+    assert {rate for name, rate in rates.items() if name.startswith("heads")} == {0.02}
+    pipeline.loss(batches(batches.order(0)[0])).backward()
+    assert all(p.grad is not None for p in pipeline.parameters())
+
+
+def test_a_tagger_over_a_checkpoint_goes_all_the_way(folders: dict[str, Path], tmp_path: Path) -> None:
+    path = piped(folders["bert"], tmp_path, window=6)
+    done = seqpipe("run", path, "--device", "cpu", "train.epochs=1", folder=tmp_path)
+    assert done.code == 0, done.err
+    bundle = tmp_path / "runs" / "tiny" / "bundle"
+    assert seqpipe("verify", bundle, "--device", "cpu").code == 0
+    answered = seqpipe("predict", bundle, stdin=("Ada met Bob . " * 20).encode())
+    assert answered.code == 0, answered.err
+
+
+def refused(folder: Path, place: Path, **encoder: Any) -> SeqpipeError:
+    with pytest.raises(SeqpipeError) as caught:
+        check_export(load(piped(folder, place, **encoder)), QUIET)
+    return caught.value
+
+
+def test_what_is_no_checkpoint_is_refused_with_a_cure(folders: dict[str, Path], tmp_path: Path) -> None:
+    def changed(name: str, **changes: Any) -> Path:
+        folder = checkpoint(tmp_path / name, "bert", TEXTS * 3)
+        if changes:
+            rewrite(folder / "config.json", **changes)
+        return folder
+
+    (tmp_path / "empty").mkdir()
+    assert "no config.json" in str(refused(tmp_path / "empty", tmp_path))
+
+    folder = changed("bare")
+    (folder / "model.safetensors").unlink()
+    assert "holds no weights" in str(refused(folder, tmp_path))
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    error = refused(folder, tmp_path)
+    assert isinstance(error, DataError)
+    assert "pickled (pytorch_model.bin)" in str(error)
+    assert "save_pretrained" in str(error)
+
+    assert "architecture" in str(refused(changed("unknown", model_type="zebra"), tmp_path))
+    told = str(refused(changed("small", vocab_size=20), tmp_path))
+    assert "the weights have other shapes than config.json says" in told
+
+    folder = checkpoint(tmp_path / "mixed", "bert", ["a b c"])
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((folders["bert"] / name).read_bytes())
+    assert "belong to different checkpoints" in str(refused(folder, tmp_path))
+
+
+def test_a_tokenizer_that_is_not_the_checkpoint_s_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    path = piped(folders["bert"], tmp_path)
+    with pytest.raises(UsageError, match=r"set tokenizer: \{use: pretrained"):
+        check_export(load(path, ["tokenizer=wordpiece"]), QUIET)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"depth": 3}, "has 2 layers, not 3"),
+        ({"layers": [5]}, "there is no layer 5 of 2"),
+        ({"window": 39}, "reads 40 tokens, two of them special; not 39"),
+        ({"window": 4, "overlap": 4}, "less than the window of 4"),
+    ],
+)
+def test_options_that_do_not_fit_the_checkpoint_are_refused(
+    folders: dict[str, Path], tmp_path: Path, options: dict[str, Any], told: str
+) -> None:
+    assert told in str(refused(folders["bert"], tmp_path, **options))
+
+
+def test_a_name_on_the_hub_while_offline_and_a_wrong_path_are_told_apart(tmp_path: Path) -> None:
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+    error = refused(Path("acme/none-such"), tmp_path)
+    assert isinstance(error, EnvError)
+    assert "HF_HUB_OFFLINE is set" in str(error)
+    error = refused(Path("../none-such"), tmp_path)
+    assert isinstance(error, ConfigError)
+    assert "is no folder" in str(error)
+
+
+def test_a_checkpoint_that_changed_is_another_run(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "mine", "bert", TEXTS * 3)
+    path = piped(folder, tmp_path)
+    assert seqpipe("train", path, "train.epochs=1", "--device", "cpu", folder=tmp_path).code == 0
+    rewrite(folder / "config.json", initializer_range=0.5)
+    done = seqpipe("train", path, "train.epochs=1", "--device", "cpu", folder=tmp_path)
+    assert done.code == 2
+    assert "checkpoint.config.json: the file's content changed" in done.err

@@ -1,0 +1,97 @@
+"""Checkpoints in the format of `transformers`, made on the spot: tiny, of random weights, of several families."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+_PATH = Path(__file__).parent.parent / "pipelines" / "data" / "make_checkpoint.py"
+_SPEC = importlib.util.spec_from_file_location("make_checkpoint", _PATH)
+assert _SPEC
+assert _SPEC.loader
+make_checkpoint = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(make_checkpoint)
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "bert": SMALL,
+    "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 40},
+    "electra": SMALL | {"embedding_size": 12},
+    "deberta-v2": SMALL
+    | {
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_buckets": 8,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "position_biased_input": False,
+    },
+    "roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
+    "xlm-roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
+}
+BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special tokens of RoBERTa, in their order
+
+
+def checkpoint(folder: Path, family: str, texts: Sequence[str]) -> Path:
+    """A checkpoint with the kind of tokenizer that the family has."""
+    names: dict[str, str] = make_checkpoint.NAMES
+    if family == "roberta":
+        tokenizer, names = _byte_level(texts), _of_roberta()
+    elif family == "xlm-roberta":
+        tokenizer, names = _unigram(texts), _of_roberta()
+    else:
+        tokenizer = make_checkpoint.pieces(texts, 150)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    size = tokenizer.get_vocab_size() + 3  # weights often hold rows that no token has
+    config = transformers.AutoConfig.for_model(family, vocab_size=size, **FAMILIES[family])
+    torch.manual_seed(1)
+    model = transformers.AutoModel.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)  # large enough for mistakes to show
+    model.save_pretrained(folder)
+    return folder
+
+
+def _of_roberta() -> dict[str, str]:
+    return {f"{name}_token": token for name, token in (BART | {"cls": "<s>", "sep": "</s>"}).items()}
+
+
+def _byte_level(texts: Sequence[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=[*BART.values()], initial_alphabet=letters, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _unigram(texts: Sequence[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=120, special_tokens=[*BART.values()], unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def rewrite(file: Path, **changes: Any) -> None:
+    """Changes keys of a JSON file."""
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
