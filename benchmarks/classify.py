@@ -1,7 +1,8 @@
-"""Labels and tags: quality from scratch on seven data sets, each trained, tested, exported and tested again.
+"""Labels and tags: quality from scratch and of a pretrained encoder, each trained, tested, exported and tested again.
 
     python benchmarks/classify.py quality clinc150 --seeds 3   # trains and tests; bundle and PyTorch must agree
     python benchmarks/classify.py quality all
+    python benchmarks/classify.py quality banking77-bert --checkpoint FOLDER   # the same weights as on the hub
 
 Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
 """
@@ -18,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 DATA = ROOT.parent / "shared" / "data"
@@ -32,17 +35,30 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
     "movie_reviews": ("accuracy",),
     "movie_reviews-bag": ("accuracy",),
     "crosswoz_intent": ("micro_f1", "exact_match"),
+    "banking77-bert": ("accuracy",),
+    "clinc150-bert": ("accuracy",),
+    "snips-bert": ("intent.accuracy", "slots.f1", "exact"),
+    "ncbi_disease-bert": ("f1",),
+    "sentence_polarity-bert": ("accuracy",),
 }
 
 
-def quality(name: str, seeds: int, device: str, threads: int | None) -> None:
+def quality(name: str, seeds: int, device: str, threads: int | None, checkpoint: Path | None) -> None:
     """Runs classify/NAME.yaml under seeds 1 to n, then scores each bundle with onnxruntime beside its run."""
-    prepare(name)
+    prepare(name.removesuffix("-bert"))
+    more = [f"{place}={checkpoint.absolute()}" for place in _checkpoints(name)] if checkpoint else []
     for seed in range(1, seeds + 1):
         run = f"bench-{name}-{seed}"
-        minutes = _trained(name, run, device, threads, f"train.seed={seed}")
+        minutes = _trained(name, run, device, threads, f"train.seed={seed}", *more)
         told = ", ".join(f"{who} {_told(name, ROOT / 'runs' / run / part)}" for who, part in PARTS)
         print(f"{name} seed {seed}: {told}, {minutes:.1f} min", flush=True)
+
+
+def _checkpoints(name: str) -> tuple[str, str]:
+    """Where the YAML names the checkpoint."""
+    content = yaml.safe_load((HERE / "classify" / f"{name}.yaml").read_text())
+    encoder = "encoder.0" if isinstance(content["encoder"], list) else "encoder"
+    return "tokenizer.checkpoint", f"{encoder}.checkpoint"
 
 
 def prepare(name: str) -> None:
@@ -97,6 +113,8 @@ if __name__ == "__main__":
     one.add_argument("--seeds", type=int, default=1)
     one.add_argument("--device", default="auto")
     one.add_argument("--threads", type=int)
+    one.add_argument("--checkpoint", type=Path, help="a folder in place of the name on the hub")
     given = parser.parse_args()
-    for name in FIGURES if given.name == "all" else (given.name,):
-        quality(name, given.seeds, given.device, given.threads)
+    ready = [name for name in FIGURES if given.checkpoint or not name.endswith("-bert")]
+    for name in ready if given.name == "all" else (given.name,):
+        quality(name, given.seeds, given.device, given.threads, given.checkpoint)

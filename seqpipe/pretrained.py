@@ -40,13 +40,15 @@ def pretrained_tokenizer(checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
         told = f"its tokenizer {type(found).__name__} is written in Python, which no bundle can hold"
         raise DataError(f"{checkpoint}: {told}; choose a checkpoint that has a tokenizer.json")
     content = json.loads(found.backend_tokenizer.to_str())
-    roles = [getattr(found, role, None) for role in _ROLES]
-    for role, token in zip(_ROLES, roles, strict=True):
-        if token is None or roles.count(token) > 1:
+    names: dict[str, str] = {}
+    for role, special in zip(_ROLES, SPECIALS, strict=True):
+        token = getattr(found, role, None)
+        if token is None or token in names:
             told = "none" if token is None else f"{token!r}, which is something else too"
             raise DataError(f"{checkpoint}: the tokenizer has {told} for its {role}; choose a checkpoint of an encoder")
+        names[token] = special
     content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": []}
-    ids = _renumbered(content["model"], dict(zip(roles, SPECIALS, strict=True)), checkpoint)
+    ids = _renumbered(content["model"], names, checkpoint)
     return Tokenizer.from_str(json.dumps(content)), ids
 
 
@@ -74,11 +76,16 @@ def _renumbered(model: dict[str, Any], names: Mapping[str, str], checkpoint: str
     return [old[token] for token in order]
 
 
+def is_folder(checkpoint: str | Path) -> bool:
+    """Whether it is a folder, and no name on the hub."""
+    return isinstance(checkpoint, Path) or Path(checkpoint).is_dir()
+
+
 def where(checkpoint: str | Path) -> dict[str, Any]:
     """What `from_pretrained` wants of a folder, or of a name with a revision."""
-    if isinstance(checkpoint, Path):
+    if is_folder(checkpoint):
         return {"pretrained_model_name_or_path": str(checkpoint), "local_files_only": True}
-    name, _, revision = checkpoint.partition("@")
+    name, _, revision = str(checkpoint).partition("@")
     return {"pretrained_model_name_or_path": name, "revision": revision or "main"}
 
 
@@ -87,7 +94,7 @@ def reading(checkpoint: str | Path, what: str) -> Iterator[None]:
     """Errors of `transformers` in words that say what to do, and none of its own bars and warnings."""
     from transformers.utils import logging
 
-    if isinstance(checkpoint, Path) and not (checkpoint / "config.json").is_file():
+    if is_folder(checkpoint) and not (Path(checkpoint) / "config.json").is_file():
         raise DataError(f"{checkpoint}: no config.json; a checkpoint is a folder that save_pretrained wrote")
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
@@ -96,7 +103,7 @@ def reading(checkpoint: str | Path, what: str) -> Iterator[None]:
         yield
     except Exception as error:  # transformers and huggingface_hub raise many kinds
         told = " ".join(str(error).split())[:300]
-        if isinstance(checkpoint, Path):
+        if is_folder(checkpoint):
             raise DataError(f"{checkpoint}: its {what} cannot be read: {told}") from error
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
         cure = "HF_HUB_OFFLINE is set: unset it, or name a folder" if offline else "name a folder, or check the name"

@@ -12,6 +12,9 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from seqpipe.testing.toys import ToyTokenizer, records
+from seqpipe.vocabulary import SPECIALS
+
 _PATH = Path(__file__).parent.parent / "pipelines" / "data" / "make_checkpoint.py"
 _SPEC = importlib.util.spec_from_file_location("make_checkpoint", _PATH)
 assert _SPEC
@@ -63,6 +66,17 @@ def checkpoint(folder: Path, family: str, texts: Sequence[str]) -> Path:
         for parameter in model.parameters():
             parameter.mul_(3)  # large enough for mistakes to show
     model.save_pretrained(folder)
+    return folder
+
+
+def of_the_kit(folder: Path) -> Path:
+    """A checkpoint whose tokens are the words of the conformance kit."""
+    tokenizer = ToyTokenizer().train(record["text"] for record in records())
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), SPECIALS, strict=True))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    torch.manual_seed(1)
+    config = transformers.AutoConfig.for_model("bert", vocab_size=tokenizer.get_vocab_size(), **SMALL)
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
     return folder
 
 

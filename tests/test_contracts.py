@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pretrained import of_the_kit
 
 from seqpipe.plugins import BUILTIN, Plugins
 from seqpipe.testing import check_embedding, check_encoder, check_head, check_reader, check_tokenizer
@@ -15,6 +16,7 @@ CHECKS = {"tokenizer": check_tokenizer, "embedding": check_embedding, "encoder":
 OFFERS = {(offer.kind, offer.name): offer for offer in Plugins().offers if offer.distribution == BUILTIN}
 
 TOY_VECTORS = Path(__file__).parent / "embeddings" / "toy.vec"  # of the conformance kit's words
+CHECKPOINT = Path("a checkpoint of the conformance kit's words")  # stands for one that is made on the spot
 STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("tokenizer", "bpe"): [
         {"max_size": 120},
@@ -22,6 +24,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"byte_level": True, "max_size": 300},
     ],
     ("tokenizer", "chars"): [{}, {"keep_spaces": False, "fold_digits": True}],
+    ("tokenizer", "pretrained"): [{"checkpoint": CHECKPOINT}],
     ("tokenizer", "unigram"): [{"max_size": 150}, {"max_size": 150, "lowercase": True, "strip_accents": True}],
     ("tokenizer", "wordpiece"): [{"max_size": 180}, {"max_size": 180, "lowercase": True, "strip_accents": True}],
     ("tokenizer", "words"): [{}, {"lowercase": True, "fold_digits": True, "min_count": 2}],
@@ -65,6 +68,10 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("encoder", "nested-lstm"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1, "locked_dropout": 0.1},
         {"hidden": 5, "depth": 3, "direction": "backward", "bias": False},
+    ],
+    ("encoder", "pretrained"): [
+        {"checkpoint": CHECKPOINT, "dropout": 0.1, "window": 6},
+        {"checkpoint": CHECKPOINT, "depth": 1, "layers": [0, 1], "recompute": True, "overlap": 3},
     ],
     ("encoder", "rnn"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
@@ -154,7 +161,11 @@ def _rows() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "options"), _rows())
-def test_every_stage_and_tokenizer_of_ours_keeps_the_contract(name: tuple[str, str], options: dict[str, Any]) -> None:
+def test_every_stage_and_tokenizer_of_ours_keeps_the_contract(
+    name: tuple[str, str], options: dict[str, Any], tmp_path: Path
+) -> None:
+    if options.get("checkpoint") == CHECKPOINT:
+        options = options | {"checkpoint": of_the_kit(tmp_path / "checkpoint")}
     CHECKS[name[0]](OFFERS[name].load(), **options)
 
 

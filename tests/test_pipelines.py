@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from factory import seqpipe
+from pretrained import checkpoint, make_checkpoint
 
 from seqpipe.config import load
 
@@ -31,20 +32,25 @@ def shortened(path: Path, records: int, folder: Path) -> Path:
 
 
 def small(path: Path, folder: Path) -> list[str]:
-    """Overrides that train this pipeline on little data, a little while."""
-    data = load(path).data
+    """Overrides that train this pipeline on little data, a little while; a checkpoint is made for it."""
+    config = load(path)
+    data = config.data
     found = [f"data.train={shortened(data.train, FEW['train'], folder)}", "train.epochs=1", "train.threads=1"]
     if data.dev:
         found.append(f"data.dev={shortened(data.dev, FEW['dev'], folder)}")
     if data.tests:
         files = {name: str(shortened(file, FEW["test"], folder)) for name, file in data.tests.items()}
         found.append(f"data.test={json.dumps(files)}")
+    if config.tokenizer.use == "pretrained":
+        made = checkpoint(folder / "checkpoint", "bert", make_checkpoint.sentences(data.train))
+        place = "encoder.0" if len(config.encoder) > 1 else "encoder"
+        found += [f"tokenizer.checkpoint={made}", f"{place}.checkpoint={made}"]
     return found
 
 
 def test_there_are_pipelines() -> None:
-    shipped = "document-han intent-lstm intent-zh ner ner-zh pos reverse sentiment-cnn slots-and-intent"
-    assert {*shipped.split()} <= {path.stem for path in PIPELINES}
+    shipped = "document-han intent-bert intent-lstm intent-zh ner ner-bert-crf ner-zh pos reverse sentiment-cnn"
+    assert {*shipped.split(), "slots-and-intent"} <= {path.stem for path in PIPELINES}
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)

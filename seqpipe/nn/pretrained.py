@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from seqpipe.errors import DataError, UsageError
-from seqpipe.pretrained import pretrained_tokenizer, reading, where
+from seqpipe.pretrained import is_folder, pretrained_tokenizer, reading, where
 from seqpipe.vocabulary import vocabulary_of
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout")
@@ -86,9 +86,9 @@ def longest(model: Any) -> int | None:
 
 def _refuse_pickles(checkpoint: str | Path) -> None:
     """DataError for a folder without weights, or whose weights are pickled: to load them is to run what they say."""
-    if not isinstance(checkpoint, Path) or any(checkpoint.glob("*.safetensors")):
+    if not is_folder(checkpoint) or any(Path(checkpoint).glob("*.safetensors")):
         return
-    pickled = sorted(path.name for pattern in _PICKLED for path in checkpoint.glob(pattern))
+    pickled = sorted(path.name for pattern in _PICKLED for path in Path(checkpoint).glob(pattern))
     if not pickled:
         raise DataError(f"{checkpoint}: holds no weights (model.safetensors); get the whole checkpoint")
     cure = "load it where you trust it, and write it again with save_pretrained, which makes model.safetensors"

@@ -113,6 +113,7 @@ class _Watch:
         if file and Path(file).name == "__init__.py":
             self.allowed.append(Path(file).resolve().parent)
         self.exactly = {path.resolve() for path in allowed}
+        self.allowed += [path for path in self.exactly if path.is_dir()]
 
     def heard(self, event: str, args: tuple[Any, ...]) -> None:
         told = self.told(event, args)
@@ -189,8 +190,8 @@ def _watching(watch: _Watch) -> Iterator[None]:
 
 def watched_call(subject: Subject, work: Callable[[], Any], *allowed: Path) -> None:
     """Does the work; FaultError if the component's code touches a file that is not its own, or the network."""
-    options = [value for value in subject.chosen.values() if isinstance(value, Path)]
-    watch = _Watch(subject, (*allowed, *options))
+    options = [Path(value) for value in subject.chosen.values() if isinstance(value, (str, Path))]
+    watch = _Watch(subject, (*allowed, *(path for path in options if path.exists())))
     with _watching(watch):
         work()
     if watch.found:
