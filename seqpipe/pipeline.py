@@ -152,11 +152,8 @@ class Pipeline(nn.Module):
     @property
     def long(self) -> list[int]:
         """Lengths of text at which a stage does what it leaves with shorter ones: its `example_length`."""
-        return [
-            length
-            for _, module in self.stages
-            if isinstance(length := getattr(module, "example_length", 0), int) and length
-        ]
+        lengths: list[Any] = [getattr(module, "example_length", None) for _, module in self.stages]
+        return [length for length in lengths if length is not None]
 
     def calibrate(self, batches: Callable[[], Iterable[Mapping[str, Tensor]]]) -> None:
         """Lets every head that chooses something on dev do so, from its evidence of these batches of dev data."""

@@ -53,7 +53,9 @@ class GRU(Recurrent):
         locked_dropout: Rate = 0.0,
     ):
         if scan and reset == "after":
-            raise UsageError("gru.scan is for reset: before; of a GRU with reset: after every provider has a kernel")
+            raise UsageError(
+                "gru.scan: it is for reset: before; of a GRU with reset: after every provider has a kernel"
+            )
         make = nn.GRU if reset == "after" else partial(ResetBefore, scan=scan)
         super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
 

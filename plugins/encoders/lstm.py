@@ -55,7 +55,7 @@ class LSTM(Recurrent):
         locked_dropout: Rate = 0.0,
     ):
         if scan and not (peephole or coupled):
-            raise UsageError("lstm.scan is for peephole or coupled: of the plain LSTM every provider has a kernel")
+            raise UsageError("lstm.scan: it is for peephole or coupled; of the plain LSTM every provider has a kernel")
         variant = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)
         make = variant if peephole or coupled else nn.LSTM
         super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)

@@ -34,10 +34,9 @@ class Pretrained(nn.Module):
         recompute: Whether training computes each layer again for its gradient: a third slower, in far less memory.
         window: Tokens of a text that are read at once; null for as many as the checkpoint can read.
         overlap: Tokens that two neighbouring windows share; null for half a window.
-        cls: Whether x begins with `state`, for a head with `pool: first`; a head that tags words has no use for it.
     """
 
-    returns: ClassVar = ("x", "mask", "state")
+    returns: ClassVar = ("x", "state")
 
     def __init__(
         self,
@@ -51,7 +50,6 @@ class Pretrained(nn.Module):
         recompute: bool = False,
         window: Annotated[int, Field(ge=2)] | None = None,
         overlap: Annotated[int, Field(ge=1)] | None = None,
-        cls: bool = False,
     ):
         super().__init__()
         self.model = pretrained_model(checkpoint, vocabulary, depth=depth, dropout=dropout)
@@ -68,7 +66,7 @@ class Pretrained(nn.Module):
         self.window, self.overlap = window, window // 2 if overlap is None else overlap
         if self.overlap >= window:
             raise UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
-        self.layers, self.layer_decay, self.cls = layers, layer_decay, cls
+        self.layers, self.layer_decay = layers, layer_decay
         self.example_length = 2 * window  # two windows and more: an example for export has no axis of 1
         if recompute:
             self.model.gradient_checkpointing_enable()
@@ -100,9 +98,7 @@ class Pretrained(nn.Module):
         needed = (torch.arange(n, device=ids.device) <= last)[..., None]  # (B, n, 1)
         firsts = made[:, 0].unflatten(0, (B, n))
         state = torch.where(needed, firsts, 0.0).sum(1) / needed.sum(1)
-        if self.cls:
-            x, mask = torch.cat([state[:, None], x], 1), nn.functional.pad(mask, (1, 0), value=True)
-        return {"x": torch.where(mask[..., None], x, 0.0), "mask": mask, "state": state}
+        return {"x": torch.where(mask[..., None], x, 0.0), "state": state}
 
     def _read(self, ids: Tensor, mask: Tensor) -> Tensor:  # (R, w), (R, w) -> (R, 1 + w + 1, D)
         end = mask.sum(1, keepdim=True) + 1  # (R, 1)

@@ -226,7 +226,7 @@ def test_every_weight_learns(cell: Cell, direction: str) -> None:
 
 @pytest.mark.parametrize(("encoder", "cure"), [(LSTM, "peephole or coupled"), (GRU, "reset: before")])
 def test_a_scan_is_for_what_providers_lack(encoder: Any, cure: str) -> None:
-    with pytest.raises(UsageError, match=f"scan is for {cure}"):
+    with pytest.raises(UsageError, match=f"scan: it is for {cure}"):
         encoder(5, scan=True)
 
 
