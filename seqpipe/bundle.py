@@ -21,9 +21,9 @@ FORMAT, VERSION = "seqpipe-bundle", 1
 MANIFEST = "bundle.json"
 MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
-_NEEDED: dict[str, type] = {
+_NEEDED: dict[str, type | tuple[type, ...]] = {
     "name": str, "files": dict, "inputs": dict, "outputs": list, "options": dict, "answer": dict, "limits": dict,
-    "field": str, "reader": dict, "golden": list, "metrics": dict, "parity": dict, "made_with": dict,
+    "field": (str, list), "reader": dict, "golden": list, "metrics": dict, "parity": dict, "made_with": dict,
 }  # fmt: skip
 
 
@@ -100,7 +100,8 @@ def _check(manifest: dict[str, Any], what: str) -> None:
         )
     for key, kind in _NEEDED.items():
         if not isinstance(manifest.get(key), kind):
-            raise BundleError(f"{what}: {key}: missing, or not a {kind.__name__}")
+            names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+            raise BundleError(f"{what}: {key}: missing, or not a {names}")
     for name, entry in manifest["files"].items():
         plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) and name != MANIFEST
         if not plain or not isinstance(entry, dict) or set(entry) != {"sha256", "bytes"}:

@@ -115,7 +115,7 @@ def check(
     if explain:
         from seqpipe.wiring import explain as explained
 
-        typer.echo(explained(config.embedding, config.encoder, config.head))
+        typer.echo(explained(config.embedding, config.encoder, config.head, config.tokenizer.pairs))
     if static:
         console.say(f"{file}: ok")
         return
@@ -269,6 +269,7 @@ def explain(
     """Show what a model looked at: its attention weights over a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
     from seqpipe.drawing import draw, ending
+    from seqpipe.predict import one_record
     from seqpipe.vocabulary import clean
 
     if output:
@@ -276,7 +277,7 @@ def explain(
     elif font:
         raise UsageError("--font: is for a picture; write -o FILE.png")
     model = load(bundle, device, threads=1)
-    found = model.explain(_text(text), **_decode_options(options or [], {}))
+    found = model.explain(one_record(model, _text(text)), **_decode_options(options or [], {}))
     if output:
         draw(found, output, font)
         _console(quiet, False).say(f"wrote {output}")

@@ -129,7 +129,9 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
         return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
 
     def one(component: Component) -> dict[str, Plain]:
-        frame = {key: one(value) if isinstance(value, Component) else value for key, value in component.frame.items()}
+        frame = {
+            k: one(value) if isinstance(value, Component) else plain(value) for k, value in component.frame.items()
+        }
         return {"use": component.use} | frame | {key: plain(value, told) for key, value in component.options.items()}
 
     def several(components: Sequence[Component]) -> Plain:
@@ -180,7 +182,7 @@ class _Check:
         train = self.train(self.mapping(top.get("train"), ("train",)))
         export = self.keys(Export, self.mapping(top.get("export"), ("export",)), ("export",), "'export'")
         self.watched(top, train, [head for head in stages["head"] if head])
-        self.wiring(stages, export)
+        self.wiring(stages, tokenizer, export)
         if self.problems or not (data and tokenizer and train and export and self.chosen):
             return None
         embedding, encoder, head = (tuple(one for one in stages[kind] if one) for kind in STAGES)
@@ -432,15 +434,18 @@ class _Check:
                 ("train", "schedule", "use"), "'plateau' follows the dev score; write data.dev, or use another schedule"
             )
 
-    def wiring(self, stages: Mapping[str, Sequence[Component | None]], export: Export | None) -> None:
+    def wiring(
+        self, stages: Mapping[str, Sequence[Component | None]], tokenizer: Component | None, export: Export | None
+    ) -> None:
         """Names are checked once every stage is known, and the head's options, on which its answer kind may depend."""
         known = [[one for one in stages[kind] if one] for kind in STAGES]
+        pairs = tokenizer is not None and tokenizer.pairs
         complete = all(one for kind in STAGES for one in stages[kind])
         if complete and not any(head.key in self.unsound for head in known[2]):
             nothing = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
             nothing += "pool: attention}, or delete it"
             wanted = self.tree.problem(("export", "explain"), nothing) if export and export.explain else None
-            self.problems += wiring.problems(*known) or attending.problems(known[0], known[1], known[2], wanted)
+            self.problems += wiring.problems(*known, pairs) or attending.problems(known[0], known[1], known[2], wanted)
 
 
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)

@@ -52,7 +52,8 @@ def evaluate(
                 counters[group] = _counts(kind, predictor.metrics)
             counters[group].add(gold, predicted)
         if errors and gold != predicted:
-            wrong.append({"where": record.get("where"), "text": record.get("text")} | _error(gold, predicted))
+            text = {field: record.get(field) for field in predictor.featurizer.fields}
+            wrong.append({"where": record.get("where")} | text | _error(gold, predicted))
     if errors:
         write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong))
     return {group: counter.result() for group, counter in counters.items()}

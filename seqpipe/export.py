@@ -22,7 +22,7 @@ from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
 from seqpipe.metrics import shown
 from seqpipe.parity import CLOSE, Tally, compare, grid
-from seqpipe.pipeline import MOST_TOKENS, Pipeline, option_table, predictor
+from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import batches, option_arrays
 from seqpipe.runtime import Model
 from seqpipe.signature import plain
@@ -137,7 +137,7 @@ def bundle_manifest(
         "outputs": list(learned.kind.outputs),
         "options": options,
         "answer": answer_manifest(pipeline),
-        "limits": {"tokens": MOST_TOKENS},
+        "limits": pipeline.limits,
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],
         "metrics": scores,
@@ -189,7 +189,8 @@ def _golden(model: Model, records: Sequence[Record]) -> list[dict[str, Any]]:
     short = [i for i, doc in enumerate(docs) if 0 < len(doc) <= GOLDEN_TOKENS]
     examples: list[dict[str, Any]] = []
     for i in short[:: max(1, len(short) // GOLDEN)][:GOLDEN]:
-        keys = ("words", "text") if len(examples) % 2 and "words" in records[i] else (model.manifest["field"],)
+        words = len(examples) % 2 and "words" in records[i] and not model.predictor.featurizer.pairs
+        keys = ("words", "text") if words else model.predictor.featurizer.fields
         record = {key: records[i][key] for key in keys}
         examples.append({"record": record, "answer": model(record)})
     several = [name for name in model.manifest["options"] if name.rpartition(".")[2] in ("beams", "n_best")]

@@ -127,6 +127,27 @@ class Pieces:
         return {"kind": self.kind}
 
 
+@dataclass(frozen=True)
+class Segments:
+    """Of which text of a pair each token is, (B, T) int64: 1 the first and the separator behind it, 2 the second."""
+
+    kind = "segments"
+    axes = ("batch_size", "sequence_length")
+    size = 3
+
+    def learn(self, words: Iterable[str]) -> Segments:
+        return self
+
+    def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
+        at = np.arange(longest)
+        firsts = np.array([[len(doc) if doc.second is None else doc.second] for doc in docs])
+        lengths = np.array([[len(doc)] for doc in docs])
+        return np.where(at < firsts, 1, 2) * (at < lengths)
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+
 def feature_from(manifest: Mapping[str, Any]) -> Feature:
     """The learned feature that a bundle or a run describes."""
     kind = manifest.get("kind")
@@ -136,6 +157,8 @@ def feature_from(manifest: Mapping[str, Any]) -> Feature:
         return Sentences(manifest["split"])
     if kind == "pieces":
         return Pieces()
+    if kind == "segments":
+        return Segments()
     told = f"{kind!r} with split {manifest['split']!r}" if kind == "sentences" else f"{kind!r}"
     raise BundleError(f"feature kind {told} is not known to this version; update seqpipe")
 

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from seqpipe import subwords
 from seqpipe.errors import DataError
-from seqpipe.vocabulary import SPECIALS, UNK, clean, special_id
+from seqpipe.vocabulary import EOS, SPECIALS, UNK, clean, special_id
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
 
@@ -52,6 +52,7 @@ class Doc:
     """One text, split: the tokens as written, where they stand, and their ids.
 
     Where tokens are pieces of words, `starts` says which token each word begins with, and `places` where it stands.
+    Of a pair, `second` is the position of the first token of the second text (see `joined`).
     """
 
     text: str
@@ -60,6 +61,7 @@ class Doc:
     ids: list[int]
     starts: list[int] | None = None
     places: list[tuple[int, int]] | None = None
+    second: int | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,27 +75,46 @@ class Doc:
 class Featurizer:
     """A tokenizer and the learned features of one pipeline: records become Docs, Docs become padded arrays."""
 
-    def __init__(self, tokenizer: Tokenizer, features: Mapping[str, Feature], field: str = "text"):
-        self.tokenizer, self.features, self.field = tokenizer, dict(features), field
+    def __init__(self, tokenizer: Tokenizer, features: Mapping[str, Feature], field: str | Sequence[str] = "text"):
+        self.tokenizer, self.features = tokenizer, dict(features)
+        self.fields = (field,) if isinstance(field, str) else tuple(field)
         self._unknown, self._splits_words = special_id(tokenizer, UNK), subwords.splits_words(tokenizer)
         self._known: dict[str, int] = {}
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Splits texts; words that are split already bypass splitting, never normalising or the vocabulary."""
-        docs: list[Doc | None] = [self._from_words(r) if self.presplit(r) else None for r in records]
-        whole = [i for i, doc in enumerate(docs) if doc is None]
-        texts = [clean(self.text(records[i])) for i in whole]
-        encodings = self.tokenizer.encode_batch(texts, add_special_tokens=False)
-        for i, text, encoding in zip(whole, texts, encodings, strict=True):
-            given, offsets = self.text(records[i]), encoding.offsets
-            if self._splits_words:
-                docs[i] = self._of_pieces(given, text, subwords.of_text(encoding, text))
-            else:
-                docs[i] = Doc(given, [text[a:b] for a, b in offsets], offsets, self._plain(encoding.ids))
-        return [doc for doc in docs if doc is not None]
+        if self.pairs:
+            halves = (self._whole([self.text(record, field) for record in records]) for field in self.fields)
+            return [joined(*pair) for pair in zip(*halves, strict=True)]
+        whole = iter(self._whole([self.text(record) for record in records if not self.presplit(record)]))
+        return [self._from_words(record) if self.presplit(record) else next(whole) for record in records]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a record has two texts, which are read as one."""
+        return len(self.fields) == 2
+
+    @property
+    def field(self) -> str | list[str]:
+        """The field that is the input, or the two of a pair, as a bundle says it."""
+        return list(self.fields) if self.pairs else self.fields[0]
 
     def presplit(self, record: Record) -> bool:
-        return self.field == "text" and record.get("words") is not None
+        return self.fields == ("text",) and record.get("words") is not None
+
+    def _whole(self, given: Sequence[str]) -> list[Doc]:
+        """A Doc of each text."""
+        texts = [clean(text) for text in given]
+        docs = []
+        for raw, text, encoding in zip(
+            given, texts, self.tokenizer.encode_batch(texts, add_special_tokens=False), strict=True
+        ):
+            if self._splits_words:
+                docs.append(self._of_pieces(raw, text, subwords.of_text(encoding, text)))
+            else:
+                words = [text[a:b] for a, b in encoding.offsets]
+                docs.append(Doc(raw, words, encoding.offsets, self._plain(encoding.ids)))
+        return docs
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Docs padded to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
@@ -105,13 +126,14 @@ class Featurizer:
         arrays = {"ids": ids, "mask": mask}
         return arrays | {name: feature.array(docs, longest) for name, feature in self.features.items()}
 
-    def text(self, record: Record) -> str:
-        """The record's text in the field that is the input; DataError if there is none."""
-        text = record.get(self.field)
+    def text(self, record: Record, field: str | None = None) -> str:
+        """The record's text in this field, else in the one that is the input; DataError if there is none."""
+        field = field or self.fields[0]
+        text = record.get(field)
         if not isinstance(text, str):
             has = ", ".join(map(str, record)) or "nothing"
             raise DataError(
-                f"{_at(record)}field {self.field!r} must be a text, not {type(text).__name__}; the record has: {has}"
+                f"{_at(record)}field {field!r} must be a text, not {type(text).__name__}; the record has: {has}"
             )
         return text
 
@@ -151,6 +173,24 @@ class Featurizer:
             self._known.clear()
         made = self._known[word] = self._unknown if found is None else found
         return made
+
+
+def joined(first: Doc, second: Doc) -> Doc:
+    """Two texts as one, a line feed between them, whose token is the end of a text; nothing if both are empty."""
+    text, shift = f"{first.text}\n{second.text}", len(first.text) + 1
+    if not len(first) + len(second):
+        return Doc(text, [], [], [], second=0)
+
+    def moved(places: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:
+        return [(a + shift, b + shift) for a, b in places or ()]
+
+    at, between = len(first) + 1, [(shift - 1, shift)]
+    starts, places = None, None
+    if first.starts is not None and second.starts is not None:
+        starts = [*first.starts, len(first), *(start + at for start in second.starts)]
+        places = [*(first.places or ()), *between, *moved(second.places)]
+    words, offsets = [*first.words, "\n", *second.words], [*first.offsets, *between, *moved(second.offsets)]
+    return Doc(text, words, offsets, [*first.ids, SPECIALS.index(EOS), *second.ids], starts, places, at)
 
 
 def _at(record: Record) -> str:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers import Kind, kind_from
 from seqpipe.config import Component, Config
 from seqpipe.errors import ConfigError, PluginError, UsageError
-from seqpipe.feature_kinds import feature_from
+from seqpipe.feature_kinds import Segments, feature_from
 from seqpipe.features import Doc, Feature, Featurizer, Record, token_counts
 from seqpipe.files import read_json, write
 from seqpipe.joint import Joint, tokenizer_file
@@ -102,13 +102,15 @@ class Learned:
 def learn(config: Config, records: Sequence[Record]) -> Learned:
     """Trains the tokenizers and collects alphabets and labels; DataError if the records lack what the heads learn."""
     field = config.tokenizer.frame.get("field") or "text"
-    texts = [_split_or_whole(record, field) for record in records]
+    fields = [field] if isinstance(field, str) else field
+    texts = [_split_or_whole(record, fields, one) for record in records for one in fields]
     tokenizer = _trained(config.tokenizer, texts)
     _refuse_no_words(config, tokenizer)
     docs = Featurizer(tokenizer, {}, field).docs(records)
     found: dict[str, Feature] = {}
     for stage in (*config.embedding, *config.encoder, *config.head):
         found |= declared(stage)
+    found |= {"segments": Segments()} if len(fields) == 2 else {}
     features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
     tasks = tuple(_task(head, head.name if len(config.head) > 1 else "", tokenizer, records) for head in config.head)
     return Learned(Featurizer(tokenizer, features, field), token_counts(docs, tokenizer.get_vocab_size()), tasks)
@@ -118,7 +120,9 @@ def _refuse_no_words(config: Config, tokenizer: Tokenizer) -> None:
     """ConfigError where a head is to tag words and gets something else: pieces of words, or sentences."""
     kinds = {feature.kind for stage in config.encoder for feature in declared(stage).values()}
     told = ""
-    if "sentences" in kinds:
+    if config.tokenizer.pairs:
+        told = "a pair of texts has no words to tag; let the tokenizer read one field"
+    elif "sentences" in kinds:
         told = "behind an encoder that makes sentences of words there are none to tag; leave that encoder out"
     elif splits_words(tokenizer) and "pieces" not in kinds:
         told = (
@@ -160,8 +164,8 @@ def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
     return tokenizer
 
 
-def _split_or_whole(record: Record, field: str) -> str | list[str]:
-    if field == "text" and record.get("words") is not None:
+def _split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | list[str]:
+    if tuple(fields) == ("text",) and record.get("words") is not None:
         return list(record["words"])
     return text_of(record, field)
 

@@ -175,12 +175,13 @@ def random_doc(learned: Learned, length: int, random: np.random.Generator) -> Do
         text += " " * bool(begin and text)
         offsets.append((len(text), len(text) + len(word)))
         text += word
+    second = int(random.integers(1, length + 1)) if learned.featurizer.pairs else None
     if not splits_words(learned.featurizer.tokenizer):
-        return Doc(text, words, offsets, ids)
+        return Doc(text, words, offsets, ids, second=second)
     starts = np.flatnonzero(begins).tolist()
     ends = [*(start - 1 for start in starts[1:]), length - 1]
     places = [(offsets[first][0], offsets[last][1]) for first, last in zip(starts, ends, strict=True)]
-    return Doc(text, words, offsets, ids, starts, places)
+    return Doc(text, words, offsets, ids, starts, places, second)
 
 
 def _random_words(length: int, random: np.random.Generator) -> list[str]:

@@ -155,6 +155,13 @@ class Pipeline(nn.Module):
         lengths: list[Any] = [getattr(module, "example_length", None) for _, module in self.stages]
         return [length for length in lengths if length is not None]
 
+    @property
+    def limits(self) -> dict[str, int]:
+        """The most tokens of one text, and of the first of a pair where a stage reads that as a whole."""
+        given: list[Any] = [getattr(module, "first_tokens", None) for _, module in self.stages]
+        firsts = [most for most in given if most is not None] if self.learned.featurizer.pairs else []
+        return {"tokens": MOST_TOKENS} | ({"first_tokens": min(firsts)} if firsts else {})
+
     def calibrate(self, batches: Callable[[], Iterable[Mapping[str, Tensor]]]) -> None:
         """Lets every head that chooses something on dev do so, from its evidence of these batches of dev data."""
         choosing = [one for one in self._named_heads if needs_dev(one[1])]
@@ -215,9 +222,9 @@ def _of_task(task: Task) -> Names:
 
 
 def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
-    """Calls a stage's method with what its positional parameters name."""
-    wanted = inspect.signature(method).parameters.values()
-    return method(*(names[p.name] for p in wanted if p.kind is not p.KEYWORD_ONLY), **options)
+    """Calls a stage's method with what its positional parameters name; one with a default may lack."""
+    wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
+    return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
@@ -314,4 +321,4 @@ def predictor(
         for task, head in zip(learned.tasks, config.head, strict=True)
         if (own := own_metrics(head.cls, head.options, who(head)))
     }
-    return Predictor(learned.featurizer, learned.kind, run, options, {"tokens": MOST_TOKENS}, metrics=metrics)
+    return Predictor(learned.featurizer, learned.kind, run, options, pipeline.limits, metrics=metrics)

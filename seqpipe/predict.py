@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -83,28 +83,48 @@ def _lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterator[tuple[Record, str]]:
-    field, placed = model.manifest["field"], ((line, f"{name}:{number}") for number, line in enumerate(lines, 1))
+    fields = model.predictor.featurizer.fields
+    placed = ((line, f"{name}:{number}") for number, line in enumerate(lines, 1))
     if form == "text":
-        return (({field: line}, where) for line, where in placed)
+        return ((_plain(line, fields, where), where) for line, where in placed)
     if form == "jsonl":
-        return ((_parsed(line, field, where), where) for line, where in placed if line.strip())
+        return ((_parsed(line, fields, where), where) for line, where in placed if line.strip())
     stored = model.manifest["reader"]
     options = stored["options"] if stored["use"] == "conll" else {}
     reader: Any = Plugins().find("reader", "conll").load()(**{**options, "tags": None})
     return ((record, record["where"]) for record in reader.records(lines, name))
 
 
-def _parsed(line: str, field: str, where: str) -> Record:
+def one_record(model: Model, text: str) -> Record:
+    """The record of one argument or file: the text, or of a pair both, in the form of a line."""
+    fields = model.predictor.featurizer.fields
+    if len(fields) == 1:
+        return {fields[0]: text}
+    read = _parsed if text.startswith("{") else _plain
+    return read(text.rstrip("\n"), fields, "the text")
+
+
+def _plain(line: str, fields: Sequence[str], where: str) -> Record:
+    """A line as the text, or as the two of a pair, with a tab between them."""
+    texts = [line] if len(fields) == 1 else line.split("\t")
+    if len(texts) != len(fields):
+        form = f'{fields[0]}<TAB>{fields[1]}, or lines of JSON such as {{"{fields[0]}": …, "{fields[1]}": …}}'
+        raise DataError(f"{where}: this bundle reads pairs, and here are {len(texts)} texts; write {form}")
+    return dict(zip(fields, texts, strict=True))
+
+
+def _parsed(line: str, fields: Sequence[str], where: str) -> Record:
     try:
         record = json.loads(line, parse_constant=_no_constant)
     except RecursionError as error:
         raise DataError(f"{where}: nested too deeply; write flat objects") from error
     except ValueError as error:
         raise DataError(f"{where}: not JSON: {error}; use --format text for plain text") from error
-    if isinstance(record, str):
-        return {field: record}
+    if isinstance(record, str) and len(fields) == 1:
+        return {fields[0]: record}
     if not isinstance(record, dict):
-        raise DataError(f"{where}: must be an object with `{field}` or `words`, not {type(record).__name__}")
+        keys = f"`{fields[0]}` or `words`" if len(fields) == 1 else " and ".join(f"`{field}`" for field in fields)
+        raise DataError(f"{where}: must be an object with {keys}, not {type(record).__name__}")
     return record
 
 

@@ -74,7 +74,9 @@ class Predictor:
             raise UsageError(f"documents are split for spans and tags; this bundle answers with {self.kind.kind!r}")
         if options.get("n_best", 1) != 1:
             raise UsageError("n_best is for single sentences; leave it out for documents")
-        text, field = self.featurizer.text(record), self.featurizer.field
+        if self.featurizer.pairs:
+            raise UsageError("documents are single texts; this bundle reads pairs")
+        text, field = self.featurizer.text(record), self.featurizer.fields[0]
         places = sentences(text)
         parts = ({**record, "words": None, field: text[a:b]} for a, b in places)
         found = self.stream(parts, **options)
@@ -88,12 +90,8 @@ class Predictor:
         """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
         docs = self._docs(records)
         for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
-            if len(doc) > self.limits["tokens"]:
-                where, most = record.get("where", f"record {i}"), self.limits["tokens"]
-                raise DataError(
-                    f"{where}: {len(doc):,} tokens are over the limit of {most:,}; "
-                    "split the text, or ask for documents (predict --documents), which splits it into sentences"
-                )
+            if told := too_long(doc, self.limits):
+                raise DataError(f"{record.get('where', f'record {i}')}: {told}")
         return docs
 
     def _start(self, records: Sequence[Record], feeds: Arrays, before: int) -> Task:
@@ -118,6 +116,18 @@ class Predictor:
 
     def _answers(self, docs: Sequence[Doc], feeds: Arrays) -> list[Answer]:
         return self.kind.answers(docs, self.run(self.featurizer.collate(docs) | feeds))
+
+
+def too_long(doc: Doc, limits: Mapping[str, int]) -> str:
+    """Which limit a text is over, and what to do; nothing if none."""
+    if len(doc) > limits["tokens"]:
+        cure = "split the text, or ask for documents (predict --documents), which splits it into sentences"
+        return f"{len(doc):,} tokens are over the limit of {limits['tokens']:,}; {cure}"
+    first = (doc.second or 1) - 1
+    if first > limits.get("first_tokens", first):
+        told = f"the first text has {first:,} tokens, and at most {limits['first_tokens']:,} leave room for the second"
+        return f"{told}; shorten it, or make it the second of the two, which may have any length"
+    return ""
 
 
 def batches(lengths: Sequence[int], rows: int = ROWS, tokens: int = TOKENS) -> Iterator[list[int]]:

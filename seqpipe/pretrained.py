@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from tokenizers import Tokenizer
 
@@ -22,8 +22,16 @@ Checkpoint = Annotated[
 _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # what stands for SPECIALS in a checkpoint
 
 
-def pretrained_tokenizer(checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
-    """The checkpoint's tokenizer with the special tokens as ids 0 to 3, and of each id the id that the checkpoint has.
+class Pieces(NamedTuple):
+    """A checkpoint's tokenizer under our ids; of each id the checkpoint's own; how many separators part two texts."""
+
+    tokenizer: Tokenizer
+    ids: list[int]
+    separators: int
+
+
+def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
+    """The checkpoint's tokenizer with the special tokens as ids 0 to 3.
 
     Its tokens for padding, unknown pieces, the beginning and the end of a text become `SPECIALS`; all others keep their
     order. In a text no token is special.
@@ -49,7 +57,8 @@ def pretrained_tokenizer(checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
         names[token] = special
     content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": []}
     ids = _renumbered(content["model"], names, checkpoint)
-    return Tokenizer.from_str(json.dumps(content)), ids
+    separators = max(1, found.num_special_tokens_to_add(pair=True) - 2)  # all but the first and the last token
+    return Pieces(Tokenizer.from_str(json.dumps(content)), ids, separators)
 
 
 def _renumbered(model: dict[str, Any], names: Mapping[str, str], checkpoint: str | Path) -> list[int]:

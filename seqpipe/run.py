@@ -23,7 +23,7 @@ from seqpipe.features import Record
 from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.metrics import shown, table
 from seqpipe.pipeline import Pipeline, predictor
-from seqpipe.predictor import Predictor
+from seqpipe.predictor import Predictor, too_long
 from seqpipe.wiring import built
 from seqpipe.yaml import dump
 
@@ -199,6 +199,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         unknown = unknown_share(learned, learned.featurizer.docs(dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     _look_for_unseen_labels(config, learned, console)
+    _refuse_long_pairs(config, pipeline)
     batches = Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
     scores = None
     if dev:
@@ -221,6 +222,17 @@ def _look_for_unseen_labels(config: Config, learned: Learned, console: Console) 
     if problems and config.data.unseen_labels == "error":
         cure = "correct the data, add training records with it, or set data.unseen_labels: miss to count it as missed"
         raise DataError("\n".join([*problems, cure]))
+
+
+def _refuse_long_pairs(config: Config, pipeline: Pipeline) -> None:
+    """DataError, before training, for a pair of which no stage can read the first text as a whole."""
+    if "first_tokens" not in pipeline.limits:
+        return
+    reader, featurizer = built(config.data.reader), pipeline.learned.featurizer
+    for path in (config.data.train, config.data.dev, *config.data.tests.values()):
+        for record in reader.read(path) if path else ():
+            if told := too_long(featurizer.docs([record])[0], pipeline.limits):
+                raise DataError(f"{record.get('where', path)}: {told}")
 
 
 def _dev_batches(config: Config, learned: Learned, dev: Sequence[Record]) -> Callable[[], Iterator[Batch]]:
@@ -321,7 +333,8 @@ def _show(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
     console.say("\nanswers of the bundle:")
     for example in [example for example in golden if "options" not in example][:4]:
         record, answer = example["record"], example["answer"]
-        console.say(f"  {record.get('text') or ' '.join(record.get('words', []))}")
+        given = [text for text in record.values() if isinstance(text, str)]
+        console.say(f"  {' | '.join(given) or ' '.join(record.get('words', []))}")
         for line in _lines(answer):
             console.say(f"    {line}")
 

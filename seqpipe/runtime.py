@@ -55,7 +55,10 @@ class Model:
             targets = {head: _tokenizer(content, file) for head, file in writers.items()}
             features = {name: feature_from(made) for name, made in manifest["inputs"].items() if "kind" in made}
             kind = answer_from(manifest["answer"], targets)
-            limits = {"tokens": int(manifest["limits"]["tokens"])}
+            given = manifest["limits"]
+            limits = {
+                name: int(given[name]) for name in ("tokens", "first_tokens") if name == "tokens" or name in given
+            }
             options = option_arrays(manifest["options"], {})
             self._attended = attended_from(manifest.get("explain", {}))
         except (AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
@@ -66,7 +69,12 @@ class Model:
         self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
         workers = 1 if self.device == "cuda" else threads or cores()
         self.predictor = Predictor(
-            Featurizer(tokenizer, features, manifest["field"]), kind, self.run, manifest["options"], limits, workers
+            Featurizer(tokenizer, features, _fields(manifest["field"])),
+            kind,
+            self.run,
+            manifest["options"],
+            limits,
+            workers,
         )
         outputs = [output.name for output in self.session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
@@ -135,12 +143,17 @@ class Model:
         return self.predictor.stream(records, chunk, **options)
 
     def _record(self, item: Any) -> Record:
-        field = self.predictor.featurizer.field
+        fields = self.predictor.featurizer.fields
+        if len(fields) == 2 and not isinstance(item, Mapping):
+            told = " and ".join(map(repr, fields))
+            raise UsageError(
+                f"an input is a record (dict with {told}), not {type(item).__name__}: this bundle reads pairs"
+            )
         if isinstance(item, str):
-            return {field: item}
+            return {fields[0]: item}
         if not isinstance(item, Mapping):
             raise UsageError(
-                f"an input is a text or a record (dict with {field!r} or 'words'), not {type(item).__name__}"
+                f"an input is a text or a record (dict with {fields[0]!r} or 'words'), not {type(item).__name__}"
             )
         words = item.get("words")
         if words is not None and not (isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)):
@@ -155,6 +168,14 @@ class Model:
             if not same_answer(got, example["answer"]):
                 wrong.append(f"golden example {i}: {example['record']}: got {got}, expected {example['answer']}")
         return wrong
+
+
+def _fields(field: Any) -> list[str]:
+    """The fields that are the input: one, or two of a pair; ValueError if it names something else."""
+    fields = field if isinstance(field, list) else [field]
+    if len(fields) not in (1, 2) or not all(isinstance(one, str) for one in fields):
+        raise ValueError(f"field {field!r}, which is neither a name nor two")
+    return fields
 
 
 def same_answer(one: Any, other: Any) -> bool:

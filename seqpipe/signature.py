@@ -30,6 +30,9 @@ Model = TypeVar("Model", bound=BaseModel)
 WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
 
 
+Text = Annotated[str, Field(min_length=1)]
+
+
 @dataclass(frozen=True)
 class Means:
     """Stands in an Annotated type whose meaning a person knows by other words than its own."""
@@ -45,7 +48,9 @@ class Frame(BaseModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = Field(
         default=None, description="What one of several heads is called in the answer; null: as its `use`."
     )
-    field: str = Field(default="text", min_length=1, description="The record field that is the input.")
+    field: Text | tuple[Text, Text] = Field(
+        default="text", description="The record field that is the input, or a list of two, which are read as a pair."
+    )
     target: str | None = Field(
         default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer."
     )
@@ -192,6 +197,12 @@ def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[s
         raise PluginError(f"{name}: '{vague}' asks for nothing by name; name each thing it needs")
     only = inspect.Parameter.KEYWORD_ONLY
     return tuple(p.name for p in parameters if p.kind is not only), tuple(p.name for p in parameters if p.kind is only)
+
+
+def optional_names(function: Callable[..., Any]) -> set[str]:
+    """What a method takes if there is such a thing: its positional names that have a default."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty}
 
 
 def decode_options(cls: type) -> dict[str, DecodeOption]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, nearest
 from seqpipe.plugins import Offer
-from seqpipe.signature import decode_options, method_names, wired
+from seqpipe.signature import decode_options, method_names, optional_names, wired
 
 Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
 
@@ -36,6 +36,11 @@ class Component:
     def name(self) -> str:
         """What it is called among several: the frame key `name`, else its `use`."""
         return self.frame.get("name") or self.offer.name
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a tokenizer reads two texts of a record."""
+        return isinstance(self.frame.get("field"), tuple)
 
     def problem(self, message: str) -> Problem:
         return Problem(self.file, self.line, self.column, self.key, message)
@@ -69,6 +74,7 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "chars": ("(B, T, C)", "int64"),
     "sentences": ("(B, S, W)", "int64"),
     "pieces": ("(B, N)", "int64"),
+    "segments": ("(B, T)", "int64"),
     "word_attention": ("(B, T)", "float32"),
     "target_ids": ("(B, N)", "int64"),
     "target_mask": ("(B, N)", "bool"),
@@ -106,15 +112,18 @@ class _Name:
     users: list[str] = field(default_factory=list)
 
 
-def problems(embedding: Sequence[Component], encoder: Sequence[Component], head: Sequence[Component]) -> list[Problem]:
+Stages = Sequence[Component]
+
+
+def problems(embedding: Stages, encoder: Stages, head: Stages, pairs: bool = False) -> list[Problem]:
     """Every name that a stage asks for and nothing provides, and every stage that is none, at the component's place."""
-    return _Trace(embedding, encoder, head).problems
+    return _Trace(embedding, encoder, head, pairs).problems
 
 
-def explain(embedding: Sequence[Component], encoder: Sequence[Component], head: Sequence[Component]) -> str:
+def explain(embedding: Stages, encoder: Stages, head: Stages, pairs: bool = False) -> str:
     """A table of every name: its shape and dtype, who provides it, who uses it."""
     rows = [("name", "shape", "dtype", "from", "used by")]
-    for name in _Trace(embedding, encoder, head).names:
+    for name in _Trace(embedding, encoder, head, pairs).names:
         rows.append((name.name, name.shape, name.dtype, name.provider, ", ".join(name.users) or "-"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -212,13 +221,15 @@ _ANY = Answer(tuple(_TARGETS), tuple(_DECIDED), True)  # of a head that does not
 class _Trace:
     """Goes through the stages once, forward, as a batch would."""
 
-    def __init__(self, embedding: Sequence[Component], encoder: Sequence[Component], head: Sequence[Component]):
+    def __init__(self, embedding: Stages, encoder: Stages, head: Stages, pairs: bool):
         self.problems: list[Problem] = []
         self.names: list[_Name] = []  # in the order in which they come to be; x may be there several times
         self.given: dict[str, _Name] = {}  # what the methods of a stage see now
         self.wired: dict[str, _Name] = {}  # what its constructor sees
         self.give("ids", "data")
         self.give("mask", "data")
+        if pairs:
+            self.give("segments", "data")
         self.wire("vocabulary", "tokenizer")
         self.wire("sizes", "features")
         self.declare([*embedding, *encoder, *head])
@@ -266,7 +277,7 @@ class _Trace:
                 continue
             for name, feature in features.items():
                 first, same = found.setdefault(name, (stage, feature))
-                if name in {"ids", "mask", "x"} | _TARGETS | _DECIDED:
+                if name in {"ids", "mask", "segments", "x"} | _TARGETS | _DECIDED:
                     self.complain(stage, f"feature {name!r} has a name of the frame's own; it needs another")
                 elif same != feature:
                     told = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
@@ -322,13 +333,15 @@ class _Trace:
         for name in asked:
             if name in self.given:
                 self.given[name].users.append(f"{stage.key}.{method}")
-            else:
+            elif name not in optional_names(function):
                 self.complain(stage, f"`{method}` asks for {name!r}, which nothing provides{self.cure(name)}")
 
     def cure(self, name: str) -> str:
         there_is = f" (there is: {', '.join(self.given)})"
         if name == "x":
             return f"; add an embedding{there_is}"
+        if name == "segments":
+            return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
         if name in _TARGETS:
             return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
         return nearest(name, self.given) + there_is

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from seqpipe.testing.toys import ToyTokenizer, records
 from seqpipe.vocabulary import SPECIALS
@@ -42,8 +42,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "share_att_key": True,
         "position_biased_input": False,
     },
-    "roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
-    "xlm-roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
+    "roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
+    "xlm-roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
 }
 BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special tokens of RoBERTa, in their order
 
@@ -92,8 +92,7 @@ def _byte_level(texts: Sequence[str]) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=320, special_tokens=[*BART.values()], initial_alphabet=letters, show_progress=False
     )
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
+    return _between_marks(tokenizer, texts, trainer)
 
 
 def _unigram(texts: Sequence[str]) -> Tokenizer:
@@ -102,7 +101,14 @@ def _unigram(texts: Sequence[str]) -> Tokenizer:
     trainer = trainers.UnigramTrainer(
         vocab_size=120, special_tokens=[*BART.values()], unk_token="<unk>", show_progress=False
     )
+    return _between_marks(tokenizer, texts, trainer)
+
+
+def _between_marks(tokenizer: Tokenizer, texts: Sequence[str], trainer: Any) -> Tokenizer:
+    """Trained, with RoBERTa's special tokens around texts, two of them between those of a pair."""
     tokenizer.train_from_iterator(texts, trainer)
+    ids = {name: tokenizer.token_to_id(name) for name in BART.values()}
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", ids["</s>"]), ("<s>", ids["<s>"]))
     return tokenizer
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.pretrained import longest, pretrained_model
+from seqpipe.nn.pretrained import longest, pretrained_model, tells_texts_apart
 from seqpipe.pretrained import Checkpoint
 from seqpipe.vocabulary import BOS, EOS, SPECIALS
 
@@ -23,7 +23,8 @@ class Pretrained(nn.Module):
 
     x (B, T, D) holds the vectors of the text's own tokens, `state` (B, D) that of the first special one ([CLS]). A text
     that is longer than the window is read in overlapping windows, each with both special tokens; a token's vector is
-    that of the window in which it stands farthest from an edge, and `state` is the mean over the windows.
+    that of the window in which it stands farthest from an edge, and `state` is the mean over the windows. Of a pair of
+    texts each window holds the whole first one and a stretch of the second, with the separators of the checkpoint.
 
     Args:
         checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
@@ -34,6 +35,7 @@ class Pretrained(nn.Module):
         recompute: Whether training computes each layer again for its gradient: a third slower, in far less memory.
         window: Tokens of a text that are read at once; null for as many as the checkpoint can read.
         overlap: Tokens that two neighbouring windows share; null for half a window.
+        first: The most tokens of the first text of a pair, which every window repeats; null for half a window.
     """
 
     returns: ClassVar = ("x", "state")
@@ -50,9 +52,10 @@ class Pretrained(nn.Module):
         recompute: bool = False,
         window: Annotated[int, Field(ge=2)] | None = None,
         overlap: Annotated[int, Field(ge=1)] | None = None,
+        first: Annotated[int, Field(ge=1)] | None = None,
     ):
         super().__init__()
-        self.model = pretrained_model(checkpoint, vocabulary, depth=depth, dropout=dropout)
+        self.model, self.separators = pretrained_model(checkpoint, vocabulary, depth=depth, dropout=dropout)
         self.dim: int = self.model.config.hidden_size
         self.depth: int = self.model.config.num_hidden_layers
         for layer in layers:
@@ -63,9 +66,10 @@ class Pretrained(nn.Module):
             window = 512 - 2 if most is None else most - 2
         elif most is not None and window > most - 2:
             raise UsageError(f"pretrained.window: {checkpoint} reads {most} tokens, two of them special; not {window}")
-        self.window, self.overlap = window, window // 2 if overlap is None else overlap
-        if self.overlap >= window:
+        self.window, self.overlap, self.first_tokens = window, overlap, first or window // 2
+        if overlap is not None and overlap >= window:
             raise UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
+        self.tells_apart = tells_texts_apart(self.model)
         self.layers, self.layer_decay = layers, layer_decay
         self.example_length = 2 * window  # two windows and more: an example for export has no axis of 1
         if recompute:
@@ -78,36 +82,53 @@ class Pretrained(nn.Module):
             return self.layer_decay ** (self.depth - 1 - int(found[1]))
         return self.layer_decay**self.depth if "embed" in name else 1.0
 
-    def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T), (B, T) -> (B, T, D), (B, D)
-        B, T = ids.shape
-        step, width = self.window - self.overlap, torch.sym_min(T, self.window)
-        starts = torch.arange(0, torch.sym_max(T - self.overlap, 1), step, device=ids.device)  # (n,)
-        n = starts.shape[0]
-        at = (starts[:, None] + torch.arange(width, device=ids.device)).flatten()  # (n * w,) places in the text
-        inside, at = at < T, at.clamp(max=T - 1)
-        given = ids[:, at].unflatten(1, (n, width)).flatten(0, 1)  # (B * n, w)
-        real = (mask[:, at] & inside).unflatten(1, (n, width)).flatten(0, 1)
-        made = self._read(given, real)  # (B * n, 1 + w + 1, D)
-        lengths = mask.sum(1, keepdim=True)  # (B, 1)
-        last = (lengths - self.overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
+    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) each
+        T = ids.shape[1]
+        first, room, overlap, more = self._layout(mask, segments)
+        step, width = room - overlap, torch.sym_min(T, self.window - more) + more
+        starts = torch.arange(0, torch.sym_max(T - overlap, 1), step, device=ids.device)  # (n,)
+        n, j, lengths = starts.shape[0], torch.arange(width, device=ids.device), mask.sum(1, keepdim=True)  # (B, 1)
+        rest = j - first - more  # (B, w) places in the part that moves on; what each window repeats is below 0
+        stays, moves = (j < first)[:, None], (rest >= 0)[:, None]  # (B, 1, w)
+        at = torch.where(stays, j, j - more + starts[:, None])  # (B, n, w) places in the text
+        real = ~moves | ((rest < room)[:, None] & (at < lengths[..., None]))  # (B, n, w)
+        given = ids.gather(1, at.clamp(max=T - 1).flatten(1)).unflatten(1, (n, width))
+        given = torch.where(stays | moves, given, SPECIALS.index(EOS)).flatten(0, 1)  # (B * n, w)
+        second = None if segments is None else moves.expand(-1, n, -1).flatten(0, 1)
+        made = self._read(given, real.flatten(0, 1), second)  # (B * n, 1 + w + 1, D)
+        last = (lengths - first - overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
         t = torch.arange(T, device=ids.device)
-        of = ((t - self.overlap // 2).clamp(min=0) // step).minimum(last)  # (B, T) each token's window
-        rows = made[:, 1:-1].unflatten(0, (B, n)).flatten(1, 2)  # (B, n * w, D)
-        place = (of * width + t - of * step).clamp(min=0, max=n * width - 1)
-        x = rows.gather(1, place[..., None].expand(-1, -1, self.dim))
+        of = ((t - first - overlap // 2).clamp(min=0) // step).minimum(last)  # (B, T) each token's window
+        place = of * width + torch.where(t < first, t, t + more - of * step)
+        rows = made[:, 1:-1].unflatten(0, (-1, n)).flatten(1, 2)  # (B, n * w, D)
+        place = place.clamp(min=0, max=n * width - 1)[..., None].expand(-1, -1, self.dim)
         needed = (torch.arange(n, device=ids.device) <= last)[..., None]  # (B, n, 1)
-        firsts = made[:, 0].unflatten(0, (B, n))
+        firsts = made[:, 0].unflatten(0, (-1, n))
         state = torch.where(needed, firsts, 0.0).sum(1) / needed.sum(1)
-        return {"x": torch.where(mask[..., None], x, 0.0), "state": state}
+        return {"x": torch.where(mask[..., None], rows.gather(1, place), 0.0), "state": state}
 
-    def _read(self, ids: Tensor, mask: Tensor) -> Tensor:  # (R, w), (R, w) -> (R, 1 + w + 1, D)
+    def _layout(self, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, int, int, int]:
+        """How many tokens each window of a row repeats (B, 1), its room for others, their overlap, more separators."""
+        if segments is None:
+            return mask.sum(1, keepdim=True) * 0, self.window, self.overlap or self.window // 2, 0
+        more = self.separators - 1
+        room = self.window - self.first_tokens - 1 - more
+        overlap = room // 2 if self.overlap is None else self.overlap
+        if not 0 < overlap < room:
+            told = f"of a window of {self.window}, {room} tokens are left for the second text of a pair"
+            raise UsageError(f"pretrained.overlap: {told}; it must be less, and at least 1: lower it, or `first`")
+        return (segments == 1).sum(1, keepdim=True).clamp(max=self.first_tokens + 1), room, overlap, more
+
+    def _read(self, ids: Tensor, mask: Tensor, second: Tensor | None) -> Tensor:  # (R, w) each -> (R, 1 + w + 1, D)
         end = mask.sum(1, keepdim=True) + 1  # (R, 1)
         t = torch.arange(ids.shape[1] + 2, device=ids.device)
         ids = nn.functional.pad(torch.where(mask, ids, 0), (1, 1))
         ids = torch.where(t == 0, SPECIALS.index(BOS), torch.where(t == end, SPECIALS.index(EOS), ids))
-        embedded = self.model.get_input_embeddings()(ids)
+        given = {"inputs_embeds": self.model.get_input_embeddings()(ids), "attention_mask": (t <= end).long()}
+        if second is not None and self.tells_apart:
+            given["token_type_ids"] = torch.where(t == end, 1, nn.functional.pad(second, (1, 1)).long())
         wanted = self.layers != (-1,)
-        made = self.model(inputs_embeds=embedded, attention_mask=(t <= end).long(), output_hidden_states=wanted)
+        made = self.model(**given, output_hidden_states=wanted)
         if not wanted:
             return made.last_hidden_state
         return torch.stack([made.hidden_states[layer] for layer in self.layers]).mean(0)

@@ -21,4 +21,4 @@ class Pretrained:
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """The checkpoint's tokenizer, whatever the texts are."""
-        return pretrained_tokenizer(self.checkpoint)[0]
+        return pretrained_tokenizer(self.checkpoint).tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 def pretrained_model(
     checkpoint: str | Path, vocabulary: Sequence[str], *, depth: int | None = None, dropout: float | None = None
-) -> Any:
+) -> tuple[Any, int]:
     """The checkpoint's model (`transformers.AutoModel`) in fp32, its word vectors in the order of the vocabulary.
+
+    And how many separators it has between two texts.
 
     Args:
         checkpoint: A folder, or a name on the hub.
@@ -34,7 +37,7 @@ def pretrained_model(
     """
     from transformers import AutoConfig, AutoModel
 
-    tokenizer, ids = pretrained_tokenizer(checkpoint)
+    tokenizer, ids, separators = pretrained_tokenizer(checkpoint)
     if tuple(vocabulary) != vocabulary_of(tokenizer):
         cure = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
         raise UsageError(f"pretrained.checkpoint: the tokens are not those of {checkpoint}; {cure}")
@@ -73,7 +76,7 @@ def pretrained_model(
         raise DataError(f"{checkpoint}: {told}; the two belong to different checkpoints")
     table.weight = torch.nn.Parameter(table.weight.detach()[ids])
     table.num_embeddings, table.padding_idx = len(ids), None
-    return model
+    return model, separators
 
 
 def longest(model: Any) -> int | None:
@@ -82,6 +85,14 @@ def longest(model: Any) -> int | None:
     if most is not None and hasattr(getattr(model, "embeddings", None), "create_position_ids_from_inputs_embeds"):
         most -= model.config.pad_token_id + 1  # positions of RoBERTa and its kin begin after the padding's
     return most
+
+
+def tells_texts_apart(model: Any) -> bool:
+    """Whether the model takes, of each token of a pair, to which of the two texts it belongs."""
+    return (
+        getattr(model.config, "type_vocab_size", 0) > 1
+        and "token_type_ids" in inspect.signature(model.forward).parameters
+    )
 
 
 def _refuse_pickles(checkpoint: str | Path) -> None:

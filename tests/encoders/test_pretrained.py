@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from torch import Tensor
 from seqpipe.check import check_export
 from seqpipe.config import load
 from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
-from seqpipe.features import Featurizer
+from seqpipe.feature_kinds import Segments
+from seqpipe.features import Doc, Featurizer
 from seqpipe.pretrained import pretrained_tokenizer
 from seqpipe.train import make_optimizer
 from seqpipe.vocabulary import Vocabulary, vocabulary_of
@@ -50,7 +52,7 @@ def build(folder: Path, **options: Any) -> Pretrained:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tokens_are_those_of_transformers_under_ids_of_our_own(folders: dict[str, Path], family: str) -> None:
-    tokenizer, old = pretrained_tokenizer(folders[family])
+    tokenizer, old, _ = pretrained_tokenizer(folders[family])
     theirs = transformers.AutoTokenizer.from_pretrained(folders[family])
     assert sorted(old) == list(range(len(theirs)))
     for text, doc in zip(TEXTS, Featurizer(tokenizer, {}).docs([{"text": text} for text in TEXTS]), strict=True):
@@ -64,7 +66,7 @@ def test_tokens_are_those_of_transformers_under_ids_of_our_own(folders: dict[str
 @pytest.mark.parametrize("family", FAMILIES)
 def test_vectors_are_those_of_transformers(folders: dict[str, Path], family: str) -> None:
     folder, encoder = folders[family], build(folders[family])
-    (tokenizer, old), theirs = pretrained_tokenizer(folder), transformers.AutoModel.from_pretrained(folder).eval()
+    (tokenizer, old, _), theirs = pretrained_tokenizer(folder), transformers.AutoModel.from_pretrained(folder).eval()
     docs = Featurizer(tokenizer, {}).docs([{"text": text} for text in TEXTS])
     arrays = Featurizer(tokenizer, {}).collate(docs)
     made = encoder(*(torch.from_numpy(arrays[name]) for name in ("ids", "mask")))
@@ -75,6 +77,82 @@ def test_vectors_are_those_of_transformers(folders: dict[str, Path], family: str
         assert torch.allclose(made["x"][b, : len(doc)], expected[1:-1], atol=1e-5)
         assert torch.allclose(made["state"][b], expected[0], atol=1e-5)
         assert not made["x"][b, len(doc) :].any()
+
+
+PAIRS = [
+    ("Ada met Bob", "in Oslo"),
+    ("hello", "a teacher of mathematics"),
+    ("你好 Zürich", "of"),
+    ("", "hello, world!"),
+    ("of of of", "she said: hello"),
+]
+
+
+def pair_arrays(folder: Path, pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, Tensor], list[Doc]]:
+    featurizer = Featurizer(pretrained_tokenizer(folder).tokenizer, {"segments": Segments()}, ["a", "b"])
+    docs = featurizer.docs([{"a": a, "b": b} for a, b in pairs])
+    return {name: torch.from_numpy(array) for name, array in featurizer.collate(docs).items()}, docs
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_vectors_of_pairs_are_those_of_transformers(folders: dict[str, Path], family: str) -> None:
+    folder, encoder = folders[family], build(folders[family], first=12)
+    ours, theirs = pretrained_tokenizer(folder), transformers.AutoModel.from_pretrained(folder).eval()
+    arrays, docs = pair_arrays(folder, PAIRS)
+    made = encoder(**arrays)
+    for b, (doc, (first, second)) in enumerate(zip(docs, PAIRS, strict=True)):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        given = tokenizer(first, second, return_tensors="pt", return_token_type_ids=encoder.tells_apart)
+        if family != "xlm-roberta":  # its blanks alone are left out here
+            ids = given["input_ids"][0].tolist()
+            at = doc.second or 0
+            inner = [ours.ids[i] for i in doc.ids]
+            assert ids[1:-1] == [*inner[:at], *inner[at - 1 : at] * (ours.separators - 1), *inner[at:]]
+            with torch.no_grad():
+                expected = theirs(**given).last_hidden_state[0]
+            kept = torch.cat([expected[1 : at + 1], expected[at + ours.separators : -1]])
+            assert torch.allclose(made["x"][b, : len(doc)], kept, atol=1e-5)
+            assert torch.allclose(made["state"][b], expected[0], atol=1e-5)
+    assert encoder.tells_apart == (family in ("bert", "electra"))
+    assert ours.separators == (2 if "roberta" in family else 1)
+
+
+def test_each_window_of_a_long_pair_holds_the_first_text_whole(folders: dict[str, Path]) -> None:
+    folder = folders["bert"]
+    short, whole = build(folder, window=14, first=5, overlap=4), build(folder, window=30)
+    first, second = "Ada met Bob", "a teacher of mathematics " * 3
+    arrays, (doc,) = pair_arrays(folder, [(first, second)])
+    at = doc.second or 0
+    made, room = short(**arrays)["x"][0], 14 - 5 - 1
+    n = len(doc) - at
+    for begin in range(0, n - 4, room - 4):
+        window = [*range(at), *(at + i for i in range(begin, min(begin + room, n)))]
+        alone = whole(**{name: tensor[:, window] for name, tensor in arrays.items()})["x"][0]
+        inner = range(begin + 2 * (begin > 0), min(begin + room - 2 * (begin + room < n), n))
+        for i in inner:
+            assert torch.allclose(made[at + i], alone[at + i - begin], atol=1e-5), (begin, i)
+
+
+@pytest.mark.parametrize("family", ["bert", pytest.param("roberta", marks=pytest.mark.long)])
+def test_the_graph_reads_pairs_as_pytorch_does(folders: dict[str, Path], family: str, tmp_path: Path) -> None:
+    encoder = build(folders[family], window=12, first=4)
+
+    def given(*lengths: tuple[int, int]) -> dict[str, Tensor]:
+        ids, mask = rows(folders[family], *(a + 1 + b for a, b in lengths))
+        t, firsts = torch.arange(ids.shape[1]), torch.tensor([[a + 1] for a, _ in lengths])
+        return {"ids": ids, "mask": mask, "segments": torch.where(t < firsts, 1, 2) * mask}
+
+    example = given((3, 30), (2, 2), (1, 3))
+    graph = export(tmp_path / "pairs.onnx", encoder, encoder.forward, AXES | {"segments": ("b", "t")}, **example)
+    for lengths in [((0, 1),), ((4, 0),), ((4, 9), (0, 5)), ((1, 40), (4, 3), (3, 17), (0, 0))]:
+        batch = given(*lengths)
+        made = graph(**batch)
+        for name, tensor in encoder(**batch).items():
+            assert (torch.from_numpy(made[name]).float() - tensor.float()).abs().max() < 1e-4, (name, lengths)
+        for b, (first, second) in enumerate(lengths):
+            n = first + 1 + second
+            alone = encoder(**{name: tensor[b : b + 1, :n] for name, tensor in batch.items()})
+            assert torch.allclose(encoder(**batch)["x"][b, :n], alone["x"][0], atol=1e-5)
 
 
 def rows(folder: Path, *lengths: int) -> tuple[Tensor, Tensor]:
