@@ -445,7 +445,9 @@ class _Check:
             nothing = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
             nothing += "pool: attention}, or delete it"
             wanted = self.tree.problem(("export", "explain"), nothing) if export and export.explain else None
-            self.problems += wiring.problems(*known, pairs) or attending.problems(known[0], known[1], known[2], wanted)
+            self.problems += wiring.problems(known[0], known[1], known[2], pairs) or attending.problems(
+                known[0], known[1], known[2], wanted
+            )
 
 
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)

@@ -25,6 +25,8 @@ class Pretrained(nn.Module):
     that is longer than the window is read in overlapping windows, each with both special tokens; a token's vector is
     that of the window in which it stands farthest from an edge, and `state` is the mean over the windows. Of a pair of
     texts each window holds the whole first one and a stretch of the second, with the separators of the checkpoint.
+    `window` (B, T) counts the window of each token, and `other_x` (B, T, D) is its vector in `other_window` (B, T), the
+    neighbour that holds it too, or the same one: a head may ask whether both windows would decide alike.
 
     Args:
         checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
@@ -38,7 +40,7 @@ class Pretrained(nn.Module):
         first: The most tokens of the first text of a pair, which every window repeats; null for half a window.
     """
 
-    returns: ClassVar = ("x", "state")
+    returns: ClassVar = ("x", "state", "window", "other_window", "other_x")
 
     def __init__(
         self,
@@ -97,15 +99,23 @@ class Pretrained(nn.Module):
         second = None if segments is None else moves.expand(-1, n, -1).flatten(0, 1)
         made = self._read(given, real.flatten(0, 1), second)  # (B * n, 1 + w + 1, D)
         last = (lengths - first - overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
-        t = torch.arange(T, device=ids.device)
-        of = ((t - first - overlap // 2).clamp(min=0) // step).minimum(last)  # (B, T) each token's window
-        place = of * width + torch.where(t < first, t, t + more - of * step)
-        rows = made[:, 1:-1].unflatten(0, (-1, n)).flatten(1, 2)  # (B, n * w, D)
-        place = place.clamp(min=0, max=n * width - 1)[..., None].expand(-1, -1, self.dim)
+        t, rows = torch.arange(T, device=ids.device), made[:, 1:-1].unflatten(0, (-1, n)).flatten(1, 2)  # (B, n * w, D)
+        u = t - first  # (B, T) places in the part that moves on
+
+        def read_in(window: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
+            place = window * width + torch.where(u < 0, t, t + more - window * step)
+            x = rows.gather(1, place.clamp(min=0, max=n * width - 1)[..., None].expand(-1, -1, self.dim))
+            return torch.where(mask[..., None], x, 0.0)
+
+        window = ((u - overlap // 2).clamp(min=0) // step).minimum(last)
+        nearer = torch.where(2 * (u - window * step) >= room, 1, -1)  # the neighbour at the nearer edge
+        other = (window + nearer).clamp(min=0).minimum(last)
+        other = torch.where((u >= other * step) & (u < other * step + room), other, window)
         needed = (torch.arange(n, device=ids.device) <= last)[..., None]  # (B, n, 1)
         firsts = made[:, 0].unflatten(0, (-1, n))
         state = torch.where(needed, firsts, 0.0).sum(1) / needed.sum(1)
-        return {"x": torch.where(mask[..., None], rows.gather(1, place), 0.0), "state": state}
+        others = {"window": window, "other_window": other, "other_x": read_in(other)}
+        return {"x": read_in(window), "state": state, **others}
 
     def _layout(self, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, int, int, int]:
         """How many tokens each window of a row repeats (B, 1), its room for others, their overlap, more separators."""

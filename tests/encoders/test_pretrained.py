@@ -175,6 +175,18 @@ def test_a_token_of_a_long_text_has_the_vector_of_the_window_in_which_it_is_fart
         assert any(torch.allclose(made[t], windows[k][t - 4 * k], atol=1e-5) for k in best), t
 
 
+def test_a_token_that_two_windows_hold_has_the_vectors_of_both(folders: dict[str, Path]) -> None:
+    whole, encoder = build(folders["bert"]), build(folders["bert"], window=8, overlap=4)
+    ids, mask = rows(folders["bert"], 21)
+    made = {name: tensor[0] for name, tensor in encoder(ids, mask).items()}
+    windows = [whole(ids[:, at : at + 8], mask[:, at : at + 8])["x"][0] for at in range(0, 20, 4)]
+    for t, (k, other) in enumerate(zip(made["window"].tolist(), made["other_window"].tolist(), strict=True)):
+        inside = [k for k in range(len(windows)) if k * 4 <= t < k * 4 + 8]
+        assert {k, other} == {*inside}, t
+        assert torch.allclose(made["x"][t], windows[k][t - 4 * k], atol=1e-5)
+        assert torch.allclose(made["other_x"][t], windows[other][t - 4 * other], atol=1e-5)
+
+
 @pytest.mark.parametrize("options", [{}, {"window": 7, "overlap": 2}, {"window": 6, "overlap": 5}])
 def test_neighbours_and_padding_never_change_a_row(folders: dict[str, Path], options: dict[str, Any]) -> None:
     encoder, lengths = build(folders["bert"], **options), (90, 1, 6, 7, 8, 39, 40)
