@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from seqpipe.attending import attended
 from seqpipe.config import Component, Config
-from seqpipe.errors import PluginError, SeqpipeError
+from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features import Arrays
 from seqpipe.joint import part_of
 from seqpipe.learned import Learned, Task
@@ -275,6 +275,10 @@ def _blamed(stage: Component, what: str) -> Iterator[None]:
     """Whatever a component raises is told as its own."""
     try:
         yield
+    except ConfigError:
+        raise
+    except UsageError as error:  # its options do not fit what it is given
+        raise ConfigError([stage.problem(f"{who(stage)}: {error}")]) from error
     except (SeqpipeError, MemoryError):
         raise
     except Exception as error:  # a plugin may raise anything at all

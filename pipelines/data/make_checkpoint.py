@@ -1,11 +1,12 @@
-"""The texts of `assistant-en` to `tiny-bert`: a checkpoint of `transformers` that stands in for a real one.
+"""The texts of `assistant-en` to `tiny-bert`, and others likewise: checkpoints of `transformers` in place of real ones.
 
-Its tokenizer learned its pieces from these texts, its weights are random: it knows nothing, and pipelines that start
-from it show the way, not what a real one reaches. The same bytes each time.
+Their tokenizers learned their pieces from these texts, their weights are random: they know nothing, and pipelines that
+start from them show the way, not what a real one reaches. The same bytes each time.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,5 +62,12 @@ def sentences(path: Path) -> list[str]:
     return [" ".join(line.split("\t")[0] for line in lines) for lines in rows if lines]
 
 
+def cells(path: Path) -> list[str]:
+    """The texts of a table of pairs, all but its last column."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [text for row in list(csv.reader(file))[1:] for text in row[:-1]]
+
+
 if __name__ == "__main__":
     checkpoint(HERE / "tiny-bert", sentences(HERE / "assistant-en" / "train.conll"))
+    checkpoint(HERE / "tiny-bert-pairs", cells(HERE / "pairs" / "train.csv"))

@@ -127,7 +127,7 @@ class Pretrained(nn.Module):
         if not 0 < overlap < room:
             told = f"of a window of {self.window}, {room} tokens are left for the second text of a pair"
             raise UsageError(f"pretrained.overlap: {told}; it must be less, and at least 1: lower it, or `first`")
-        return (segments == 1).sum(1, keepdim=True).clamp(max=self.first_tokens + 1), room, overlap, more
+        return ((segments == 1) & mask).sum(1, keepdim=True).clamp(max=self.first_tokens + 1), room, overlap, more
 
     def _read(self, ids: Tensor, mask: Tensor, second: Tensor | None) -> Tensor:  # (R, w) each -> (R, 1 + w + 1, D)
         end = mask.sum(1, keepdim=True) + 1  # (R, 1)

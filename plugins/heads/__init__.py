@@ -8,9 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
 
-Pooling = Literal["mean", "max", "first", "last", "attention"]
+Pooling = Literal["mean", "max", "first", "last", "attention", "state"]
 
 
 class Pool(nn.Module):
@@ -20,6 +21,8 @@ class Pool(nn.Module):
     - `max`: the greatest number of each place (Collobert et al. 2011).
     - `first`, `last`: that vector alone; the last of a forward recurrent encoder has seen the whole text.
     - `attention`: their mean by weights that a learned query gives (Yang et al. 2016).
+    - `state`: what the encoder gives for the whole text: a recurrent one its last state (Cho et al. 2014), a
+      pretrained one the vector of its first special token (Devlin et al. 2019).
 
     Args:
         dim: Width of a vector.
@@ -32,8 +35,13 @@ class Pool(nn.Module):
         self.how = how
         self.attention = AttentionPool(dim, score=score) if how == "attention" else None
 
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """(B, T, D), (B, T) -> the vector (B, D), and the weights (B, T) by the name `attention` if there are any."""
+    def forward(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """(B, T, D), (B, T), (B, D) -> the vector (B, D), and weights (B, T) as `attention` if there are any."""
+        if self.how == "state":
+            if state is None or state.shape[1] != x.shape[2]:
+                told = "no encoder gives a state" if state is None else "the state is of another width than x"
+                raise UsageError(f"pool: {told}; choose mean, max, first, last or attention")
+            return state, {}
         if self.attention is not None:
             pooled, weights = self.attention(x, mask)
             return pooled, {"attention": weights}
@@ -71,9 +79,11 @@ class PooledHead(nn.Module):
     def explains(options: Mapping[str, Any]) -> dict[str, str]:
         return {"attention": "words"} if options.get("pool") == "attention" else {}
 
-    def read(self, x: Tensor, mask: Tensor, learning: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
-        """(B, T, D), (B, T) -> what is made of the text (B, outputs), and the weights to look at if there are any."""
-        pooled, shown = self.pool(x, mask)
+    def read(
+        self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """(B, T, D), (B, T), (B, D) -> what is made of the text (B, outputs), and weights to look at, if any."""
+        pooled, shown = self.pool(x, mask, state)
         if self.hidden is not None:
             pooled = self.hidden(self.dropout(pooled) if learning else pooled).relu()
         return self.output(self.dropout(pooled) if learning else pooled), shown

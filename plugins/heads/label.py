@@ -39,7 +39,7 @@ class Label(PooledHead):
     Args:
         multi: Whether a text has any number of labels, in a list; its field is then `labels`.
         pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, or their mean by attention.
+            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
         score: How attention scores a token (see `seqpipe.nn.attention`).
         hidden: Units of a layer between the pooled vector and the output; null for none.
         dropout: Probability that a number of the pooled vector, or of the layer over it, is silenced in training.
@@ -101,12 +101,13 @@ class Label(PooledHead):
     def needs_dev(options: Mapping[str, Any]) -> str:
         return "threshold" if options.get("threshold") == "dev" else "calibrate" if options.get("calibrate") else ""
 
-    def loss(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:  # (B, T, D), (B, T), (B,) or (B, L) -> ()
+    def loss(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
         """Mean of a text's negative log-likelihood times the weight of its label: one of weight 2 counts as two texts.
 
-        With `multi` it is the sum over all labels, and the weights count where a text has the label.
+        x (B, T, D), mask (B, T), label (B,), state (B, D). With `multi` label is (B, L): it is the sum over all labels,
+        and the weights count where a text has the label.
         """
-        logits, _ = self._logits(x, mask, learning=True)
+        logits, _ = self._logits(x, mask, state, learning=True)
         if self.multi:
             bce = F.binary_cross_entropy_with_logits(logits, label, reduction="none", pos_weight=self.weights)
             return bce.sum(1).mean()
@@ -117,9 +118,9 @@ class Label(PooledHead):
         error = (1 - share) * right + share * even
         return (self.weights[label] * error).mean()
 
-    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The label (B,) or the labels (B, L), and the probability of each (B, L)."""
-        logits, shown = self._logits(x, mask)
+        logits, shown = self._logits(x, mask, state)
         if self.multi:
             p = (logits / self.temperature).sigmoid()
             return {"labels": (p >= self.threshold).long(), "scores": p, **shown}
@@ -133,9 +134,9 @@ class Label(PooledHead):
             p = torch.where(refused[:, None], torch.where(self.allowed, p * best[:, None], 1 - best[:, None]), p)
         return {"label": label, "scores": p, **shown}
 
-    def margin(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B,)
+    def margin(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> Tensor:  # -> (B,)
         """How far a text is from another answer: in probability from the threshold, in log-probability from a label."""
-        z = self._logits(x, mask)[0] / self.temperature
+        z = self._logits(x, mask, state)[0] / self.temperature
         if self.multi:
             return (z.sigmoid() - self.threshold).abs().amin(1)
         p = z.softmax(1)
@@ -148,9 +149,9 @@ class Label(PooledHead):
         sure = p.amax(1) - self.threshold
         return torch.where(sure < 0, -sure, torch.minimum(sure, gap))
 
-    def evidence(self, x: Tensor, mask: Tensor, label: Tensor) -> dict[str, Tensor]:
+    def evidence(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """What is chosen from: logits (B, L), and the labels that are right."""
-        return {"logits": self._logits(x, mask)[0], "label": label}
+        return {"logits": self._logits(x, mask, state)[0], "label": label}
 
     def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
         """Chooses the temperature, then the threshold, whichever is to be chosen."""
@@ -172,8 +173,10 @@ class Label(PooledHead):
             found = {"temperature": self.temperature.item(), "ece_before": before, "ece_after": after}
         return found | ({"threshold": self.threshold.item()} if self.choose_threshold else {})
 
-    def _logits(self, x: Tensor, mask: Tensor, learning: bool = False) -> tuple[Tensor, dict[str, Tensor]]:  # (B, L)
-        z, shown = self.read(x, mask, learning)
+    def _logits(
+        self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
+    ) -> tuple[Tensor, dict[str, Tensor]]:  # (B, L)
+        z, shown = self.read(x, mask, state, learning)
         return torch.where(self.allowed, z, NEVER), shown
 
     def _calibration_error(self, z: Tensor, right: Tensor) -> float:

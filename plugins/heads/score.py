@@ -27,7 +27,7 @@ class Score(PooledHead):
 
     Args:
         pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, or their mean by attention.
+            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
         score: How attention scores a token (see `seqpipe.nn.attention`).
         hidden: Units of a layer between the pooled vector and the output; null for none.
         dropout: Probability that a number of the pooled vector, or of the layer over it, is silenced in training.
@@ -59,21 +59,23 @@ class Score(PooledHead):
         self.register_buffer("line", torch.tensor([low, width]))  # m and s
         self.register_buffer("moments", torch.zeros(3, dtype=torch.float64))  # targets seen, mean, squares about it
 
-    def loss(self, x: Tensor, mask: Tensor, score: Tensor) -> Tensor:  # (B, T, D), (B, T), (B,) -> ()
-        """Mean error of a text, in deviations."""
+    def loss(self, x: Tensor, mask: Tensor, score: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
+        """Mean error of a text, in deviations: x (B, T, D), mask (B, T), score (B,), state (B, D)."""
         if self.training and not self.bounded:
             self._see(score.double())
-        made, _ = self._made(x, mask, learning=True)
+        made, _ = self._made(x, mask, state, learning=True)
         error: Tensor = self.error(made, (score - self.line[0]) / self.line[1])
         return error
 
-    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The number of each text (B,)."""
-        made, shown = self._made(x, mask)
+        made, shown = self._made(x, mask, state)
         return {"score": self.line[0] + self.line[1] * made, **shown}
 
-    def _made(self, x: Tensor, mask: Tensor, learning: bool = False) -> tuple[Tensor, dict[str, Tensor]]:  # (B,)
-        made, shown = self.read(x, mask, learning)
+    def _made(
+        self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
+    ) -> tuple[Tensor, dict[str, Tensor]]:  # (B,)
+        made, shown = self.read(x, mask, state, learning)
         return (made.sigmoid() if self.bounded else made)[:, 0], shown
 
     @torch.no_grad()

@@ -24,7 +24,7 @@ class Vector(PooledHead):
 
     Args:
         pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, or their mean by attention.
+            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
         score: How attention scores a token (see `seqpipe.nn.attention`).
         width: Numbers of the vector, by a linear layer over the pooled one; null: as wide as that, without a layer.
         dropout: Probability that a number of the pooled vector is silenced in training.
@@ -48,9 +48,9 @@ class Vector(PooledHead):
         super().__init__(dim, width, pool=pool, score=score, hidden=None, dropout=dropout)
         self.normalize, self.temperature = normalize, temperature
 
-    def loss(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:  # (B, T, D), (B, T), (B,) -> ()
-        """Mean over the texts whose label another text has too; 0 of none."""
-        z = _unit(self.read(x, mask, learning=True)[0])
+    def loss(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
+        """Mean over the texts whose label another text has too, 0 of none: x (B, T, D), mask (B, T), label (B,)."""
+        z = _unit(self.read(x, mask, state, learning=True)[0])
         same, alike = torch.eye(len(label), dtype=torch.bool, device=label.device), label[:, None] == label
         logits = torch.where(same, torch.finfo(z.dtype).min, z @ z.T / self.temperature)  # (B, B)
         others = alike & ~same  # P(i)
@@ -58,9 +58,9 @@ class Vector(PooledHead):
         error = -torch.where(others, logits.log_softmax(1), 0.0).sum(1) / count.clamp(min=1)
         return error.sum() / (count > 0).sum().clamp(min=1)
 
-    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The vector of each text (B, D)."""
-        made, shown = self.read(x, mask)
+        made, shown = self.read(x, mask, state)
         return {"vector": _unit(made) if self.normalize else made, **shown}
 
 
