@@ -37,6 +37,7 @@ def register_embeddings() -> dict[str, str]:
         "char-lstm": "seqpipe_plugins.embeddings.char_lstm:CharLSTM",
         "lookup": "seqpipe_plugins.embeddings.lookup:Lookup",
         "positions": "seqpipe_plugins.embeddings.positions:Positions",
+        "pretrained": "seqpipe_plugins.embeddings.pretrained:Pretrained",
         "vectors": "seqpipe_plugins.embeddings.vectors:Vectors",
     }
 

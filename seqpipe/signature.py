@@ -413,8 +413,15 @@ def _check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
 
 
 def _helps(cls: type) -> dict[str, str]:
-    """The lines of the docstring's Args section, by option; a line indented deeper goes on with the one above."""
-    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    """The lines of the docstrings' Args sections, by option: the class's own, else those of what it inherits from."""
+    helps: dict[str, str] = {}
+    for one in reversed(cls.__mro__):
+        helps |= _arguments(inspect.cleandoc(one.__dict__.get("__doc__") or "").splitlines())
+    return helps
+
+
+def _arguments(lines: list[str]) -> dict[str, str]:
+    """The lines of an Args section by name; a line indented deeper goes on with the one above."""
     start = next((number for number, line in enumerate(lines) if line.strip() in ("Args:", "Arguments:")), len(lines))
     helps: dict[str, str] = {}
     name, indent = "", None

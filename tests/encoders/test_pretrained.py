@@ -262,6 +262,23 @@ def test_a_tagger_over_a_checkpoint_goes_all_the_way(folders: dict[str, Path], t
     assert answered.code == 0, answered.err
 
 
+def test_a_checkpoint_stands_beside_other_embeddings(folders: dict[str, Path], tmp_path: Path) -> None:
+    first = {"use": "pretrained", "checkpoint": str(folders["bert"]), "freeze": True, "layers": [0, 1, 2]}
+    changes = {"embedding": [first, {"use": "char-cnn", "dim": 6}], "encoder": [{"use": "lstm", "hidden": 8}, "words"]}
+    path = tagging(tmp_path, {"tokenizer": {"use": "pretrained", "checkpoint": str(folders["bert"])}} | changes)
+    assert check_export(load(path), QUIET)["decisions"]
+    pipeline, batches = parts(load(path))
+    batch = batches(batches.order(0)[0])
+    whole = build(folders["bert"], layers=(0, 1, 2))
+    expected = whole(batch["ids"], batch["mask"])["x"]
+    made = pipeline.eval()(batch)
+    assert pipeline.embedding[0].dim == 16
+    assert torch.allclose(pipeline.embedding[0](batch["ids"], batch["mask"])["x"], expected, atol=1e-5)
+    assert made["x"].shape[-1] == pipeline.encoder[-1].dim
+    pipeline.loss(batch).backward()
+    assert all(parameter.grad is None for parameter in pipeline.embedding[0].parameters())
+
+
 def refused(folder: Path, place: Path, **encoder: Any) -> SeqpipeError:
     with pytest.raises(SeqpipeError) as caught:
         check_export(load(piped(folder, place, **encoder)), QUIET)

@@ -83,6 +83,17 @@ def test_the_graph_decides_the_same_whatever_stands_in_the_padding(pair: tuple[L
     assert np.abs(made["scores"] - expected).max() < 1e-5
 
 
+def test_the_state_of_an_encoder_may_stand_for_the_text() -> None:
+    label, x, mask, state = head("state"), torch.randn(3, 4, 6), ragged(4, 2, 1), torch.randn(3, 6)
+    made = label.decide(x, mask, state)
+    logits = state @ label.output.weight.T + label.output.bias
+    assert torch.allclose(made["scores"], logits.softmax(1), atol=1e-6)
+    assert torch.equal(made["label"], logits.argmax(1))
+    for given, told in ((None, "no encoder gives a state"), (torch.randn(3, 5), "of another width than x")):
+        with pytest.raises(UsageError, match=told):
+            label.decide(x, mask, given)
+
+
 @pytest.mark.parametrize("pool", POOLS)
 def test_the_margin_is_how_much_likelier_the_answer_is_than_the_next_label(pool: str) -> None:
     label, x, mask = head(pool), torch.randn(5, 4, 6), ragged(4, 2, 1, 3, 4)
