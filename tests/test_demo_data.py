@@ -208,6 +208,25 @@ def read_csv(part: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def test_pairs_are_balanced_and_neither_half_tells_the_label() -> None:
+    sizes = {"train": 3000, "dev": 300, "test": 500, "test-new-templates": 500}
+    seen: set[tuple[str, str]] = set()
+    for part, size in sizes.items():
+        with (DATA / "pairs" / f"{part}.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == size
+        assert sum(row["label"] == "answers" for row in rows) == size // 2
+        pairs = {(row["text"], row["text_pair"]) for row in rows}
+        assert len(pairs) == size
+        assert not pairs & seen
+        seen |= pairs
+        for half in ("text", "text_pair"):
+            for word in {word for row in rows for word in plain(row[half]).split()}:
+                labels = [row["label"] for row in rows if word in plain(row[half]).split()]
+                if len(labels) > 100:
+                    assert 0.3 < labels.count("answers") / len(labels) < 0.7, word
+
+
 def plain(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 

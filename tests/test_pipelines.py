@@ -42,7 +42,8 @@ def small(path: Path, folder: Path) -> list[str]:
         files = {name: str(shortened(file, FEW["test"], folder)) for name, file in data.tests.items()}
         found.append(f"data.test={json.dumps(files)}")
     if config.tokenizer.use == "pretrained":
-        made = checkpoint(folder / "checkpoint", "bert", make_checkpoint.sentences(data.train))
+        texts = make_checkpoint.cells if config.tokenizer.pairs else make_checkpoint.sentences
+        made = checkpoint(folder / "checkpoint", "bert", texts(data.train))
         place = "encoder.0" if len(config.encoder) > 1 else "encoder"
         found += [f"tokenizer.checkpoint={made}", f"{place}.checkpoint={made}"]
     return found
@@ -50,7 +51,7 @@ def small(path: Path, folder: Path) -> list[str]:
 
 def test_there_are_pipelines() -> None:
     shipped = "document-han intent-bert intent-lstm intent-zh ner ner-bert-crf ner-zh pos reverse sentiment-cnn"
-    assert {*shipped.split(), "slots-and-intent"} <= {path.stem for path in PIPELINES}
+    assert {*shipped.split(), "pairs-bert", "slots-and-intent"} <= {path.stem for path in PIPELINES}
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
@@ -78,5 +79,7 @@ class TestPipeline:
         scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
         assert json.loads(scored.out) == result["scores"]
         texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
+        if load(path).tokenizer.pairs:
+            texts = "".join(f"{text}\tit is noon\n" for text in texts.splitlines())
         answered = seqpipe("predict", bundle, "--device", "cpu", stdin=texts.encode())
         assert (answered.code, len(answered.out.splitlines())) == (0, 4), answered.err
