@@ -46,7 +46,7 @@ def small(path: Path, folder: Path) -> list[str]:
         made = checkpoint(folder / "checkpoint", "bert", texts(data.train))
         place = "encoder.0" if len(config.encoder) > 1 else "encoder"
         found += [f"tokenizer.checkpoint={made}", f"{place}.checkpoint={made}"]
-        found += [f"{place}.first=25"] if config.tokenizer.pairs else []
+        found += [f"{place}.first=30"] if config.tokenizer.pairs else []
     return found
 
 
