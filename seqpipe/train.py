@@ -29,11 +29,12 @@ from seqpipe.console import Console, Tick
 from seqpipe.data import Batch, Batches
 from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import remove_torn, write
+from seqpipe.layout import BEST, LAST
 from seqpipe.metrics import shown
 from seqpipe.pipeline import Pipeline
 from seqpipe.settings import Train
 
-LAST, METRICS = "last.ckpt", "metrics.jsonl"
+METRICS = "metrics.jsonl"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
 
@@ -217,7 +218,7 @@ class Training(lightning.LightningModule):
             "optimizer": self._optimizer.state_dict(),
         }
         checkpoint.save(self.folder / LAST, state)
-        for old in self.folder.glob("best-*.safetensors"):
+        for old in self.folder.glob(BEST):
             if old.name != self.progress.best_file:
                 old.unlink()
 

@@ -53,6 +53,8 @@ class Pretrained(nn.Module):
     ):
         super().__init__()
         self.model = pretrained_model(checkpoint, vocabulary, depth=depth, dropout=dropout)
+        words = self.model.get_input_embeddings().weight
+        self.rows = {name: ("vocabulary",) for name, weight in self.named_parameters() if weight is words}
         self.dim: int = self.model.config.hidden_size
         self.depth: int = self.model.config.num_hidden_layers
         for layer in layers:
