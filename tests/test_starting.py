@@ -418,6 +418,6 @@ def test_check_tells_what_starts_where(tmp_path: Path) -> None:
     sets = ["head=tags", "embedding={use: lookup, dim: 8}", *(f"{key}.init={OLD}" for key in ALL)]
     done = seqpipe("check", yaml, *sets, folder=yaml.parent)
     assert done.code == 0, done.err
-    assert "  embedding: starts from ../old/runs/old: 6 of 11 tokens are known there\n" in done.err
+    assert "  embedding: starts from ../old/runs/old: 7 of 11 tokens are known there\n" in done.err
     assert "  encoder: starts from ../old/runs/old\n" in done.err
     assert "  head: starts from ../old/runs/old: its 9 labels are kept, and 4 new: B-ORG" in done.err
