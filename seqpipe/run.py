@@ -199,6 +199,7 @@ def device_of(name: str) -> str:
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     """Trains to the end, or goes on, or loads what is trained already: the pipeline at its best weights, on the CPU."""
     config, place = run.config, device_of(device)
+    train.check_precision(config.train.precision, place)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
     records = read(config.data.reader, config.data.train)
