@@ -21,6 +21,7 @@ from seqpipe.parity import Tally, compare, grid
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import option_arrays, too_long
 from seqpipe.runtime import Model
+from seqpipe.starting import begin
 
 RECORDS = 200  # of the training file, enough to build from
 
@@ -36,6 +37,7 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
     data = examples(config, learned, records)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
+    begun = begin(pipeline, config)
     batches = Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
     batch = batches(batches.order(0)[0])
     loss = pipeline.loss(batch)
@@ -49,6 +51,8 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
     for note in pipeline.notes():
         console.say(note)
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss.item():.3f}")
+    for line in begun:
+        console.say(f"  {line}")
     pipeline.eval()
     options = option_table(*config.head)
     with blamed(pipeline, config.export.opset):

@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, UsageError
 from seqpipe.files import sha256, write
+from seqpipe.layout import LAST
 
 _MAGIC = b"seqpipe-checkpoint-1\n"
 
@@ -36,6 +37,17 @@ def load(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise DataError(f"{path}: holds more than tensors and plain values; run with --fresh to train again") from error
     return dict(state)
+
+
+def best(folder: Path) -> tuple[Path, str]:
+    """The file of a run's best weights and its sha256; UsageError if the run was not trained so far."""
+    run = folder.parent
+    if not (folder / LAST).exists():
+        raise UsageError(f"{run}: not trained yet; `seqpipe train` or `seqpipe run` first")
+    progress = load(folder / LAST)["progress"]
+    if not progress["best_file"]:
+        raise UsageError(f"{run}: stopped before the first epoch ended; run the same command again to go on")
+    return folder / progress["best_file"], progress["best_sha256"]
 
 
 def save_weights(path: Path, weights: dict[str, torch.Tensor]) -> str:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from seqpipe import attending, wiring, yaml
-from seqpipe.errors import ConfigError, PluginError, Problem, nearest
+from seqpipe import attending, sources, wiring, yaml
+from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, nearest
 from seqpipe.overrides import override
 from seqpipe.plugins import Offer, Plugins
 from seqpipe.settings import CHOICES, STAGES, TOP, DataKeys, Export, Plateau, PluginKeys, Train
@@ -20,6 +20,7 @@ from seqpipe.signature import (
     ALL_FRAME_KEYS,
     CHECKPOINT,
     FRAME_KEYS,
+    TARGET_TOKENIZER_KEYS,
     Frame,
     Mistake,
     Model,
@@ -95,10 +96,16 @@ class Config:
         ]
 
 
-def load(path: Path, overrides: Sequence[str] = (), plugins: Plugins | None = None, files: bool = True) -> Config:
+def load(
+    path: Path,
+    overrides: Sequence[str] = (),
+    plugins: Plugins | None = None,
+    files: bool = True,
+    sources: bool = True,
+) -> Config:
     """The checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError holds every mistake.
 
-    With files=False the data files need not be there.
+    With files=False the data files need not be there, with sources=False the runs that `init` names.
     """
     path = Path(path)
     try:
@@ -110,7 +117,7 @@ def load(path: Path, overrides: Sequence[str] = (), plugins: Plugins | None = No
     unread = {problem.key for problem in problems if problem.key}
     for text in overrides:
         problems += override(tree, text)
-    check = _Check(tree, plugins, path.absolute().parent, files)
+    check = _Check(tree, plugins, path.absolute().parent, files, sources)
     config = check.config(path)
     # What could not be read is told once, not again as a wrong or missing value.
     problems += [p for p in check.problems if not any(p.key == key or p.key.startswith(f"{key}.") for key in unread)]
@@ -130,7 +137,8 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
 
     def one(component: Component) -> dict[str, Plain]:
         frame = {
-            k: one(value) if isinstance(value, Component) else plain(value) for k, value in component.frame.items()
+            key: one(value) if isinstance(value, Component) else plain(value, told)
+            for key, value in component.frame.items()
         }
         return {"use": component.use} | frame | {key: plain(value, told) for key, value in component.options.items()}
 
@@ -160,8 +168,8 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
 class _Check:
     """One tree in, one Config or problems out."""
 
-    def __init__(self, tree: Tree, plugins: Plugins | None, root: Path, files: bool):
-        self.tree, self.root, self.files = tree, root, files
+    def __init__(self, tree: Tree, plugins: Plugins | None, root: Path, files: bool, sources: bool):
+        self.tree, self.root, self.files, self.sources = tree, root, files, sources
         self.problems: list[Problem] = []
         given = tree.data.get("plugins") if isinstance(tree.data, dict) else None
         self.chosen = self.keys(PluginKeys, self.mapping(given, ("plugins",)), ("plugins",), "'plugins'")
@@ -320,7 +328,23 @@ class _Check:
         spot, key = self.tree.spot((*path, "use")), yaml.key_text(path)
         if made is None:
             self.unsound.add(key)
-        return Component(kind, use, chosen, frame, offer, cls, spot.file, spot.line, spot.column, key)
+        component = Component(kind, use, chosen, frame, offer, cls, spot.file, spot.line, spot.column, key)
+        self.source(component, path)
+        return component
+
+    def source(self, component: Component, path: Where) -> None:
+        """What a component starts from has to be a trained run that has such a stage."""
+        folder = component.frame.get("init")
+        if folder is None or not self.sources:
+            return
+        told = sources.fault(folder)
+        try:
+            if not told:
+                sources.counterpart(component, folder)
+        except UsageError as error:
+            told = str(error)
+        if told:
+            self.complain((*path, "init"), told)
 
     def found(
         self, kind: str, given: Mapping[str, Plain], path: Where
@@ -357,23 +381,19 @@ class _Check:
         for key in given:
             if key in ALL_FRAME_KEYS and key not in allowed:
                 places = [kind for kind, keys in FRAME_KEYS.items() if key in keys]
-                told = "it is kept for a later version"
-                if places:
-                    told = f"only beside the `use` of {_a(' or '.join(places))}"
-                self.complain(
-                    (*path, key),
-                    f"means nothing here, {told}; delete it",
-                    key=True,
-                )
+                told = f"means nothing here, only beside the `use` of {_a(' or '.join(places))}; delete it"
+                self.complain((*path, key), told, key=True)
         usual = [key for key in allowed if key in Frame.model_fields]
         chosen = {key: given[key] for key in usual if key in given}
         made = self.keys(Frame, chosen, path, "") or Frame()
         frame = {key: getattr(made, key) for key in usual}
+        if frame.get("init") is not None:
+            frame["init"] = Path(os.path.abspath(self.root / frame["init"]))
         if "target_tokenizer" in allowed:
             chosen_one = given.get("target_tokenizer")
             where = (*path, "target_tokenizer")
             plainly = chosen_one is None or chosen_one == "same"
-            made_one = chosen_one if plainly else self.component("tokenizer", chosen_one, where, ("use",))
+            made_one = chosen_one if plainly else self.component("tokenizer", chosen_one, where, TARGET_TOKENIZER_KEYS)
             frame["target_tokenizer"] = made_one
             if made_one is None and not plainly:
                 self.unsound.add(yaml.key_text(path))

@@ -12,6 +12,7 @@ import numpy as np
 
 from seqpipe.errors import BundleError
 from seqpipe.features import Doc, Feature, sentences
+from seqpipe.vocabulary import PAD, UNK
 
 Split = Literal["punctuation", "lines"]
 
@@ -33,12 +34,22 @@ class Chars:
     axes = ("batch_size", "sequence_length", "word_length")
 
     def learn(self, words: Iterable[str]) -> Chars:
-        """The same feature with the alphabet of these words, in order of code points."""
-        return replace(self, alphabet="".join(sorted(set().union(*words))), _rows={}, _ids={})
+        """The same feature with the new characters of these words behind its alphabet, in order of code points."""
+        new = sorted(set().union(*words) - {*self.alphabet})
+        return replace(self, alphabet=self.alphabet + "".join(new), _rows={}, _ids={})
+
+    def following(self, old: Feature | None) -> Chars:
+        """The same feature with the characters of an older one behind its alphabet."""
+        new = [c for c in old.alphabet if c not in self.alphabet] if isinstance(old, Chars) else []
+        return replace(self, alphabet=self.alphabet + "".join(new), _rows={}, _ids={})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (PAD, UNK, *self.alphabet)
 
     @property
     def size(self) -> int:
-        return len(self.alphabet) + 2
+        return len(self.names)
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
         empty = bytes(8 * self.longest)
@@ -78,8 +89,12 @@ class Sentences:
     kind = "sentences"
     axes = ("batch_size", "sentence_count", "sentence_length")
     size = 0  # positions have no vocabulary
+    names = ()
 
     def learn(self, words: Iterable[str]) -> Sentences:
+        return self
+
+    def following(self, old: Feature | None) -> Sentences:
         return self
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
@@ -112,8 +127,12 @@ class Pieces:
     kind = "pieces"
     axes = ("batch_size", "word_count")
     size = 0  # positions have no vocabulary
+    names = ()
 
     def learn(self, words: Iterable[str]) -> Pieces:
+        return self
+
+    def following(self, old: Feature | None) -> Pieces:
         return self
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
@@ -134,8 +153,12 @@ class Segments:
     kind = "segments"
     axes = ("batch_size", "sequence_length")
     size = 3
+    names = ()
 
     def learn(self, words: Iterable[str]) -> Segments:
+        return self
+
+    def following(self, old: Feature | None) -> Segments:
         return self
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:

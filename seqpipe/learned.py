@@ -17,12 +17,14 @@ from seqpipe.feature_kinds import Segments, feature_from
 from seqpipe.features import Doc, Feature, Featurizer, Record, token_counts
 from seqpipe.files import read_json, write
 from seqpipe.joint import Joint, tokenizer_file
+from seqpipe.layout import LEARNED
+from seqpipe.sources import counterpart, told
 from seqpipe.subwords import splits_words
 from seqpipe.targets import labels_of, text_of
 from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
 from seqpipe.wiring import answer_kind, built, declared, who
 
-FILE = "learned.json"
+FILE, TOKENIZER = LEARNED, "tokenizer.json"
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Learned:
 
     def save(self, folder: Path) -> None:
         """Writes tokenizer.json, a target tokenizer for each head that writes text, and learned.json."""
-        write(folder / "tokenizer.json", self.featurizer.tokenizer.to_str(pretty=True))
+        write(folder / TOKENIZER, self.featurizer.tokenizer.to_str(pretty=True))
         for name, tokenizer in self.target_tokenizers.items():
             write(folder / tokenizer_file(name), tokenizer.to_str(pretty=True))
         state = {
@@ -90,7 +92,7 @@ class Learned:
     def load(folder: Path) -> Learned:
         state = read_json(folder / FILE)
         features = {name: feature_from(made) for name, made in state["features"].items()}
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
         tasks = []
         for one in state["tasks"]:
             target = folder / tokenizer_file(one["name"])
@@ -100,7 +102,10 @@ class Learned:
 
 
 def learn(config: Config, records: Sequence[Record]) -> Learned:
-    """Trains the tokenizers and collects alphabets and labels; DataError if the records lack what the heads learn."""
+    """Trains the tokenizers and collects alphabets and labels; DataError if the records lack what the heads learn.
+
+    What starts from a run (`init`) takes its tokenizer as it is, and adds new characters and labels behind the old.
+    """
     field = config.tokenizer.frame.get("field") or "text"
     fields = [field] if isinstance(field, str) else field
     texts = [_split_or_whole(record, fields, one) for record in records for one in fields]
@@ -109,7 +114,11 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     docs = Featurizer(tokenizer, {}, field).docs(records)
     found: dict[str, Feature] = {}
     for stage in (*config.embedding, *config.encoder, *config.head):
-        found |= declared(stage)
+        mine = {name: found.get(name, feature) for name, feature in declared(stage).items()}
+        if source := stage.frame.get("init"):
+            older = Learned.load(source).featurizer.features
+            mine = {name: feature.following(older.get(name)) for name, feature in mine.items()}
+        found |= mine
     found |= {"segments": Segments()} if len(fields) == 2 else {}
     features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
     tasks = tuple(_task(head, head.name if len(config.head) > 1 else "", tokenizer, records) for head in config.head)
@@ -119,29 +128,46 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
 def _refuse_no_words(config: Config, tokenizer: Tokenizer) -> None:
     """ConfigError where a head is to tag words and gets something else: pieces of words, or sentences."""
     kinds = {feature.kind for stage in config.encoder for feature in declared(stage).values()}
-    told = ""
+    cure = ""
     if config.tokenizer.pairs:
-        told = "a pair of texts has no words to tag; let the tokenizer read one field"
+        cure = "a pair of texts has no words to tag; let the tokenizer read one field"
     elif "sentences" in kinds:
-        told = "behind an encoder that makes sentences of words there are none to tag; leave that encoder out"
+        cure = "behind an encoder that makes sentences of words there are none to tag; leave that encoder out"
     elif splits_words(tokenizer) and "pieces" not in kinds:
-        told = (
+        cure = (
             f"the tokenizer {config.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
             "{use: words} to the encoders, which makes words of pieces, or choose the tokenizer words"
         )
     tagging = [head for head in config.head if answer_kind(head) in ("tags", "spans")]
-    if told and tagging:
-        raise ConfigError([head.problem(f"{who(head)}: {told}") for head in tagging])
+    if cure and tagging:
+        raise ConfigError([head.problem(f"{who(head)}: {cure}") for head in tagging])
 
 
 def _task(head: Component, name: str, source: Tokenizer, records: Sequence[Record]) -> Task:
     answer, target = answer_kind(head), head.frame.get("target")
-    labels = labels_of(head, records)
+    labels = labels_of(head, records, _old_labels(head))
     writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
     return Task(name, manifest, labels, writer)
+
+
+def _old_labels(head: Component) -> Sequence[str]:
+    """The labels of the run that a head starts from; ConfigError if it answers with something else."""
+    source = head.frame.get("init")
+    if not source:
+        return ()
+    there = counterpart(head, source)
+    task = Learned.load(source).tasks[there.number]
+    was, kind, where = task.answer["kind"], answer_kind(head), f"the run {told(source)}"
+    scheme = there.options.get("scheme")
+    if was != kind:
+        cure = "give its options their old values, or delete init"
+        raise ConfigError([head.problem(f"{where} answers with {was}, and this head with {kind}; {cure}")])
+    if kind == "spans" and scheme != head.options.get("scheme"):
+        raise ConfigError([head.problem(f"the tags of {where} are {scheme}; set scheme: {scheme}, or delete init")])
+    return task.labels
 
 
 def _target_tokenizer(head: Component, source: Tokenizer, records: Sequence[Record], field: str) -> Tokenizer:
@@ -153,6 +179,8 @@ def _target_tokenizer(head: Component, source: Tokenizer, records: Sequence[Reco
 
 def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
     """A component's tokenizer; PluginError if the special tokens are not where every vocabulary has them."""
+    if source := chosen.frame.get("init"):
+        return _old_tokenizer(chosen, source)
     tokenizer = built(chosen).train(texts)
     whose = f"{chosen.key}: {who(chosen)}"
     if not isinstance(tokenizer, Tokenizer):
@@ -162,6 +190,14 @@ def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
             f"{whose}: the first ids must be those of {' '.join(SPECIALS)}; train it with them as special tokens"
         )
     return tokenizer
+
+
+def _old_tokenizer(chosen: Component, source: Path) -> Tokenizer:
+    """The tokenizer, or a head's target tokenizer, of the run that it starts from."""
+    file = TOKENIZER
+    if chosen.key.endswith(".target_tokenizer"):
+        file = tokenizer_file(Learned.load(source).tasks[counterpart(chosen, source).number].name)
+    return Tokenizer.from_file(str(source / file))
 
 
 def _split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | list[str]:

@@ -21,7 +21,7 @@ from seqpipe.joint import part_of
 from seqpipe.learned import Learned, Task
 from seqpipe.predictor import Predictor
 from seqpipe.signature import decode_options
-from seqpipe.wiring import built, needs_dev, own_metrics, who
+from seqpipe.wiring import answer_kind, built, needs_dev, own_metrics, who
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
 Names = dict[str, Any]
@@ -99,7 +99,7 @@ class Pipeline(nn.Module):
                 if "x" in made and not torch.isfinite(made["x"][real]).all():
                     return f"{stage.key}: {who(stage)}: `forward` returned NaN or infinity for real tokens"
             for before, stage, head in self._named_heads:
-                if not torch.isfinite(_asked(stage, head.loss, _own(names, before))):
+                if not torch.isfinite(self._loss(stage, head, _own(names, before))):
                     return f"{stage.key}: {who(stage)}: `loss` returned NaN or infinity"
         return "none: looked at again, every stage is finite"
 
@@ -107,11 +107,27 @@ class Pipeline(nn.Module):
         """The heads' losses of a batch of features and targets, each times its weight, summed."""
         names = self(dict(batch))
         losses = [
-            _asked(stage, head.loss, _own(names, before)) * stage.frame.get("weight", 1.0)
+            self._loss(stage, head, _own(names, before)) * stage.frame.get("weight", 1.0)
             for before, stage, head in self._named_heads
         ]
         total: Tensor = sum(losses[1:], losses[0])
         return total
+
+    def _loss(self, stage: Component, head: Any, names: Names) -> Tensor:
+        """A head's loss, in fp32 also under autocast: but for what writes text, a head is small and its sums are long.
+
+        A decoder is the greater part of the work, so it is left to autocast.
+        """
+        device, loss = names["mask"].device.type, Tensor()
+        if not torch.is_autocast_enabled(device):
+            loss = _asked(stage, head.loss, names)
+        elif answer_kind(stage) == "text":
+            loss = _asked(stage, head.loss, names).float()
+        else:
+            with torch.autocast(device, enabled=False):
+                whole = {name: one.float() if one.is_floating_point() else one for name, one in names.items()}
+                loss = _asked(stage, head.loss, whole)
+        return loss
 
     def decide(
         self, features: Mapping[str, Tensor], options: Mapping[str, Any], explain: bool = False

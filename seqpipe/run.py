@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,20 @@ from seqpipe import bundle, checkpoint, files, train
 from seqpipe.config import Component, Config, load, resolved
 from seqpipe.console import Console
 from seqpipe.data import Batch, Batches, examples, read, unseen_labels
-from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.evaluate import evaluate, headline, headlines
 from seqpipe.export import export
 from seqpipe.features import Record
+from seqpipe.layout import CHECKPOINTS, LAST, SCORES, STATE, YAML
 from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.metrics import shown, table
 from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.predictor import Predictor, too_long
+from seqpipe.starting import begin
 from seqpipe.wiring import built
 from seqpipe.yaml import dump
 
 RUNS = Path("runs")
-STATE, YAML, SCORES, CHECKPOINTS = "run.json", "pipeline.yaml", "metrics.json", "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,16 @@ def start(config: Config, console: Console, fresh: bool = False) -> Run:
     A folder without a checkpoint holds nothing worth keeping: it begins anew.
     """
     folder = RUNS / config.name
+    for one in config.components:
+        if one.frame.get("init") and one.frame["init"].resolve() == folder.resolve():
+            told = f"{folder} would start from itself, and is what this run is called; give the YAML another name:"
+            raise ConfigError([replace(one.problem(told), key=f"{one.key}.init")])
     mine = fingerprint(config)
     if (folder / STATE).exists():
         changed = [] if fresh else differences(files.read_json(folder / STATE)["fingerprint"], mine)
         if fresh:
             console.say(f"the old run is now {files.set_aside(folder)}")
-        elif changed and not (folder / CHECKPOINTS / train.LAST).exists():
+        elif changed and not (folder / CHECKPOINTS / LAST).exists():
             for name in (FILE, STATE):
                 (folder / name).unlink(missing_ok=True)
         elif changed:
@@ -83,20 +88,24 @@ def start(config: Config, console: Console, fresh: bool = False) -> Run:
 
 
 def open_run(folder: Path, console: Console, need_data: bool = True, sets: Sequence[str] = ()) -> Run:
-    """The run in a folder, its YAML with these overrides; the console is told which versions have changed since."""
+    """The run in a folder, its YAML with these overrides; the console is told which versions have changed since.
+
+    The runs that it started from need not be there any more.
+    """
     if not (folder / STATE).exists():
         raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
-    config = load(folder / YAML, sets, files=need_data)
+    config = load(folder / YAML, sets, files=need_data, sources=False)
     for note in config.drift:
         console.say(note)
     return Run(folder, config)
 
 
 def fingerprint(config: Config) -> dict[str, Any]:
-    """What a run is made from: the resolved YAML but for its folders, the sha256 of every file, the versions."""
-    keyed = zip(config.versions, config.components, strict=True)
+    """What a run is made from: the resolved YAML but for its folders, sha256 of every file and run, versions."""
+    keyed = list(zip(config.versions, config.components, strict=True))
     options = {f"{key}.{where}": path for key, one in keyed for where, path in _paths(one.options)}
-    made = _by_name(resolved(config), {path.as_posix(): path.name for path in options.values()})
+    sources = {f"{key}.init": one.frame["init"] for key, one in keyed if one.frame.get("init")}
+    made = _by_name(resolved(config), {path.as_posix(): path.name for path in (*options.values(), *sources.values())})
     tests = {name if name == "test" else f"test.{name}": path for name, path in config.data.tests.items()}
     paths = {"train": config.data.train, "dev": config.data.dev, **tests}
     for role in ("train", "dev", "test"):
@@ -107,7 +116,18 @@ def fingerprint(config: Config) -> dict[str, Any]:
         "data": {role: _data_sha256(config.data.reader, path) for role, path in paths.items() if path},
         "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
         **({"files": {key: _sha256(path) for key, path in options.items()}} if options else {}),
+        **({"sources": _sources_sha256(sources)} if sources else {}),
     }
+
+
+def _sources_sha256(sources: Mapping[str, Path]) -> dict[str, dict[str, str]]:
+    """Of what a run that is started from holds: its best weights, its tokenizers, and what it learned besides."""
+    made: dict[Path, dict[str, str]] = {}
+    for folder in dict.fromkeys(sources.values()):
+        _, weights = checkpoint.best(folder / CHECKPOINTS)
+        learned = [folder / FILE, *sorted(folder.glob("*tokenizer*.json"))]
+        made[folder] = {"weights": weights, **{path.name: files.sha256_file(path) for path in learned}}
+    return {key: made[folder] for key, folder in sources.items()}
 
 
 def _data_sha256(reader: Component, path: Path) -> str | list[str]:
@@ -158,6 +178,9 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
         return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}.{i}")]
     if old == new:
         return []
+    if key.startswith("sources."):
+        name, _, what = key.removeprefix("sources.").partition(".init.")
+        return [f"{name}.init: the {what} of the run changed"] if what else [f"{name}: was {old}, is {new}"]
     name = key.removeprefix("yaml.").removeprefix("files.")
     of_a_file = key.startswith(("data.", "files."))
     return [f"{name}: the file's content changed"] if of_a_file else [f"{name}: {old} -> {new}"]
@@ -176,6 +199,7 @@ def device_of(name: str) -> str:
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     """Trains to the end, or goes on, or loads what is trained already: the pipeline at its best weights, on the CPU."""
     config, place = run.config, device_of(device)
+    train.check_precision(config.train.precision, place)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
     records = read(config.data.reader, config.data.train)
@@ -188,12 +212,14 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     data = examples(config, learned, records)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
+    anew = not (run.checkpoints / LAST).exists()
+    told = begin(pipeline, config) if anew else []
     weights = sum(p.numel() for p in pipeline.parameters())
     console.say(
         f"training {config.name}: {len(data):,} examples, {len(learned.vocabulary):,} tokens, "
         f"{weights:,} weights, on {place} -> {run.folder}"
     )
-    for note in pipeline.notes():
+    for note in (*told, *pipeline.notes()):
         console.say(f"  {note}")
     if dev:
         unknown = unknown_share(learned, learned.featurizer.docs(dev))
@@ -260,13 +286,9 @@ def _dev_scores(
 
 def trained(run: Run) -> Pipeline:
     """The pipeline of a run with its best weights; UsageError if it was not trained."""
-    if not (run.checkpoints / train.LAST).exists():
-        raise UsageError(f"{run.folder}: not trained yet; `seqpipe train` or `seqpipe run` first")
-    progress = checkpoint.load(run.checkpoints / train.LAST)["progress"]
-    if not progress["best_file"]:
-        raise UsageError(f"{run.folder}: stopped before the first epoch ended; run the same command again to go on")
+    weights, digest = checkpoint.best(run.checkpoints)
     pipeline = Pipeline(run.config, Learned.load(run.folder))
-    pipeline.load_state_dict(checkpoint.load_weights(run.checkpoints / progress["best_file"], progress["best_sha256"]))
+    pipeline.load_state_dict(checkpoint.load_weights(weights, digest))
     return pipeline.eval()
 
 

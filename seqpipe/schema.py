@@ -22,7 +22,7 @@ from seqpipe.config import Config
 from seqpipe.errors import PluginError
 from seqpipe.plugins import KINDS, Offer, Plugins
 from seqpipe.settings import STAGES, TOP, DataKeys, Name
-from seqpipe.signature import FRAME_KEYS, Frame, options_model, wired
+from seqpipe.signature import FRAME_KEYS, TARGET_TOKENIZER_KEYS, Frame, options_model, wired
 
 Json = dict[str, Any]
 
@@ -73,7 +73,7 @@ class _Schema:
         for one in self.plugins.broken:
             self.tell(f"left out: {one.distribution} {one.version} is broken: {one.reason}")
         tokenizers = self.loaded("tokenizer")
-        self.group("target_tokenizer", "tokenizer", tokenizers, ("use",))
+        self.group("target_tokenizer", "tokenizer", tokenizers, TARGET_TOKENIZER_KEYS)
         for kind in KINDS:
             found = tokenizers if kind == "tokenizer" else self.loaded(kind)
             self.group(kind, kind, found, FRAME_KEYS[kind])

@@ -127,6 +127,10 @@ class Train(_Keys):
         default=None, description="Decay of the moving average of the weights that is shipped; null: none."
     )
     checkpoint_steps: Positive = Field(default=500, description="Steps between checkpoints.")
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="fp32",
+        description="What the stages compute in while training; weights, dev scores and the bundle stay fp32.",
+    )
     seed: int = Field(default=1, ge=0, description="What all random numbers follow from.")
     threads: Positive | None = Field(default=None, description="Threads of the processor; null: as many as there are.")
 

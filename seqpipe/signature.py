@@ -55,22 +55,25 @@ class Frame(BaseModel):
         default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer."
     )
     weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
+    init: Annotated[str, Field(min_length=1), Means("a run's folder")] | None = Field(
+        default=None, description="The folder of a trained run that it starts from; null: it begins afresh."
+    )
     freeze: bool = Field(default=False, description="Whether its weights stay as they are.")
     lr: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="A learning rate of its own; null: the optimizer's."
     )
 
 
-_STAGE = ("use", "freeze", "lr")
+_STAGE = ("use", "init", "freeze", "lr")
 FRAME_KEYS: Mapping[str, tuple[str, ...]] = {
     "reader": ("use",),
-    "tokenizer": ("use", "field"),
+    "tokenizer": ("use", "field", "init"),
     "embedding": _STAGE,
     "encoder": _STAGE,
     "head": (*_STAGE, "name", "target", "weight", "target_tokenizer"),
 }
-RESERVED = ("init",)  # frame keys to come: no option may be called so
-ALL_FRAME_KEYS = ("use", *Frame.model_fields, "target_tokenizer", *RESERVED)
+TARGET_TOKENIZER_KEYS = ("use", "init")
+ALL_FRAME_KEYS = ("use", *Frame.model_fields, "target_tokenizer")
 
 
 class Mistake(NamedTuple):

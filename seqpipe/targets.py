@@ -101,19 +101,23 @@ def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -
     return found
 
 
-def labels_of(head: Component, records: Sequence[Record]) -> Vocabulary:
-    """What the head's answers are made of, with how often training has each where an answer has one; none for text."""
+def labels_of(head: Component, records: Sequence[Record], old: Sequence[str] = ()) -> Vocabulary:
+    """What the head's answers are made of, with how often training has each where an answer has one; none for text.
+
+    Labels of an older run keep their order and stand first, then those of the records that are not among them.
+    """
     answer, target, scheme = answer_kind(head), head.frame.get("target"), head.options.get("scheme", "none")
     if not ANSWERS[answer].has_labels:
         return Vocabulary(())
     if answer in ("tags", "spans"):
-        return Vocabulary(_tags(records, answer, scheme, target))
+        return Vocabulary(_tags(records, answer, scheme, target, old))
     counts = Counter(label for record in records for label in record_labels(head, record))
     if isinstance(outside := head.options.get("out_of_scope"), str):
         counts[outside] += 0  # an answer even where no training text has it
     if not counts:
         raise DataError(f"no training record has a label; is the head's target {target or 'labels'!r} the right field?")
-    return Vocabulary(sorted(counts), [counts[label] for label in sorted(counts)])
+    labels = [*old, *sorted(counts.keys() - {*old})]
+    return Vocabulary(labels, [counts[label] for label in labels])
 
 
 def record_labels(head: Component, record: Record) -> set[str]:
@@ -124,9 +128,11 @@ def record_labels(head: Component, record: Record) -> set[str]:
     return {label_of(record, target or "label")}
 
 
-def _tags(records: Sequence[Record], answer: str, scheme: schemes.Scheme, target: str | None) -> Sequence[str]:
+def _tags(
+    records: Sequence[Record], answer: str, scheme: schemes.Scheme, target: str | None, old: Sequence[str]
+) -> Sequence[str]:
     if answer == "tags":
-        return sorted({tag for record in records for tag in present(record, target or "tags")})
+        return [*old, *sorted({tag for record in records for tag in present(record, target or "tags")} - {*old})]
     names: set[str] = set()
     for record in records:
         tags = record.get(target or "tags")
@@ -139,7 +145,7 @@ def _tags(records: Sequence[Record], answer: str, scheme: schemes.Scheme, target
         raise DataError(
             "the training data holds no span at all; is the tag column right? See the reader's option `tags`"
         )
-    return schemes.tag_set(sorted(names), scheme)
+    return [*old, *(tag for tag in schemes.tag_set(sorted(names), scheme) if tag not in {*old})]
 
 
 def text_of(record: Record, field: str) -> str:

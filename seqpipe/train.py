@@ -27,13 +27,15 @@ from seqpipe import checkpoint
 from seqpipe.config import Config
 from seqpipe.console import Console, Tick
 from seqpipe.data import Batch, Batches
-from seqpipe.errors import InterruptedRunError, TrainingError
+from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.files import remove_torn, write
+from seqpipe.layout import BEST, LAST
 from seqpipe.metrics import shown
 from seqpipe.pipeline import Pipeline
 from seqpipe.settings import Train
 
-LAST, METRICS = "last.ckpt", "metrics.jsonl"
+METRICS = "metrics.jsonl"
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
 
@@ -68,6 +70,7 @@ class Training(lightning.LightningModule):
         evaluate: Evaluate | None,
         folder: Path,
         console: Console,
+        device: str = "cpu",
     ):
         super().__init__()
         self.automatic_optimization = False
@@ -78,6 +81,7 @@ class Training(lightning.LightningModule):
         self.signal: int | None = None
         self.tick: Tick | None = None
         self._optimizer = make_optimizer(pipeline, config)
+        self._scaler = torch.amp.GradScaler(device.partition(":")[0], enabled=config.train.precision == "fp16")
         self._order = batches.order(0)
         self._clock = time.monotonic()
 
@@ -106,13 +110,15 @@ class Training(lightning.LightningModule):
         at, settings = self.progress, self.config.train
         torch.manual_seed(settings.seed * 1_000_003 + at.epoch * 100_003 + at.position)
         self._set_rates()
-        loss = self.pipeline.loss(batch)
-        if not torch.isfinite(loss):
-            raise TrainingError(
-                f"the loss became {loss.item()} in epoch {at.epoch + 1}, step {at.step + 1}; "
-                f"lower train.optimizer.lr, or set train.clip ({self.pipeline.not_finite(batch)})"
-            )
-        self.manual_backward(loss / settings.accumulate)
+        with self._autocast():
+            loss = self.pipeline.loss(batch)
+            if not torch.isfinite(loss):
+                cure = "set train.precision: bf16, whose numbers may be greater, " * (settings.precision == "fp16")
+                raise TrainingError(
+                    f"the loss became {loss.item()} in epoch {at.epoch + 1}, step {at.step + 1}; {cure}"
+                    f"lower train.optimizer.lr, or set train.clip ({self.pipeline.not_finite(batch)})"
+                )
+        self.manual_backward(self._scaler.scale(loss / settings.accumulate))
         at.position += 1
         at.loss += loss.item()
         last = at.position == len(self._order)
@@ -132,6 +138,11 @@ class Training(lightning.LightningModule):
 
     # -- one step, one epoch
 
+    def _autocast(self) -> torch.autocast:
+        """What a loss is computed under: products of matrices in `train.precision`, the rest as PyTorch sees fit."""
+        dtype = DTYPES[self.config.train.precision]
+        return torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32)
+
     def _set_rates(self) -> None:
         share = (self.progress.epoch + self.progress.position / len(self._order)) / self.config.train.epochs
         factor = rate_factor(self.config.train, share) * self.progress.factor
@@ -140,9 +151,11 @@ class Training(lightning.LightningModule):
 
     def _step(self) -> None:
         settings = self.config.train
+        self._scaler.unscale_(self._optimizer)
         if settings.clip:
             torch.nn.utils.clip_grad_norm_(self.pipeline.parameters(), settings.clip)
-        self._optimizer.step()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
         self.progress.step += 1
         if settings.average:
@@ -215,9 +228,10 @@ class Training(lightning.LightningModule):
             "weights": self.pipeline.state_dict(),
             "average": self.average,
             "optimizer": self._optimizer.state_dict(),
+            "scaler": self._scaler.state_dict(),
         }
         checkpoint.save(self.folder / LAST, state)
-        for old in self.folder.glob("best-*.safetensors"):
+        for old in self.folder.glob(BEST):
             if old.name != self.progress.best_file:
                 old.unlink()
 
@@ -232,6 +246,7 @@ class Training(lightning.LightningModule):
         self.progress = Progress(**state["progress"])
         self.pipeline.load_state_dict(state["weights"])
         self._optimizer.load_state_dict(state["optimizer"])
+        self._scaler.load_state_dict(state["scaler"])
         self.average = state["average"]
         self._order = self.batches.order(self.progress.epoch)
         return True
@@ -269,7 +284,7 @@ def train(
 ) -> Progress:
     """Trains to the end, from last.ckpt in the folder if there is one, and loads the best weights into the pipeline."""
     folder.mkdir(parents=True, exist_ok=True)
-    training = Training(pipeline, config, batches, evaluate, folder, console)
+    training = Training(pipeline, config, batches, evaluate, folder, console, device)
     if training.restore() and not training.progress.done:
         at = training.progress
         console.say(f"  going on from epoch {at.epoch + 1}, batch {at.position}")
@@ -285,6 +300,15 @@ def train(
     pipeline.load_state_dict(checkpoint.load_weights(folder / at.best_file, at.best_sha256))
     pipeline.cpu().eval()
     return at
+
+
+def check_precision(precision: str, device: str) -> None:
+    """EnvError where a device cannot train in `train.precision`, with what it can."""
+    kind = device.partition(":")[0]
+    if precision == "fp16" and kind == "cpu":
+        raise EnvError("train.precision: fp16 is for a GPU (--device cuda); on a processor take bf16 or fp32")
+    if precision == "bf16" and kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise EnvError(f"train.precision: {torch.cuda.get_device_name(device)} has no bf16; take fp16 or fp32")
 
 
 def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:

@@ -18,7 +18,7 @@ class Component:
     """One component that a YAML names: its class, its options with every default, its frame keys, and where it stands.
 
     `frame` holds the frame keys that its kind has (name, field, target, weight, init, freeze, lr), with their defaults;
-    a head's `target_tokenizer` is a Component, "same" or None.
+    `init` is the absolute path of a run or None, a head's `target_tokenizer` is a Component, "same" or None.
     """
 
     kind: str

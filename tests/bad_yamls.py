@@ -390,7 +390,7 @@ BAD = [
     Bad(
         stage(encoder="{use: mean, heads: 3}"),
         ["7:22: encoder.heads"],
-        "there is: hidden, dropout, use, freeze, lr",
+        "there is: hidden, dropout, use, init, freeze, lr",
     ),
     Bad(
         stage(encoder="{use: mean, hidden: '3'}"),
@@ -455,8 +455,8 @@ BAD = [
     ),
     Bad(
         stage(encoder="[{use: mean}, {use: mean, init: runs/a}]"),
-        ["7:36: encoder.1.init"],
-        "means nothing here, it is kept for a later version",
+        ["7:42: encoder.1.init"],
+        "name a folder that `seqpipe train` or `seqpipe run` wrote",
     ),
     Bad(
         stage(encoder="{use: maen, weight: 2, lr: x}"),

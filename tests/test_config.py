@@ -58,10 +58,10 @@ def test_a_short_yaml_gets_every_default(folder: Path) -> None:
     assert config.data.train == folder / "train.txt"
     assert config.data.tests == {}
     assert config.data.reader.options == {"separator": " ", "header": False}
-    assert config.tokenizer.frame == {"field": "text"}
+    assert config.tokenizer.frame == {"field": "text", "init": None}
     assert config.encoder[0].cls is Mean
     assert config.encoder[0].options == {"hidden": 8, "dropout": 0.0}
-    assert config.encoder[0].frame == {"freeze": False, "lr": None}
+    assert config.encoder[0].frame == {"init": None, "freeze": False, "lr": None}
     assert config.head[0].frame["weight"] == 1.0
     assert config.train.optimizer == AdamW(lr=0.002)
     assert (config.train.epochs, config.train.clip, config.export.opset) == (30, 5.0, 18)
@@ -96,7 +96,7 @@ def test_data_files_are_not_asked_for_when_not_wanted(folder: Path) -> None:
 def test_a_head_that_writes_text_has_a_tokenizer_for_it(folder: Path) -> None:
     own = read(folder, stage(head="{use: writer, cells: 3, target_tokenizer: {use: words, min_count: 2}}"))
     tokenizer = own.head[0].frame["target_tokenizer"]
-    assert (tokenizer.kind, tokenizer.options["min_count"], tokenizer.frame) == ("tokenizer", 2, {})
+    assert (tokenizer.kind, tokenizer.options["min_count"], tokenizer.frame) == ("tokenizer", 2, {"init": None})
     same = read(folder, stage(head="{use: writer, cells: 3, target_tokenizer: same}"))
     assert same.head[0].frame["target_tokenizer"] == "same"
 
@@ -254,7 +254,7 @@ def test_the_resolved_file_is_read_as_the_same_config(folder: Path, tmp_path: Pa
 def test_the_resolved_file_has_every_default_and_paths_relative_to_its_folder(folder: Path) -> None:
     plain = resolved(read(folder, GOOD), folder / "runs")
     assert plain["data"]["train"] == "../train.txt"
-    assert plain["encoder"] == {"use": "mean", "freeze": False, "lr": None} | {
+    assert plain["encoder"] == {"use": "mean", "init": None, "freeze": False, "lr": None} | {
         "hidden": 8,
         "dropout": 0.0,
     }

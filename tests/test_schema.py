@@ -79,7 +79,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 
 def problems(path: Path, *overrides: str, files: bool = True) -> list[Problem]:
     try:
-        load(path, overrides, TOYS, files)
+        load(path, overrides, TOYS, files, sources=files)
     except ConfigError as error:
         return error.problems
     return []

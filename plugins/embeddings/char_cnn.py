@@ -38,6 +38,7 @@ class CharCNN(nn.Module):
     """
 
     features: ClassVar = {"chars": Chars(longest=20)}
+    rows: ClassVar = {"chars.weight": ("chars",)}
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ class CharLSTM(nn.Module):
     """
 
     features: ClassVar = {"chars": Chars(longest=20)}
+    rows: ClassVar = {"chars.weight": ("chars",)}
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -33,6 +33,7 @@ class Lookup(nn.Module):
     """
 
     rare: Tensor
+    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",)}
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class Pretrained(nn.Module):
         first: The most tokens of the first text of a pair, which every window repeats; null for half a window.
     """
 
-    returns: ClassVar = ("x", "state", "window", "other_window", "other_x")
+    returns: ClassVar[tuple[str, ...]] = ("x", "state", "window", "other_window", "other_x")
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class Pretrained(nn.Module):
     ):
         super().__init__()
         self.model, self.separators = pretrained_model(checkpoint, vocabulary, depth=depth, dropout=dropout)
+        words = self.model.get_input_embeddings().weight
+        self.rows = {name: ("vocabulary",) for name, weight in self.named_parameters() if weight is words}
         self.dim: int = self.model.config.hidden_size
         self.depth: int = self.model.config.num_hidden_layers
         for layer in layers:

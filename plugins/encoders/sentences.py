@@ -107,8 +107,9 @@ class Sentences(nn.Module):
         for rows in order.tensor_split(min(GROUPS, len(order))):
             W = max(1, int(lengths[rows[-1]]))
             made, by_word = self._made(words, places[rows, :W], present[rows, :W])
-            vectors = vectors.index_copy(0, rows, made)
-            weights = weights.index_copy(0, rows, F.pad(by_word, (0, places.shape[1] - W)))
+            vectors = vectors.index_copy(0, rows, made.to(vectors.dtype))  # under autocast it may be another
+            by_word = F.pad(by_word, (0, places.shape[1] - W))
+            weights = weights.index_copy(0, rows, by_word.to(weights.dtype))
         return vectors, weights
 
     def _made(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:  # (N, D), (R, W), (R, W)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -29,6 +29,13 @@ class CRF(nn.Module):
 
     forbidden: Tensor
     goes_on: Tensor
+    rows: ClassVar = {
+        "emissions.weight": ("labels",),
+        "emissions.bias": ("labels",),
+        "start_transitions": ("labels",),
+        "end_transitions": ("labels",),
+        "transitions": ("labels", "labels"),
+    }
 
     def __init__(
         self,

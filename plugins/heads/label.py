@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -59,6 +59,13 @@ class Label(PooledHead):
     temperature: Tensor
     threshold: Tensor
     errors: Tensor
+    rows: ClassVar = {
+        "output.weight": ("labels",),
+        "output.bias": ("labels",),
+        "temperature": None,  # as the options say, or chosen on dev
+        "threshold": None,
+        "errors": None,
+    }
 
     def __init__(
         self,

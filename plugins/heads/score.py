@@ -56,6 +56,7 @@ class Score(PooledHead):
         self.error = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.smooth_l1_loss}[loss]
         self.bounded = bounds is not None
         low, width = (0.0, 1.0) if bounds is None else (bounds[0], bounds[1] - bounds[0])
+        self.rows = {"line": None, "moments": None} if self.bounded else {}
         self.register_buffer("line", torch.tensor([low, width]))  # m and s
         self.register_buffer("moments", torch.zeros(3, dtype=torch.float64))  # targets seen, mean, squares about it
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -28,6 +28,7 @@ class Seq2Seq(nn.Module):
     """
 
     answer = "text"
+    rows: ClassVar = dict.fromkeys(("embedding.weight", "output.weight", "output.bias"), ("target_vocabulary",))
     never: Tensor
 
     def __init__(

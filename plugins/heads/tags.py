@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -22,6 +22,7 @@ class Tags(nn.Module):
     """
 
     stops: Tensor
+    rows: ClassVar = {"emissions.weight": ("labels",), "emissions.bias": ("labels",)}
 
     def __init__(
         self,

@@ -101,6 +101,10 @@ def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: 
     node = rnn.node if isinstance(rnn, Cell) else LIBRARY[rnn.mode]
     if torch.compiler.is_exporting() and node is not None:
         return as_node(rnn, node, x, lengths, backward)
+    if torch.is_autocast_enabled(x.device.type) and not (x.is_cuda and isinstance(rnn, nn.RNNBase)):
+        # A state that is carried on is rounded at each step, and few processors have the kernels in bf16.
+        with torch.autocast(x.device.type, enabled=False):
+            return ragged_rnn(rnn, x.to(next(rnn.parameters()).dtype), lengths, backward=backward)
     real = (torch.arange(x.shape[1], device=x.device)[None] < lengths[:, None])[..., None]  # (B, T, 1)
     x = torch.where(real, x, 0.0)
     turn = _turned(lengths, x)

@@ -1,0 +1,5 @@
+"""What stands where in the folder of a run."""
+
+STATE, YAML, SCORES, LEARNED = "run.json", "pipeline.yaml", "metrics.json", "learned.json"
+CHECKPOINTS, LAST, BEST = "checkpoints", "last.ckpt", "best-*.safetensors"
+BUNDLE = "bundle.json"  # in the folder of a bundle

@@ -1,0 +1,138 @@
+"""The folder of a run in, what `init` may take from it out: its stages, and which of them is meant by one of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqpipe import yaml
+from seqpipe.errors import UsageError
+from seqpipe.layout import BEST, BUNDLE, CHECKPOINTS, LAST, STATE, YAML
+from seqpipe.signature import ALL_FRAME_KEYS, plain
+from seqpipe.wiring import Component
+from seqpipe.yaml import Plain, shown
+
+_TARGET = ".target_tokenizer"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a run, as its YAML has it; `number` is its place in the list of its kind."""
+
+    key: str
+    number: int
+    use: str
+    name: str
+    distribution: str
+    options: Mapping[str, Plain]
+
+    def fits(self, component: Component) -> bool:
+        """Whether it is of the component's class."""
+        offer = component.offer
+        return self.use == offer.name and self.distribution in ("", offer.distribution)
+
+
+def fault(folder: Path) -> str:
+    """Why nothing can start from a folder, and what to do; empty if something can."""
+    if not (folder / STATE).is_file() or not (folder / YAML).is_file():
+        return _no_run(folder)
+    checkpoints = folder / CHECKPOINTS
+    if not (checkpoints / LAST).is_file():
+        return f"the run {told(folder)} is not trained yet; train it first: seqpipe train {told(folder / YAML)}"
+    if not any(checkpoints.glob(BEST)):
+        return f"the run {told(folder)} stopped before its first epoch ended; go on with it first"
+    return ""
+
+
+def _no_run(folder: Path) -> str:
+    if (folder / BUNDLE).is_file():
+        parent = folder.parent
+        run = f", {told(parent)}" if (parent / STATE).is_file() else ""
+        return f"{told(folder)} is a bundle, which holds no weights to train on; name the run that it came from{run}"
+    if folder.is_dir():
+        return f"{told(folder)} is not a run (no {STATE}); name a folder that `seqpipe train` or `seqpipe run` wrote"
+    hint = ""
+    here = Path("runs", folder.name)
+    if (here / STATE).is_file():
+        hint = f"; a path counts from the YAML's folder, and {here} is {os.path.abspath(here)}"
+    return f"no such run (looked for {folder}){hint}; name a folder that `seqpipe train` or `seqpipe run` wrote"
+
+
+def told(folder: Path) -> str:
+    """A folder as a person at this place would name it."""
+    return Path(os.path.relpath(folder)).as_posix()
+
+
+def counterpart(component: Component, folder: Path) -> Stage:
+    """The stage of a run that a component starts from: of the same kind and `use`, at the same place.
+
+    A head is first looked for by its name. Of a list, the only stage of this `use` will do where another stands at the
+    same place. Of a target tokenizer `number` is that of its head.
+
+    Raises:
+        UsageError: There is none; the message lists what the run has.
+    """
+    candidates = _stages(component, folder)
+    number = next((int(step) for step in component.key.split(".") if step.isdigit()), 0)
+    fitting = [stage for stage in candidates if stage.fits(component)]
+    named = [stage for stage in fitting if component.kind == "head" and stage.name == component.name]
+    same_place = [stage for stage in fitting if stage.number == number]
+    for found in (named, same_place, fitting):
+        if len(found) == 1:
+            return found[0]
+    has = ", ".join(f"{stage.key} {stage.use!r}" for stage in candidates) or "none"
+    cure = "give the two the same place, or delete init" if fitting else "take a `use` that it has, or delete init"
+    noun = "target tokenizer" if component.key.endswith(_TARGET) else component.kind
+    what = f"several {noun}s" if fitting else f"no {noun}"
+    raise UsageError(f"the run {told(folder)} has {what} {component.use!r} (it has: {has}); {cure}")
+
+
+def differing(component: Component, stage: Stage) -> list[str]:
+    """The options that a component has otherwise than the stage it starts from, in words; paths are not compared."""
+    here = {name: plain(one) for name, one in component.options.items() if not isinstance(one, Path)}
+    return [
+        f"{name} was {shown(stage.options[name])} and is {shown(one)}"
+        for name, one in here.items()
+        if name in stage.options and stage.options[name] != one
+    ]
+
+
+def _stages(component: Component, folder: Path) -> list[Stage]:
+    """The stages of the component's kind that a run's YAML names."""
+    tree, problems = yaml.read((folder / YAML).read_bytes(), str(folder / YAML))
+    if problems or not isinstance(tree.data, dict):
+        raise UsageError(f"{told(folder / YAML)}: cannot be read; the run is damaged, name another")
+    top: dict[str, Any] = tree.data
+    versions = (top.get("plugins") or {}).get("versions") or {}
+    if not component.key.endswith(_TARGET):
+        return _listed(component.kind, top.get(component.kind), versions)
+    found = []
+    (source,) = _listed("tokenizer", top["tokenizer"], versions)
+    for head, given in zip(_listed("head", top["head"], versions), _listing(top["head"]), strict=True):
+        writer = given.get("target_tokenizer")
+        if writer == "same":
+            found.append(
+                Stage(f"{head.key}{_TARGET}", head.number, source.use, "", source.distribution, source.options)
+            )
+        elif writer:
+            (one,) = _listed(f"{head.key}{_TARGET}", writer, versions)
+            found.append(Stage(one.key, head.number, one.use, "", one.distribution, one.options))
+    return found
+
+
+def _listing(value: Any) -> Sequence[Mapping[str, Any]]:
+    return value if isinstance(value, list) else [value] if value else []
+
+
+def _listed(key: str, value: Any, versions: Mapping[str, str]) -> list[Stage]:
+    found = []
+    for number, given in enumerate(_listing(value)):
+        where = f"{key}.{number}" if isinstance(value, list) else key
+        use = str(given["use"]).rpartition("/")[2]
+        distribution = versions.get(where, "").rpartition(" ")[0]
+        options = {name: one for name, one in given.items() if name not in ALL_FRAME_KEYS}
+        found.append(Stage(where, number, use, str(given.get("name") or use), distribution, options))
+    return found

@@ -1,0 +1,184 @@
+"""Training in bf16: every stage of ours has nearly the loss of fp32, what is learned stays fp32, resuming is exact."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factory import QUIET, Watched, parts, tiny, writing
+from pretrained import of_the_kit
+from test_contracts import CHECKPOINT, OFFERS, STAGES
+from torch import Tensor, nn
+
+from seqpipe import checkpoint
+from seqpipe.config import Config, load
+from seqpipe.data import Batch
+from seqpipe.errors import EnvError, TrainingError
+from seqpipe.pipeline import Pipeline
+from seqpipe.run import start, train_run
+from seqpipe.testing.options import Subject
+from seqpipe.testing.toys import Bench
+from seqpipe.train import Training, check_precision
+
+NEAR = 0.02  # of the loss; bf16 has 8 bits
+LAYERS = [(*name, i) for name, some in STAGES.items() if name[0] != "tokenizer" for i in range(len(some))]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def loss_of(pipeline: Pipeline, batch: Batch, dtype: torch.dtype) -> Tensor:
+    with torch.autocast("cpu", dtype, enabled=dtype is not torch.float32):
+        return pipeline.loss(batch)
+
+
+@pytest.mark.parametrize(("kind", "use", "number"), LAYERS)
+def test_every_stage_of_ours_has_nearly_the_same_loss_in_bf16(kind: str, use: str, number: int, tmp_path: Path) -> None:
+    options: dict[str, Any] = STAGES[kind, use][number]
+    if options.get("checkpoint") == CHECKPOINT:
+        options = options | {"checkpoint": of_the_kit(tmp_path / "checkpoint")}
+    bench = Bench(Subject(kind, OFFERS[kind, use].load(), options), tmp_path)
+    pipeline, batch = bench.pipeline().eval(), bench.batch()
+    whole, half = (loss_of(pipeline, batch, dtype) for dtype in (torch.float32, torch.bfloat16))
+    assert half.dtype == torch.float32
+    assert half.item() == pytest.approx(whole.item(), rel=NEAR)
+    pipeline.train()
+    loss_of(pipeline, batch, torch.bfloat16).backward()
+    found = [parameter.grad for parameter in pipeline.parameters() if parameter.grad is not None]
+    assert found
+    assert all(bool(torch.isfinite(grad).all()) and grad.dtype == torch.float32 for grad in found)
+
+
+class Spy(nn.Module):
+    """An encoder that remembers what its product of matrices was in."""
+
+    seen: torch.dtype
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim, self.linear = dim, nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.linear(x)
+        type(self).seen = made.dtype
+        return made
+
+
+def ended(folder: Path, config: Config, console: Any = QUIET) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    with contextlib.chdir(folder):
+        train_run(start(config, QUIET), console, "cpu")
+    return checkpoint.load(next(folder.glob("runs/*/checkpoints/last.ckpt")))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_training_is_in_this_precision_and_dev_scores_and_weights_in_fp32(tmp_path: Path, precision: str) -> None:
+    seen = []
+
+    def look(batch: int) -> None:
+        seen.append(Spy.seen)
+
+    sets = ("encoder=spy", "embedding={use: lookup, dim: 8}", f"train.precision={precision}", "train.epochs=1")
+    config = tiny(tmp_path, *sets, spy=("encoder", Spy))
+    state = ended(tmp_path / "run", config, Watched(look))
+    assert {*seen} == {torch.bfloat16 if precision == "bf16" else torch.float32}
+    assert Spy.seen == torch.float32  # the last that ran was dev
+    assert {tensor.dtype for tensor in state["weights"].values()} == {torch.float32}
+    moments = [one for row in state["optimizer"]["state"].values() for one in row.values() if one.dim()]
+    assert {one.dtype for one in moments} == {torch.float32}
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_bf16_trains_to_nearly_the_same_loss(tmp_path: Path, writes: bool) -> None:
+    losses = []
+    for precision in ("fp32", "bf16"):
+        sets = [f"train.precision={precision}", "train.epochs=3", f"name={precision}"]
+        config = load(writing(tmp_path), sets) if writes else tiny(tmp_path, *sets)
+        losses.append(ended(tmp_path / precision, config)["progress"]["history"][-1]["loss"])
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
+
+
+def test_a_run_in_bf16_that_is_cut_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    class CutError(Exception):
+        pass
+
+    def cut(batch: int) -> None:
+        if batch == 7:
+            raise CutError
+
+    sets = ("train.precision=bf16", "head.dropout=0.3", "train.checkpoint_steps=2", "train.average=0.9")
+    config = tiny(tmp_path, *sets)
+    whole = ended(tmp_path / "whole", config)
+    with pytest.raises(CutError):
+        ended(tmp_path / "cut", config, Watched(cut))
+    again = ended(tmp_path / "cut", config)
+    for part in ("weights", "average"):
+        assert all(torch.equal(tensor, again[part][name]) for name, tensor in whole[part].items())
+    assert whole["scaler"] == again["scaler"] == {}
+
+
+def test_what_a_device_cannot_do_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(tmp_path, "train.precision=fp16")
+    with pytest.raises(EnvError, match=r"fp16 is for a GPU \(--device cuda\); on a processor take bf16 or fp32"):
+        ended(tmp_path / "run", config)
+    assert not list(tmp_path.glob("run/runs/*/checkpoints"))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "an old GPU")
+    with pytest.raises(EnvError, match="an old GPU has no bf16; take fp16 or fp32"):
+        check_precision("bf16", "cuda:0")
+    check_precision("bf16", "cpu")
+    check_precision("fp16", "cuda:0")
+
+
+def scaled(folder: Path) -> Training:
+    """A training in fp16 whose gradients are on the CPU, with a scale of 8 that grows after each step."""
+    config = tiny(folder, "train.precision=fp16", "train.clip=0.5", "embedding={use: lookup, dim: 8}")
+    pipeline, batches = parts(config)
+    training = Training(pipeline, config, batches, None, folder, QUIET)
+    training._scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
+    return training
+
+
+def test_gradients_are_unscaled_before_they_are_clipped(tmp_path: Path) -> None:
+    training = scaled(tmp_path)
+    batch = training.batches(training._order[0])
+    training._scaler.scale(training.pipeline.loss(batch)).backward()
+    norms = []
+
+    def clipped(parameters: Any, most: float) -> None:
+        norms.append(torch.stack([p.grad.norm() for p in parameters if p.grad is not None]).norm().item())
+
+    plain, _ = parts(training.config)
+    plain.loss(batch).backward()
+    expected = torch.stack([p.grad.norm() for p in plain.parameters() if p.grad is not None]).norm().item()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.utils, "clip_grad_norm_", clipped)
+        training._step()
+    assert norms == [pytest.approx(expected)]
+    assert training._scaler.get_scale() == 16.0
+
+
+def test_the_scale_of_fp16_is_part_of_the_state(tmp_path: Path) -> None:
+    training = scaled(tmp_path)
+    for rows in training._order[:3]:
+        training._scaler.scale(training.pipeline.loss(training.batches(rows))).backward()
+        training._step()
+    training.save()
+    other = scaled(tmp_path)
+    assert other.restore()
+    assert other._scaler.get_scale() == training._scaler.get_scale() == 64.0
+
+
+def test_a_loss_that_fp16_cannot_hold_is_told_with_what_can(tmp_path: Path) -> None:
+    training = scaled(tmp_path)
+    with torch.no_grad():
+        next(training.pipeline.parameters()).fill_(torch.inf)
+    training._autocast = contextlib.nullcontext  # type: ignore[assignment, method-assign]
+    with pytest.raises(TrainingError, match=r"set train.precision: bf16, whose numbers may be greater, lower train"):
+        training.training_step(training.batches(training._order[0]), 0)
