@@ -85,16 +85,16 @@ class Pretrained(nn.Module):
         n = starts.shape[0]
         at = (starts[:, None] + torch.arange(width, device=ids.device)).flatten()  # (n * w,) places in the text
         inside, at = at < T, at.clamp(max=T - 1)
-        given = ids[:, at].unflatten(1, (n, width)).flatten(0, 1)  # (B * n, w)
-        real = (mask[:, at] & inside).unflatten(1, (n, width)).flatten(0, 1)
+        given = ids.index_select(1, at).unflatten(1, (n, width)).flatten(0, 1)  # (B * n, w)
+        real = (mask.index_select(1, at) & inside).unflatten(1, (n, width)).flatten(0, 1)
         made = self._read(given, real)  # (B * n, 1 + w + 1, D)
         lengths = mask.sum(1, keepdim=True)  # (B, 1)
         last = (lengths - self.overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
         t = torch.arange(T, device=ids.device)
         of = ((t - self.overlap // 2).clamp(min=0) // step).minimum(last)  # (B, T) each token's window
-        rows = made[:, 1:-1].unflatten(0, (B, n)).flatten(1, 2)  # (B, n * w, D)
-        place = (of * width + t - of * step).clamp(min=0, max=n * width - 1)
-        x = rows.gather(1, place[..., None].expand(-1, -1, self.dim))
+        window = torch.arange(B, device=ids.device)[:, None] * n + of  # (B, T)
+        place = (window * (width + 2) + 1 + t - of * step).clamp(max=B * n * (width + 2) - 1)
+        x = nn.functional.embedding(place, made.flatten(0, 1))  # (B, T, D) whole vectors: one Gather
         needed = (torch.arange(n, device=ids.device) <= last)[..., None]  # (B, n, 1)
         firsts = made[:, 0].unflatten(0, (B, n))
         state = torch.where(needed, firsts, 0.0).sum(1) / needed.sum(1)
