@@ -22,6 +22,7 @@ from seqpipe.features import Arrays
 from seqpipe.parity import random_doc
 from seqpipe.pipeline import Pipeline
 from seqpipe.predictor import option_arrays
+from seqpipe.rewriting import rewritten
 
 AXES = ("batch_size", "sequence_length")
 _SIZES = (2, 4, 6, 8, 9, 10)  # example sizes of decode options: unlike each other and the features' axes
@@ -144,12 +145,13 @@ def _outputs(
 
 
 def _finished(model: onnx.ModelProto, defaults: Arrays) -> bytes:
-    """Checks that the graph is standard, gives the options their defaults, and strips what belongs to the exporter."""
+    """Checks that the graph is standard, makes it fast, gives options their defaults, strips the exporter's notes."""
     domains = {entry.domain for entry in model.opset_import} - {"", "ai.onnx"}
     if domains or model.functions:
         raise ExportError(
             f"the graph uses operators outside ai.onnx: {', '.join(sorted(domains)) or 'local functions'}"
         )
+    rewritten(model.graph)
     for name, array in defaults.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     _strip(model.graph)

@@ -101,12 +101,13 @@ class Pretrained(nn.Module):
         second = None if segments is None else moves.expand(-1, n, -1).flatten(0, 1)
         made = self._read(given, real.flatten(0, 1), second)  # (B * n, 1 + w + 1, D)
         last = (lengths - first - overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
-        t, rows = torch.arange(T, device=ids.device), made[:, 1:-1].unflatten(0, (-1, n)).flatten(1, 2)  # (B, n * w, D)
+        t, rows = torch.arange(T, device=ids.device), made.flatten(0, 1)  # (B * n * (w + 2), D)
         u = t - first  # (B, T) places in the part that moves on
+        begins = torch.arange(ids.shape[0], device=ids.device)[:, None] * n  # (B, 1) the first window of each text
 
         def read_in(window: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
-            place = window * width + torch.where(u < 0, t, t + more - window * step)
-            x = rows.gather(1, place.clamp(min=0, max=n * width - 1)[..., None].expand(-1, -1, self.dim))
+            place = torch.where(u < 0, t, t + more - window * step) + (begins + window) * (width + 2) + 1
+            x = nn.functional.embedding(place.clamp(max=rows.shape[0] - 1), rows)  # whole vectors: one Gather
             return torch.where(mask[..., None], x, 0.0)
 
         window = ((u - overlap // 2).clamp(min=0) // step).minimum(last)

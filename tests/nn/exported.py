@@ -13,6 +13,8 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
+from seqpipe.rewriting import rewritten
+
 Arrays = dict[str, np.ndarray]
 _OUT = "out."  # an input and an output of one name are refused
 
@@ -68,7 +70,9 @@ def export(
             opset_version=18,
             verbose=False,
         )
-    program.save(path)
+    model = program.model_proto
+    rewritten(model.graph)
+    onnx.save(model, path)
     graph = Graph(path)
     assert {entry.domain for entry in graph.model.opset_import} == {""}
     return graph

@@ -1,0 +1,231 @@
+"""A BERT classifier as a bundle, side by side: its scores beside transformers', its speed beside Optimum's.
+
+    python benchmarks/bert.py logits --checkpoint FOLDER                    # the 3,080 test texts of Banking77
+    python benchmarks/bert.py speed --checkpoint FOLDER                     # installs the peers into .peers-bert
+    python benchmarks/bert.py speed --checkpoint FOLDER --peers ENVIRONMENT  # or takes one that is there
+
+FOLDER has the weights of all-MiniLM-L6-v2. Both train a few steps first; or `--run` names a run that was made with
+classify/banking77-bert.yaml. Run `speed` on an otherwise idle machine; its figures go into RESULTS.md by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+DATA = ROOT.parent / "shared" / "data" / "banking77"
+PEERS, RUN = ROOT / ".peers-bert", ROOT / "runs" / "bench-bert"
+NEAR = 1e-4  # how far log-probabilities may be apart
+SINGLY = 300  # texts that are also answered one at a time
+
+
+def logits(run: Path, checkpoint: Path) -> None:
+    """The bundle's log-probabilities beside those of plain PyTorch with the run's weights, on all test texts."""
+    import torch
+
+    ours = _scores(run / "bundle", _texts())
+    broken = _reference(run, checkpoint, _texts()[:64], shift=1)
+    found = (broken - ours[:64]).abs().max().item()
+    if found < NEAR:
+        raise SystemExit(f"positions moved by one change no more than {found:.1g}: this comparison sees nothing")
+    theirs = _reference(run, checkpoint, _texts())
+    far = (theirs - ours).abs().max().item()
+    same = int((theirs.argmax(1) == ours.argmax(1)).sum())
+    told = f"log-probabilities differ by {far:.2g} at most, {same:,} of {len(ours):,} labels are equal"
+    print(f"{told}; with positions moved by one they differ by {found:.2g}")
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=NEAR)
+
+
+def _reference(run: Path, checkpoint: Path, texts: list[str], shift: int = 0) -> Any:
+    """(N, L) by transformers' model and tokenizer, mean pooling and a linear layer."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    (best,) = (run / "checkpoints").glob("best-*.safetensors")
+    weights = load_file(best)
+    inner = {name.removeprefix("encoder.0.model."): w for name, w in weights.items() if name.startswith("encoder.0.")}
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    model = AutoModel.from_pretrained(checkpoint, add_pooling_layer=False).eval()
+    table = inner["embeddings.word_embeddings.weight"]
+    given = json.loads((run / "bundle" / "tokenizer.json").read_text())["model"]["vocab"]
+    names = dict(zip(("[PAD]", "[UNK]", "[CLS]", "[SEP]"), ("[PAD]", "[UNK]", "[BOS]", "[EOS]"), strict=True))
+    order = tokenizer.convert_ids_to_tokens(range(len(table)))
+    inner["embeddings.word_embeddings.weight"] = table[[given[names.get(token, token)] for token in order]]
+    places = "embeddings.position_embeddings.weight"
+    inner[places] = inner[places].roll(shift, 0)
+    model.load_state_dict(inner, strict=True)
+    rows = []
+    with torch.no_grad():
+        for text in texts:
+            x = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 1:-1]  # (T, D)
+            head = weights["heads.0.output.weight"], weights["heads.0.output.bias"]
+            rows.append(torch.nn.functional.linear(x.mean(0), *head).log_softmax(0))
+    return torch.stack(rows)
+
+
+def _scores(bundle: Path, texts: list[str]) -> Any:
+    """(N, L) by onnxruntime, in the order of the texts."""
+    import torch
+
+    import seqpipe
+
+    model = seqpipe.load(bundle, "cpu")
+    feeds = _feeds(model, texts)
+    found = torch.empty(len(texts), len(model.manifest["answer"]["labels"]))
+    for rows, feed in feeds:
+        found[rows] = torch.from_numpy(model.run(feed)["scores"]).log()
+    return found
+
+
+def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: list[str]) -> None:
+    """Texts a second, every side in turn, `rounds` times; medians, and the ratios of the promises."""
+    _install(environment)
+    ours = _ours(run / "bundle", texts)
+    seconds: dict[str, list[float]] = {}
+    with _Peers(environment, checkpoint, texts) as (ways, ask):
+        for side in (*ours, *ways):
+            ask(side) if side in ways else ours[side]()  # to warm up
+        for _ in range(rounds):
+            for side in (*ours, *ways):
+                seconds.setdefault(side, []).append(ask(side) if side in ways else _timed(ours[side]))
+    few = len(texts[:SINGLY])
+    sizes = {side: few if side.endswith("singly") else len(texts) for side in seconds}
+    rates = {side: [sizes[side] / each for each in taken] for side, taken in seconds.items()}
+    for side, each in rates.items():
+        print(f"{side:44}{statistics.median(each):9,.0f} texts/s  ({min(each):,.0f} to {max(each):,.0f})")
+    best = max((s for s in rates if s.startswith("optimum, sorted")), key=lambda s: statistics.median(rates[s]))
+    for mine, other in (
+        ("seqpipe", "optimum, pipeline"),
+        ("seqpipe", "optimum, pipeline in 32s"),
+        ("seqpipe", best),
+        ("seqpipe", "openvino, sorted in 32s"),
+        ("seqpipe's graph alone", "optimum's graph alone"),
+        ("seqpipe, singly", "optimum, pipeline, singly"),
+        ("seqpipe's graph alone, singly", "optimum's graph alone, singly"),
+    ):
+        ratio = statistics.median(a / b for a, b in zip(rates[mine], rates[other], strict=True))
+        print(f"{mine} / {other}: {ratio:.2f}")
+
+
+def _ours(bundle: Path, texts: list[str]) -> dict[str, Callable[[], object]]:
+    import seqpipe
+    from seqpipe.predictor import cores
+
+    model = seqpipe.load(bundle, "cpu")
+    feeds = [feed for _, feed in _feeds(model, texts)]
+    single = [feed for text in texts[:SINGLY] for _, feed in _feeds(model, [text])]
+    pool = ThreadPoolExecutor(cores())
+    return {
+        "seqpipe": lambda: model(texts),
+        "seqpipe, singly": lambda: [model(text) for text in texts[:SINGLY]],
+        "seqpipe's graph alone": lambda: list(pool.map(model.run, feeds)),
+        "seqpipe's graph alone, singly": lambda: [model.run(feed) for feed in single],
+    }
+
+
+def _feeds(model: Any, texts: list[str]) -> list[tuple[list[int], Any]]:
+    from seqpipe.predictor import batches
+
+    docs = model.predictor.featurizer.docs([{"text": text} for text in texts])
+    parts = batches([len(doc) for doc in docs])
+    return [(rows, model.predictor.featurizer.collate([docs[i] for i in rows])) for rows in parts]
+
+
+class _Peers:
+    """A process in the peers' environment: it times one way when asked, and waits in between."""
+
+    def __init__(self, environment: Path, checkpoint: Path, texts: list[str]):
+        program, folder = HERE / "peers" / "optimum_bert.py", ROOT / "runs" / "bench-bert-peer"
+        file = folder.with_suffix(".json")
+        file.write_text(json.dumps(texts))
+        given = ["--checkpoint", checkpoint, "--folder", folder, "--texts", file, "--one-by-one", SINGLY]
+        self.command = [str(part) for part in (environment / "bin" / "python", program, *given)]
+
+    def __enter__(self) -> tuple[list[str], Callable[[str], float]]:
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self._answer(), self._ask
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+    def _ask(self, way: str) -> float:
+        self.process.stdin.write(way + "\n")
+        self.process.stdin.flush()
+        return float(self._answer())
+
+    def _answer(self) -> Any:
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the peers stopped with {self.process.wait()}: {' '.join(self.command)}")
+        return json.loads(line)
+
+
+def _install(environment: Path) -> None:
+    python = environment / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+        pip = [python, "-m", "pip", "install", "-q"]
+        subprocess.run([*pip, "torch==2.13.0"], check=True)
+        subprocess.run([*pip, "-r", HERE / "peers" / "requirements-bert.txt"], check=True)
+
+
+def _train(run: Path, checkpoint: Path) -> None:
+    """A run of a few steps: its head is no longer what it began with, its sizes are those of the real thing."""
+    if (run / "bundle").exists():
+        return
+    few = ROOT / "runs" / "data" / "banking77-few.csv"
+    few.parent.mkdir(parents=True, exist_ok=True)
+    rows = list(_rows(DATA / "train.csv"))
+    with few.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "category"], *rows[:: len(rows) // 800]])
+    given = [f"name={run.name}", f"data.train={few}", "train.epochs=1", "train.batch_size=16"]
+    given += [f"{part}.checkpoint={checkpoint}" for part in ("tokenizer", "encoder")]
+    yaml = HERE / "classify" / "banking77-bert.yaml"
+    subprocess.run([sys.executable, "-m", "seqpipe", "run", yaml, *given, "--device", "cpu"], check=True, cwd=ROOT)
+
+
+def _rows(path: Path) -> Iterator[list[str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        yield from list(csv.reader(file))[1:]
+
+
+def _texts() -> list[str]:
+    return [text for text, _ in _rows(DATA / "test.csv")]
+
+
+def _timed(work: Callable[[], object]) -> float:
+    clock = time.perf_counter()
+    work()
+    return time.perf_counter() - clock
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("logits", "speed"))
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--run", type=Path, default=RUN)
+    parser.add_argument("--peers", type=Path, default=PEERS, help="the peers' environment")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--limit", type=int, help="first test texts only, to try it out")
+    given = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    _train(given.run, given.checkpoint.absolute())
+    if given.what == "logits":
+        logits(given.run, given.checkpoint)
+    else:
+        speed(given.run, given.checkpoint.absolute(), given.peers, given.rounds, _texts()[: given.limit])

@@ -1,0 +1,197 @@
+"""A graph as the exporter wrote it in, the same graph in the form that onnxruntime runs fastest out.
+
+Every operator is still one of ai.onnx. What is gained was measured with a BERT; see benchmarks/bert.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+_EACH = frozenset(("Add", "Div", "Erf", "Gelu", "LayerNormalization", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"))
+_ENOUGH = 4  # linear layers for each return to three axes, which takes three nodes
+
+Shape = tuple[int | str | None, ...]
+
+
+def rewritten(graph: GraphProto) -> None:
+    """Changes the graph in place; what it computes stays the same."""
+    _gelu(graph)
+    _Rows(graph).replace()
+
+
+def _gelu(graph: GraphProto) -> None:
+    """x * (0.5 * (1 + erf)), as the exporter writes it, to (x * 0.5) * (1 + erf), which onnxruntime knows for a GELU.
+
+    0.5 is a power of two: the product is the same to the last bit.
+    """
+    made = {name: node for node in graph.node for name in node.output}
+    users = [name for node in graph.node for name in _read(node)]
+    halves = {one.name for one in graph.initializer if not one.dims and numpy_helper.to_array(one) == 0.5}
+    for outer in graph.node:
+        for x, inner in (outer.input, outer.input[::-1]) if outer.op_type == "Mul" else ():
+            product = made.get(inner)
+            if product is None or product.op_type != "Mul" or users.count(inner) > 1:
+                continue
+            half, rest = product.input if product.input[0] in halves else product.input[::-1]
+            if half in halves and _is_one_plus_erf(made, rest):
+                product.input[:] = [x, half]
+                outer.input[:] = [inner, rest]
+                break
+
+
+def _is_one_plus_erf(made: Mapping[str, NodeProto], name: str) -> bool:
+    node = made.get(name)
+    return bool(node and node.op_type == "Add" and any(i in made and made[i].op_type == "Erf" for i in node.input))
+
+
+class _Rows:
+    """(B, T, D) as (B * T, D) from a layer norm on, for as long as every token goes its own way.
+
+    A linear layer over a matrix is one Gemm, bias and all, where one over three axes is a MatMul and an Add. And
+    onnxruntime takes a sum before a layer norm over three axes for its SkipLayerNormalization, which on a CPU costs
+    several times what the two cost.
+    """
+
+    def __init__(self, graph: GraphProto):
+        self.graph = graph
+        self.shapes = {value.name: _shape(value) for value in (*graph.value_info, *graph.input, *graph.output)}
+        self.constants = {one.name: one for one in graph.initializer}
+        self.nodes: list[NodeProto] = []
+        self.rows: dict[str, str] = {}  # of a tensor with three axes, the same with two
+        self.made = {*self.constants, *(value.name for value in graph.input)}
+        self.starts: dict[str, str] = {}  # where rows may begin, and the tensor that they are a view of
+        self.axes: dict[Shape, str] = {}  # a tensor that has these two axes in front
+        self.sizes: list[TensorProto] = []
+        self.layers = self.returns = 0
+
+    def replace(self) -> None:
+        """Puts the new nodes in the place of the old, unless there is too little to gain."""
+        for node in self.graph.node:
+            self._node(node)
+        for output in self.graph.output:
+            self._back(output.name)
+        if self.layers < max(1, self.returns) * _ENOUGH:
+            return
+        nodes = _needed(self.nodes, {output.name for output in self.graph.output})
+        kept = {name for node in nodes for name in (*_read(node), *node.output)}
+        infos = [value for value in self.graph.value_info if value.name in kept]
+        for field, values in ((self.graph.node, nodes), (self.graph.value_info, infos)):
+            del field[:]
+            field.extend(values)
+        self.graph.initializer.extend(self.sizes)
+
+    def _node(self, node: NodeProto) -> None:
+        first = node.input[0] if node.input else ""
+        if node.op_type == "MatMul" and self._is_layer(node):
+            self.layers += 1
+            self._as_rows(node, [self._flat(first), node.input[1]])
+        elif node.op_type in _EACH and any(name in self.rows for name in node.input) and self._goes_alone(node):
+            self._as_rows(node, [i if i in self.constants else self._flat(i) for i in node.input])
+        elif node.op_type == "Reshape" and first in self.rows and self._is_free(node):
+            self._add(_with(node, [self.rows[first], node.input[1]], node.output[0]))
+        else:
+            for name in _read(node):
+                self._back(name)
+            self._add(node)
+        if node.op_type == "Reshape":
+            self.starts[node.output[0]] = self.nodes[-1].input[0]
+        elif node.op_type == "LayerNormalization":
+            self.starts[node.output[0]] = node.output[0]
+
+    def _is_layer(self, node: NodeProto) -> bool:
+        x, weight = node.input
+        known = x in self.rows or (x in self.starts and self._fits(x))
+        return known and weight in self.constants and len(self.constants[weight].dims) == 2
+
+    def _goes_alone(self, node: NodeProto) -> bool:
+        """Whether what it makes of a token has to do with that token alone."""
+        shape = self.shapes.get(node.output[0])
+        last = all(a.i == -1 for a in node.attribute if a.name == "axis") and len(node.output) == 1
+        return last and all(
+            len(self.constants[i].dims) <= 1 if i in self.constants else self.shapes.get(i) == shape and self._fits(i)
+            for i in node.input
+        )
+
+    def _is_free(self, node: NodeProto) -> bool:
+        """Whether a Reshape reads nothing of the old shape: a 0 may stand for the size that was there."""
+        if any(a.name == "allowzero" and a.i for a in node.attribute):
+            return True
+        shape = self.constants.get(node.input[1])
+        return shape is not None and 0 not in numpy_helper.to_array(shape)
+
+    def _fits(self, name: str) -> bool:
+        shape = self.shapes.get(name, ())
+        return len(shape) == 3 and None not in shape and isinstance(shape[-1], int)
+
+    def _flat(self, name: str) -> str:
+        if name not in self.rows:
+            width = self.shapes[name][-1]
+            self.axes.setdefault(self.shapes[name][:2], name)
+            self.rows[name] = f"{name}.rows"
+            source = self.starts.get(name, name)
+            self._add(helper.make_node("Reshape", [source, self._sizes("rows", -1, width)], [self.rows[name]]))
+        return self.rows[name]
+
+    def _back(self, name: str) -> None:
+        """Makes the tensor with three axes, if there are only its rows."""
+        if name in self.made or name not in self.rows:
+            return
+        self.returns += 1
+        *front, width = self.shapes[name]
+        axes, sizes = f"{name}.axes", f"{name}.sizes"
+        self._add(helper.make_node("Shape", [self.axes[tuple(front)]], [axes], start=0, end=2))
+        self._add(helper.make_node("Concat", [axes, self._sizes("width", width)], [sizes], axis=0))
+        self._add(helper.make_node("Reshape", [self.rows[name], sizes], [name]))
+
+    def _sizes(self, kind: str, *sizes: int | str | None) -> str:
+        name = f"{kind}.{sizes[-1]}"
+        if name not in self.constants:
+            self.constants[name] = numpy_helper.from_array(np.array(sizes, np.int64), name)
+            self.sizes.append(self.constants[name])
+        return name
+
+    def _as_rows(self, node: NodeProto, inputs: list[str]) -> None:
+        name = node.output[0]
+        self.rows[name] = f"{name}.rows"
+        self._add(_with(node, inputs, self.rows[name]))
+
+    def _add(self, node: NodeProto) -> None:
+        self.nodes.append(node)
+        self.made.update(node.output)
+
+
+def _with(node: NodeProto, inputs: list[str], output: str) -> NodeProto:
+    new = NodeProto()
+    new.CopyFrom(node)
+    new.input[:], new.output[:] = inputs, [output]
+    return new
+
+
+def _shape(value: ValueInfoProto) -> Shape:
+    return tuple(
+        dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else None)
+        for dim in value.type.tensor_type.shape.dim
+    )
+
+
+def _read(node: NodeProto) -> Iterator[str]:
+    """Everything that a node reads, in the bodies of its loops too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            for inner in body.node:
+                yield from _read(inner)
+            yield from (output.name for output in body.output)
+
+
+def _needed(nodes: list[NodeProto], wanted: set[str]) -> list[NodeProto]:
+    """The nodes that something wanted comes from, in their order."""
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            wanted.update(_read(node))
+            kept.append(node)
+    return kept[::-1]
