@@ -353,3 +353,12 @@ def test_a_checkpoint_that_changed_is_another_run(tmp_path: Path) -> None:
     done = seqpipe("train", path, "train.epochs=1", "--device", "cpu", folder=tmp_path)
     assert done.code == 2
     assert "checkpoint.config.json: the file's content changed" in done.err
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_rows_of_the_words_are_by_the_vocabulary(folders: dict[str, Path], family: str) -> None:
+    made = build(folders[family])
+    (name,) = made.rows
+    assert made.rows[name] == ("vocabulary",)
+    assert len(made.state_dict()[name]) == len(vocabulary(folders[family]))
+    assert "embed" in name
