@@ -92,7 +92,7 @@ class Jsonl:
     def _from_text(self, item: dict[str, Any], where: str) -> Record:
         if self.text not in item:
             keys = ", ".join(item) or "none"
-            hint = nearest(self.text, item) or nearest(self.words, item)
+            hint = nearest(self.text or "", item) or nearest(self.words, item)
             cure = "name them with the reader's options `text` and `words`, or set `text: null` if there are two texts"
             raise DataError(
                 f"{where}: neither `{self.text}` nor `{self.words}` is a key here{hint} (keys: {keys}); {cure}"
