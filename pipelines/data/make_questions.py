@@ -26,7 +26,9 @@ CLOSED: dict[str, list[str]] = {
     "shop": choices("bakery; pharmacy; bookshop; garage; florist; butcher; tailor; hardware store"),
     "thing": choices("""
         wardrobe; sofa; washing machine; bicycle; carpet; printer; bookcase; freezer; piano; mattress; heater; desk"""),
-    "room": choices("town hall; library; old school; gym; station; church; cinema; harbour office; museum; market hall"),
+    "room": choices(
+        "town hall; library; old school; gym; station; church; cinema; harbour office; museum; market hall"
+    ),
     "club": choices("chess club; choir; drama group; sewing circle; walking group; photo club; garden society"),
     "talk": choices("""
         bees; old maps; the moon; wild flowers; trains; first aid; Roman roads; birds of the coast; beer; bridges"""),
