@@ -22,6 +22,9 @@ def shortened(path: Path, records: int, folder: Path) -> Path:
     with path.open(encoding="utf-8") as file:
         if path.suffix == ".jsonl":
             kept = "".join(itertools.islice(file, records))
+        elif path.suffix == ".json":
+            content = json.load(file)
+            kept = json.dumps(content | {"data": content["data"][: -(-records // 4)]})  # of four questions each
         elif path.suffix == ".csv":
             kept = "".join(itertools.islice(file, records + 1))
         else:

@@ -12,9 +12,9 @@ from dice import Dice
 from words_en import DEALT, choices
 
 SEED = 20_240_505
-PASSAGES = {"train": 300, "dev": 40, "test": 60, "test-new-templates": 60}
-QUESTIONS = 4  # a passage
-UNANSWERED = 0.25  # share of the questions that ask for what the passage does not say
+PASSAGES = {"train": 370, "dev": 40, "test": 60, "test-new-templates": 60}
+FILLED = 0.3  # share of sentences with one behind them that tells nothing
+STOPPED = 0.15  # share of sentences that are the last, though more could be told
 
 Hand = Mapping[str, list[str]]
 CLOSED: dict[str, list[str]] = {
@@ -151,37 +151,39 @@ def value(slot: str, hand: Hand, dice: Dice) -> str:
     return expand(f"on <day> at {time}", dice) if dice.chance(0.6) else f"at {time}"
 
 
-def notice(subjects: list[str], new: bool, hand: Hand, dice: Dice) -> tuple[str, dict[tuple[str, str], int], list[str]]:
-    """A passage, where in it the answer to (subject, slot) starts, and the answers by that order."""
-    text, starts, answers = "", {}, []
-    for subject in subjects:
+def notice(new: bool, hand: Hand, dice: Dice) -> tuple[str, dict[str, tuple[str, str, int]]]:
+    """A passage, and of each thing that it tells the subject, the answer and where that starts; nothing is told twice."""
+    text, told = "", dict[str, tuple[str, str, int]]()
+    for subject in dice.shuffled(list(TOLD)):
         template = expand(dice.pick(TOLD[subject][new]), dice)
+        if any(slot in told for slot in re.findall(r"\{(\w+)\}", template)):
+            continue
         for part in re.split(r"(\{\w+\})", template):
             if part.startswith("{"):
                 said = value(part[1:-1], hand, dice)
-                starts[subject, part[1:-1]] = len(text)
-                answers.append(said if text and text[-2:] != ". " else said[0].upper() + said[1:])
-                text += answers[-1]
+                said = said if text and text[-2:] != ". " else said[0].upper() + said[1:]
+                told[part[1:-1]] = (subject, said, len(text))
+                text += said
             else:
                 text += part
-        text += " " + (dice.pick(CLOSED["filler"]) + " " if dice.chance(0.25) else "")
-    return text.strip(), starts, answers
+        text += " " + (dice.pick(CLOSED["filler"]) + " " if dice.chance(FILLED) else "")
+        if dice.chance(STOPPED):
+            break
+    return text.strip(), told
 
 
 def paragraph(new: bool, hand: Hand, dice: Dice, name: str) -> dict[str, Any]:
-    """One passage with its questions, each about another thing."""
-    subjects = dice.shuffled(list(TOLD))[: 3 + dice.below(2)]
-    text, starts, answers = notice(subjects, new, hand, dice)
-    said = dict(zip(starts, answers, strict=True))
-    asked = dice.shuffled(list(starts))
-    unsaid = dice.shuffled([(s, slot) for s, slots in ASKED.items() for slot in slots if (s, slot) not in starts])
+    """One passage with four questions: when, how much, who, where."""
+    text, told = notice(new, hand, dice)
+    subjects = [subject for subject, *_ in told.values()]
     qas = []
-    for i in range(QUESTIONS):
-        nothing = dice.chance(UNANSWERED) or not asked
-        subject, slot = about = (unsaid if nothing else asked).pop()
-        gold = [] if nothing else [{"text": said[about], "answer_start": starts[about]}]
-        question = dice.pick(ASKED[subject][slot][new])
-        qas.append({"id": f"{name}-{i}", "question": question, "answers": gold, "is_impossible": nothing})
+    for slot in dice.shuffled(["when", "amount", "who", "where"]):
+        asked = dice.pick(
+            [s for s in (subjects if slot not in told else [told[slot][0]]) if slot in ASKED[s]] or ["bus"]
+        )
+        gold = [{"text": told[slot][1], "answer_start": told[slot][2]}] if slot in told else []
+        item = {"id": f"{name}-{len(qas)}", "question": dice.pick(ASKED[asked][slot][new])}
+        qas.append({**item, "answers": gold, "is_impossible": not gold})
     return {"context": text, "qas": qas}
 
 
