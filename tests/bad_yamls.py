@@ -442,7 +442,9 @@ BAD = [
         "only beside the `use` of an embedding or encoder or head",
     ),
     Bad(
-        stage(tokenizer="{use: words, field: 3}"), ["5:32: tokenizer.field"], "should be text that is not empty or a list of 2"
+        stage(tokenizer="{use: words, field: 3}"),
+        ["5:32: tokenizer.field"],
+        "should be text that is not empty or a list of 2",
     ),
     Bad(stage(tokenizer="{use: words, feild: x}"), ["5:25: tokenizer.feild"], "did you mean 'field'?"),
     Bad(stage(encoder="{use: mean, lr: 0}"), ["7:26: encoder.lr"], "a number above 0 or null, not 0"),

@@ -78,4 +78,4 @@ def passages(path: Path) -> list[str]:
 if __name__ == "__main__":
     checkpoint(HERE / "tiny-bert", sentences(HERE / "assistant-en" / "train.conll"))
     checkpoint(HERE / "tiny-bert-pairs", cells(HERE / "pairs" / "train.csv"))
-    checkpoint(HERE / "tiny-bert-questions", passages(HERE / "questions" / "train.json"))
+    checkpoint(HERE / "tiny-bert-questions", passages(HERE / "questions" / "train.json"), size=350)
