@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factory import QUIET, seqpipe, write_jsonl
+from factory import seqpipe, write_jsonl
 from independent import Bundle as SecondRuntime
 from pretrained import checkpoint
 from torchmetrics.functional.text import squad
@@ -23,7 +23,6 @@ from seqpipe.features import Featurizer
 from seqpipe.learned import learn
 from seqpipe.metrics import counter
 from seqpipe.reading import gold_answers
-from seqpipe.run import run_all
 from seqpipe.span import Span
 from seqpipe.yaml import dump
 from seqpipe_plugins.tokenizers.words import Words

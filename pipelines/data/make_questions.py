@@ -34,7 +34,8 @@ CLOSED: dict[str, list[str]] = {
         bees; old maps; the moon; wild flowers; trains; first aid; Roman roads; birds of the coast; beer; bridges"""),
     "filler": choices("""
         Please keep the stairs free.; The lift is out of order again.; Dogs have to wait outside.; Bring an umbrella.;
-        The gate is locked at night.; Ask at the front desk for a key.; Nobody needs to sign up.; The rest can wait."""),
+        The gate is locked at night.; Ask at the front desk for a key.; Nobody needs to sign up.;
+        The rest can wait."""),
 }
 # What a notice tells, by its subject: sentences for train and for test-new-templates. {slots} are what is asked for.
 TOLD: dict[str, tuple[list[str], list[str]]] = {
@@ -50,9 +51,11 @@ TOLD: dict[str, tuple[list[str], list[str]]] = {
     "dentist": (
         choices("""
             The dentist sees {who} {when}.; {who} has an appointment with the dentist {when} in {where}.;
-            The dentist in {where} asks {amount} for a new tooth.; The new dentist is {who}, whose rooms are in {where}."""),
+            The dentist in {where} asks {amount} for a new tooth.;
+            The new dentist is {who}, whose rooms are in {where}."""),
         choices("""
-            An appointment with the dentist in {where} is made for {who}.; {when} it is time for the dentist, {who}."""),
+            An appointment with the dentist in {where} is made for {who}.;
+            {when} it is time for the dentist, {who}."""),
     ),
     "club": (
         choices("""
@@ -74,14 +77,16 @@ TOLD: dict[str, tuple[list[str], list[str]]] = {
             The bus to {where} leaves {when}.; A seat on the bus to {where} costs {amount}.;
             The bus leaves {when}, and {who} drives it.; {who} drives the bus to {where} for {amount} a seat."""),
         choices("""
-            {when} is when the bus leaves for {where}.; {who} sits behind the wheel of the bus, and a seat is {amount}."""),
+            {when} is when the bus leaves for {where}.;
+            {who} sits behind the wheel of the bus, and a seat is {amount}."""),
     ),
     "repair": (
         choices("""
             {who} will repair the roof {when}.; The repair of the roof costs {amount}.;
             The workers for the roof come from {where} {when}.; {who} from {where} repairs the roof for {amount}."""),
         choices("""
-            To have the roof repaired {when} we need {amount}.; The roof will be repaired by {who}, who comes from {where}."""),
+            To have the roof repaired {when} we need {amount}.;
+            The roof will be repaired by {who}, who comes from {where}."""),
     ),
 }
 ASKED: dict[str, dict[str, tuple[list[str], list[str]]]] = {
@@ -100,36 +105,78 @@ ASKED: dict[str, dict[str, tuple[list[str], list[str]]]] = {
         ),
     },
     "dentist": {
-        "when": (choices("When is the dentist's appointment?; When does one see the dentist?"), choices("At what time is the dentist?")),
-        "amount": (choices("What does the dentist cost?; How much is the dentist?"), choices("What has to be paid to the dentist?")),
-        "who": (choices("Who is named with the dentist?; Who has to do with the dentist?"), choices("Whose name belongs to the dentist?")),
-        "where": (choices("Where is the dentist?; In which town is the dentist?"), choices("To what place for the dentist?")),
+        "when": (
+            choices("When is the dentist's appointment?; When does one see the dentist?"),
+            choices("At what time is the dentist?"),
+        ),
+        "amount": (
+            choices("What does the dentist cost?; How much is the dentist?"),
+            choices("What has to be paid to the dentist?"),
+        ),
+        "who": (
+            choices("Who is named with the dentist?; Who has to do with the dentist?"),
+            choices("Whose name belongs to the dentist?"),
+        ),
+        "where": (
+            choices("Where is the dentist?; In which town is the dentist?"),
+            choices("To what place for the dentist?"),
+        ),
     },
     "club": {
         "when": (choices("When does the club meet?; When is the club's day?"), choices("At what time is the club?")),
-        "amount": (choices("What does the club cost?; How much is the club?"), choices("What has to be paid to the club?")),
+        "amount": (
+            choices("What does the club cost?; How much is the club?"),
+            choices("What has to be paid to the club?"),
+        ),
         "who": (choices("Who leads the club?; Who is the club's head?"), choices("Whose name belongs to the club?")),
-        "where": (choices("Where does the club go?; To which town does the club go?"), choices("To what place with the club?")),
+        "where": (
+            choices("Where does the club go?; To which town does the club go?"),
+            choices("To what place with the club?"),
+        ),
     },
     "talk": {
         "when": (choices("When is the talk?; When is the talk given?"), choices("At what time can one hear the talk?")),
-        "amount": (choices("What does the talk cost?; How much is a ticket for the talk?"), choices("What has to be paid for the talk?")),
-        "who": (choices("Who gives the talk?; Who is to speak in the talk?"), choices("Whose name belongs to the talk?")),
-        "where": (choices("Where is the talk?; Which town has to do with the talk?"), choices("To what place for the talk?")),
+        "amount": (
+            choices("What does the talk cost?; How much is a ticket for the talk?"),
+            choices("What has to be paid for the talk?"),
+        ),
+        "who": (
+            choices("Who gives the talk?; Who is to speak in the talk?"),
+            choices("Whose name belongs to the talk?"),
+        ),
+        "where": (
+            choices("Where is the talk?; Which town has to do with the talk?"),
+            choices("To what place for the talk?"),
+        ),
     },
     "bus": {
         "when": (choices("When does the bus leave?; When is the bus?"), choices("At what time is the bus?")),
-        "amount": (choices("What does the bus cost?; How much is a seat on the bus?"), choices("What has to be paid on the bus?")),
-        "who": (choices("Who drives the bus?; Who is the driver of the bus?"), choices("Whose name belongs to the bus?")),
+        "amount": (
+            choices("What does the bus cost?; How much is a seat on the bus?"),
+            choices("What has to be paid on the bus?"),
+        ),
+        "who": (
+            choices("Who drives the bus?; Who is the driver of the bus?"),
+            choices("Whose name belongs to the bus?"),
+        ),
         "where": (choices("Where does the bus go?; To which town is the bus?"), choices("To what place by bus?")),
     },
     "repair": {
-        "when": (choices("When is the roof repaired?; When is the repair?"), choices("At what time is the repair of the roof?")),
-        "amount": (choices("What does the roof cost?; How much is the repair?"), choices("What has to be paid for the roof?")),
+        "when": (
+            choices("When is the roof repaired?; When is the repair?"),
+            choices("At what time is the repair of the roof?"),
+        ),
+        "amount": (
+            choices("What does the roof cost?; How much is the repair?"),
+            choices("What has to be paid for the roof?"),
+        ),
         "who": (choices("Who repairs the roof?; Who does the repair?"), choices("Whose name belongs to the roof?")),
-        "where": (choices("Where do those for the roof come from?; Which town has to do with the repair?"), choices("From what place for the roof?")),
+        "where": (
+            choices("Where do those for the roof come from?; Which town has to do with the repair?"),
+            choices("From what place for the roof?"),
+        ),
     },
-}  # fmt: skip
+}
 
 
 def expand(text: str, dice: Dice) -> str:
@@ -152,7 +199,7 @@ def value(slot: str, hand: Hand, dice: Dice) -> str:
 
 
 def notice(new: bool, hand: Hand, dice: Dice) -> tuple[str, dict[str, tuple[str, str, int]]]:
-    """A passage, and of each thing that it tells the subject, the answer and where that starts; nothing is told twice."""
+    """A passage, and of each thing that it tells the subject, the answer and its start; nothing is told twice."""
     text, told = "", dict[str, tuple[str, str, int]]()
     for subject in dice.shuffled(list(TOLD)):
         template = expand(dice.pick(TOLD[subject][new]), dice)

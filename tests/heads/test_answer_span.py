@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from seqpipe.errors import UsageError
 from seqpipe_plugins.heads.answer_span import AnswerSpan
 
 D = 6
-TOKENS: Any = {name: ("b", "t") for name in ("x", "mask", "segments")}
-WINDOWS: Any = TOKENS | {name: ("b", "t") for name in ("other_x", "window", "other_window")} | {"state": ("b",)}
+TOKENS: Any = dict.fromkeys(("x", "mask", "segments"), ("b", "t"))
+WINDOWS: Any = TOKENS | dict.fromkeys(("other_x", "window", "other_window"), ("b", "t")) | {"state": ("b",)}
 SHAPES = [((5, 3), (9, 4), (2, 0)), ((1, 1),), ((3, 0),), ((2, 30), (0, 3)), ((1, 7), (4, 2), (0, 1), (2, 5))]
 
 
@@ -147,7 +146,8 @@ def test_without_state_the_mean_of_x_says_whether_there_is_an_answer() -> None:
         alone, told = made.decide(**given), made.decide(**given, state=mean)
         narrow = made.decide(**given, state=torch.randn(2, D + 1))
     for name in alone:
-        assert torch.allclose(alone[name], told[name]) and torch.equal(alone[name], narrow[name])
+        assert torch.allclose(alone[name], told[name])
+        assert torch.equal(alone[name], narrow[name])
 
 
 def test_a_passage_without_tokens_has_no_answer_for_certain() -> None:
