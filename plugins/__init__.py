@@ -14,6 +14,7 @@ def register_readers() -> dict[str, str]:
         "jsonl": "seqpipe_plugins.readers.jsonl:Jsonl",
         "lines": "seqpipe_plugins.readers.lines:Lines",
         "parallel": "seqpipe_plugins.readers.parallel:Parallel",
+        "squad": "seqpipe_plugins.readers.squad:Squad",
         "tsv": "seqpipe_plugins.readers.tsv:Tsv",
     }
 
@@ -63,6 +64,7 @@ def register_encoders() -> dict[str, str]:
 @hookimpl
 def register_heads() -> dict[str, str]:
     return {
+        "answer-span": "seqpipe_plugins.heads.answer_span:AnswerSpan",
         "crf": "seqpipe_plugins.heads.crf:CRF",
         "label": "seqpipe_plugins.heads.label:Label",
         "score": "seqpipe_plugins.heads.score:Score",

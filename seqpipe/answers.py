@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from seqpipe import schemes
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features import Arrays, Doc, Record, locate
+from seqpipe.span import Span
 from seqpipe.vocabulary import EOS, special_id
 
 Answer = Any  # as each kind's docstring has it; lists of alternatives when more than one is asked for
@@ -341,6 +342,8 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
         return _LABELLED[name](manifest["labels"], target)
     if name == "score":
         return Score(target)
+    if name == "span":
+        return Span(target)
     if name == "text" and target_tokenizer is not None:
         return Text(target_tokenizer, target)
     raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")

@@ -59,7 +59,7 @@ def sample(config: Config, most: int) -> list[Record]:
 
 
 def examples(config: Config, learned: Learned, records: Sequence[Record], unseen: bool = False) -> list[Example]:
-    """Records as examples; empty texts are left out, and where `unseen` is true, records with labels not learned."""
+    """Records as examples; empty texts are left out, what is to be skipped, and where `unseen`, unknown labels."""
     makers = []
     for head, task in zip(config.head, learned.tasks, strict=True):
         make = targets(head, task.labels, task.target_tokenizer, config.data.misaligned)
@@ -73,10 +73,13 @@ def examples(config: Config, learned: Learned, records: Sequence[Record], unseen
         except UnseenLabelError:
             if not unseen:
                 raise
-        else:
-            made.append(Example(doc, {before + name: one for before, found in of_heads for name, one in found.items()}))
+            continue
+        named = {before + name: one for before, found in of_heads for name, one in (found or {}).items()}
+        if all(found is not None for _, found in of_heads):
+            made.append(Example(doc, named))
     if not made:
-        what = "every text is empty, or has a label that training never saw" if unseen else "every text is empty"
+        what = "every text is empty, or has nothing to learn"
+        what += ", or a label that training never saw" if unseen else ""
         raise DataError(f"{config.data.dev if unseen else config.data.train}: {what}")
     return made
 

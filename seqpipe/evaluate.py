@@ -14,6 +14,7 @@ from seqpipe.features import Record
 from seqpipe.files import json_bytes, write
 from seqpipe.joint import Joint
 from seqpipe.predictor import Predictor
+from seqpipe.reading import match
 from seqpipe.wiring import Metrics
 
 Scores = dict[str, Any]
@@ -51,9 +52,9 @@ def evaluate(
             if group not in counters:
                 counters[group] = _counts(kind, predictor.metrics)
             counters[group].add(gold, predicted)
-        if errors and gold != predicted:
+        if errors and not _right(kind, gold, predicted):
             text = {field: record.get(field) for field in predictor.featurizer.fields}
-            wrong.append({"where": record.get("where")} | text | _error(gold, predicted))
+            wrong.append({"where": record.get("where")} | text | _error(kind, gold, predicted))
     if errors:
         write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong))
     return {group: counter.result() for group, counter in counters.items()}
@@ -72,20 +73,20 @@ def headlines(scores: Mapping[str, Any]) -> dict[str, float]:
 
 def _counts(kind: Kind, own: Mapping[str, Metrics]) -> _Counts | _JointCounts:
     if isinstance(kind, Joint):
-        return _JointCounts({name: _Counts(part, own.get(name)) for name, part in kind.parts.items()})
+        return _JointCounts(kind, {name: _Counts(part, own.get(name)) for name, part in kind.parts.items()})
     return _Counts(kind, own.get(""))
 
 
 class _JointCounts:
     """The scores of several heads by head, the mean of their headlines, and the share of records all right in all."""
 
-    def __init__(self, parts: Mapping[str, _Counts]):
-        self.parts = parts
+    def __init__(self, kind: Joint, parts: Mapping[str, _Counts]):
+        self.kind, self.parts = kind, parts
         self.records = self.exact = 0
 
     def add(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> None:
         self.records += 1
-        self.exact += gold == predicted
+        self.exact += _right(self.kind, gold, predicted)
         for name, part in self.parts.items():
             part.add(gold[name], predicted[name])
 
@@ -138,11 +139,19 @@ def _group(record: Record, by: str) -> str:
     return f"{by}={record[by]}"
 
 
-def _error(gold: Any, predicted: Any) -> dict[str, Any]:
+def _right(kind: Kind, gold: Any, predicted: Any) -> bool:
+    """Whether an answer is right: equal to the reference, or to one of several."""
+    if isinstance(kind, Joint):
+        return all(_right(part, gold[head], predicted[head]) for head, part in kind.parts.items())
+    return match(gold, predicted)[0] == 1 if kind.kind == "span" else bool(gold == predicted)
+
+
+def _error(kind: Kind, gold: Any, predicted: Any) -> dict[str, Any]:
     """What a wrong answer lacks and has too much, of several heads under the name of each that is wrong."""
-    if isinstance(gold, dict):
-        return {head: _error(gold[head], predicted[head]) for head in gold if gold[head] != predicted[head]}
-    if isinstance(gold, list):
+    if isinstance(kind, Joint):
+        each = ((head, part, gold[head], predicted[head]) for head, part in kind.parts.items())
+        return {head: _error(*one) for head, *one in each if not _right(*one)}
+    if isinstance(predicted, list):
         missed = [part for part in gold if part not in predicted]
         return {"missed": missed, "wrong": [part for part in predicted if part not in gold]}
     return {"expected": gold, "got": predicted}

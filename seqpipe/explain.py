@@ -203,9 +203,9 @@ def told(answer: Any) -> list[str]:
     for name in ("entity_group", "entity"):
         if name in answer:
             return [f"{answer['word']}: {answer[name]}{score}"]
-    for name in ("label", "generated_text"):
+    for name in ("label", "generated_text", "answer"):
         if name in answer:
-            return [f"{answer[name]}{score}"]
+            return [f"{answer[name] if answer[name] != '' else '(nothing)'}{score}"]
     if "vector" in answer:
         return [f"a vector of {len(answer['vector'])} numbers"]
     if [*answer] == ["score"]:

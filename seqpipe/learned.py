@@ -111,6 +111,7 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     texts = [_split_or_whole(record, fields, one) for record in records for one in fields]
     tokenizer = _trained(config.tokenizer, texts)
     _refuse_no_words(config, tokenizer)
+    _refuse_no_passage(config)
     docs = Featurizer(tokenizer, {}, field).docs(records)
     found: dict[str, Feature] = {}
     for stage in (*config.embedding, *config.encoder, *config.head):
@@ -141,6 +142,19 @@ def _refuse_no_words(config: Config, tokenizer: Tokenizer) -> None:
     tagging = [head for head in config.head if answer_kind(head) in ("tags", "spans")]
     if cure and tagging:
         raise ConfigError([head.problem(f"{who(head)}: {cure}") for head in tagging])
+
+
+def _refuse_no_passage(config: Config) -> None:
+    """ConfigError where a head is to choose tokens of a second text and there is none, or they are tokens no more."""
+    replacing = [stage for stage in config.encoder if "mask" in getattr(stage.cls, "returns", ())]
+    told = ""
+    if not config.tokenizer.pairs:
+        told = "its answer is a span of the second text; let the tokenizer read two, such as field: [question, context]"
+    elif replacing:
+        told = f"behind the encoder {replacing[0].use!r} there are no tokens to choose from; leave that encoder out"
+    choosing = [head for head in config.head if answer_kind(head) == "span"]
+    if told and choosing:
+        raise ConfigError([head.problem(f"{who(head)}: {told}") for head in choosing])
 
 
 def _task(head: Component, name: str, source: Tokenizer, records: Sequence[Record]) -> Task:

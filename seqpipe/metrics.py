@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from seqpipe.errors import UsageError, nearest
+from seqpipe.reading import ReadingCounter
 from seqpipe.schemes import Span
 
 Scores = dict[str, Any]
@@ -228,6 +229,7 @@ class TextCounter:
 FRACTIONS = (
     *("f1", "precision", "recall", "accuracy", "micro_f1", "macro_f1", "exact_match", "character_error_rate"),
     *("precision_at_1", "in_scope_accuracy", "out_of_scope_recall", "mean", "exact"),
+    *("has_answer_f1", "no_answer_accuracy"),
 )
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,
@@ -237,6 +239,7 @@ COUNTERS: dict[str, type[Counts]] = {
     "score": ScoreCounter,
     "text": TextCounter,
     "vector": VectorCounter,
+    "span": ReadingCounter,
 }
 
 

@@ -13,31 +13,34 @@ from seqpipe.answers import label_of, label_set_of, number_of
 from seqpipe.config import Component
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
+from seqpipe.reading import gold_answers, placed
+from seqpipe.span import second_text
 from seqpipe.vocabulary import EOS, SPECIALS, Vocabulary, clean
 from seqpipe.wiring import ANSWERS, answer_kind
 
 Target = list[int] | int | float | tuple[float, ...]  # a number for each token, one for the record, a row for it
 Targets = dict[str, Target]  # by name
+Make = Callable[[Record, Doc], Targets | None]  # nothing of a record that is to be skipped
 
 
 class UnseenLabelError(DataError):
     """A record has a label that no training record has."""
 
 
-def targets(
-    head: Component, labels: Sequence[str], tokenizer: Tokenizer | None, misaligned: str
-) -> Callable[[Record, Doc], Targets]:
+def targets(head: Component, labels: Sequence[str], tokenizer: Tokenizer | None, misaligned: str) -> Make:
     """The function that makes what a head learns from a record; it raises UnseenLabelError for a label not in `labels`.
 
     Args:
         head: The head.
         labels: What its answers are made of; none for text.
         tokenizer: Of the text that the head writes, if it does.
-        misaligned: What to do with a span that cuts a word: `error`, `widen` or `skip`.
+        misaligned: What to do with a span that cuts a word, and an answer that cuts a token: `error`, `widen`, `skip`.
     """
     target, kind = head.frame.get("target"), answer_kind(head)
     if tokenizer:
         return _text_target(tokenizer, target or "target")
+    if kind == "span":
+        return _answer_target(target or "answers", misaligned, bool(head.options.get("no_answer")))
     scheme, ids = head.options.get("scheme", "none"), _Ids({label: i for i, label in enumerate(labels)})
 
     def label(record: Record, doc: Doc) -> Targets:
@@ -70,7 +73,7 @@ class _Ids(dict[str, int]):
         raise UnseenLabelError(f"no training record has the label {label!r}")
 
 
-def _text_target(tokenizer: Tokenizer, field: str) -> Callable[[Record, Doc], Targets]:
+def _text_target(tokenizer: Tokenizer, field: str) -> Make:
     end = SPECIALS.index(EOS)
 
     def text(record: Record, doc: Doc) -> Targets:
@@ -78,6 +81,35 @@ def _text_target(tokenizer: Tokenizer, field: str) -> Callable[[Record, Doc], Ta
         return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}
 
     return text
+
+
+def _answer_target(field: str, misaligned: str, may_lack: bool) -> Make:
+    def answer(record: Record, doc: Doc) -> Targets | None:
+        where, gold = record.get("where", "record"), gold_answers(record, field)
+        if not gold and not may_lack:
+            cure = "set the head's option no_answer: true, or leave the record out"
+            raise DataError(f"{where}: the question has no answer; {cure}")
+        at, passage = second_text(doc)
+        places = [placed(one, passage, where) for one in gold]
+        found = [place for one in places if (place := _tokens(doc, at, one, where, misaligned)) is not None]
+        if gold and not found:
+            return None
+        first, last = found[0] if found else (-1, -1)
+        return {"start": first, "end": last}
+
+    return answer
+
+
+def _tokens(doc: Doc, at: int, place: tuple[int, int], where: str, misaligned: str) -> tuple[int, int] | None:
+    """First and last token of a stretch of the second text; one that cuts a token is an error, widened, or skipped."""
+    start, end = place[0] + at, place[1] + at
+    inside = [i for i in range(doc.second or 0, len(doc)) if doc.offsets[i][0] < end and doc.offsets[i][1] > start]
+    exact = inside and (doc.offsets[inside[0]][0], doc.offsets[inside[-1]][1]) == (start, end)
+    if not exact and misaligned == "error":
+        tokens = [doc.text[slice(*doc.offsets[i])] for i in inside]
+        cure = "set data.misaligned to widen or skip, or use another tokenizer"
+        raise DataError(f"{where}: answer {doc.text[start:end][:40]!r} cuts a token of {tokens}; {cure}")
+    return (inside[0], inside[-1]) if exact or (inside and misaligned == "widen") else None
 
 
 def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -> list[schemes.Span]:

@@ -65,6 +65,7 @@ ANSWERS: Mapping[str, Answer] = {
     "text": Answer(("target_ids", "target_mask"), ("tokens", "scores"), False),
     "pointers": Answer((), (), False),
     "vector": Answer(("label",), ("vector",), True),
+    "span": Answer(("start", "end"), ("starts", "ends", "scores"), False),
 }
 
 _SHAPES: Mapping[str, tuple[str, str]] = {
@@ -91,6 +92,11 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "score": ("(B,)", "float32"),
     "vector": ("(B, D)", "float32"),
     "text.scores": ("(B, K)", "float32"),
+    "start": ("(B,)", "int64"),
+    "end": ("(B,)", "int64"),
+    "starts": ("(B, K)", "int64"),
+    "ends": ("(B, K)", "int64"),
+    "span.scores": ("(B, K)", "float32"),
     "opens": ("(B, T)", "float32"),
     "closes": ("(B, T)", "float32"),
     "paths": ("(B, K, T)", "int64"),

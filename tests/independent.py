@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
-KEYS: dict[str, type] = {
-    "name": str, "files": dict, "field": str, "inputs": dict, "options": dict, "outputs": list, "answer": dict,
+KEYS: dict[str, type | tuple[type, ...]] = {
+    "name": str, "files": dict, "field": (str, list), "inputs": dict, "options": dict, "outputs": list, "answer": dict,
     "limits": dict, "golden": list, "reader": dict, "metrics": dict, "parity": dict, "made_with": dict,
 }  # fmt: skip
 OUTPUTS = {
@@ -30,6 +30,7 @@ OUTPUTS = {
     "score": {"score"},
     "vector": {"vector"},
     "text": {"tokens", "scores"},
+    "span": {"starts", "ends", "scores"},
 }
 WHITE = "\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 CLOSERS = "[\"'”’)\\]」』》）]*"
@@ -47,6 +48,7 @@ class Token(NamedTuple):
     start: int
     end: int
     place: tuple[int, int] | None  # of the word that begins with it
+    segment: int = 1
 
 
 class Bundle:
@@ -61,7 +63,7 @@ class Bundle:
             if part["kind"] not in OUTPUTS:
                 raise RefusedError(f"answer kind {part['kind']!r}")
         for entry in self.manifest["inputs"].values():
-            if entry.get("kind", "chars") not in ("chars", "sentences", "pieces"):
+            if entry.get("kind", "chars") not in ("chars", "sentences", "pieces", "segments"):
                 raise RefusedError(f"input kind {entry['kind']!r}")
             if entry.get("split", "lines") not in ("lines", "punctuation"):
                 raise RefusedError(f"split {entry['split']!r}")
@@ -102,6 +104,10 @@ class Bundle:
     def record(self, given: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
         """The text and its tokens."""
         field = self.manifest["field"]
+        if isinstance(field, list):
+            if len(field) != 2:
+                raise RefusedError("neither a text nor a pair")
+            return self.pair(*(given[name] for name in field))
         record = {field: given} if isinstance(given, str) else given
         if field == "text" and record.get("words") is not None:
             text = record["text"] if isinstance(record.get("text"), str) else " ".join(record["words"])
@@ -111,6 +117,23 @@ class Bundle:
             tokens = self.from_text(text)
         if len(tokens) > self.manifest["limits"]["tokens"]:
             raise RefusedError("too long a text")
+        return text, tokens
+
+    def pair(self, first: str, second: str) -> tuple[str, list[Token]]:
+        """Two texts as one, and their tokens."""
+        text, shift = f"{first}\n{second}", len(first) + 1
+        before, behind = self.from_text(first), self.from_text(second)
+        limits = self.manifest["limits"]
+        if len(before) > limits.get("first_tokens", len(before)):
+            raise RefusedError("too long a first text")
+        between = Token(3, "\n", shift - 1, shift, (shift - 1, shift))
+        moved = [
+            Token(i, word, a + shift, b + shift, place and (place[0] + shift, place[1] + shift), 2)
+            for i, word, a, b, place, _ in behind
+        ]
+        tokens = [*before, between, *moved] if before or behind else []
+        if len(tokens) > limits["tokens"]:
+            raise RefusedError("too long a pair")
         return text, tokens
 
     def from_text(self, text: str) -> list[Token]:
@@ -166,6 +189,10 @@ class Bundle:
             elif entry.get("kind") == "pieces":
                 words = [[[t + 1 for t, token in enumerate(tokens) if token.place]] for tokens in rows]
                 made[name] = filled(words)[:, 0]
+            elif entry.get("kind") == "segments":
+                made[name] = np.zeros(size, np.int64)
+                for b, tokens in enumerate(rows):
+                    made[name][b, : len(tokens)] = [token.segment for token in tokens]
         return made
 
     def read(self, before: str, named: Mapping[str, np.ndarray], b: int, text: str, tokens: Sequence[Token]) -> Any:
@@ -182,6 +209,13 @@ class Bundle:
             return {"score": float(f"{out['score'][b]:.6e}")}
         if kind == "vector":
             return {"vector": [float(f"{one:.6e}") for one in out["vector"][b]]}
+        if kind == "span":
+            found = [
+                stretch(text, tokens, int(first), int(last), score(np.exp(log)))
+                for first, last, log in zip(out["starts"][b], out["ends"][b], out["scores"][b], strict=True)
+                if log > -1e8
+            ]
+            return found if len(out["scores"][b]) > 1 else found[0]
         if kind == "text":
             return self.written(self.targets[before], out, b)
         if "paths" in out and out["paths"].shape[1] > 1:
@@ -207,8 +241,9 @@ class Bundle:
             return {kind: None}
         if kind == "label":
             return {"label": None, "score": 0.0}
-        if kind == "text":
+        if kind in ("text", "span"):
             nothing = {"generated_text": "", "score": 1.0}
+            nothing = nothing if kind == "text" else {"answer": "", "score": 1.0, "start": 0, "end": 0}
             return [nothing] if several else nothing
         return [{kind: [], "score": 1.0}] if several else []
 
@@ -227,6 +262,15 @@ class Bundle:
             for i, example in enumerate(self.manifest["golden"])
             if not same(self(example["record"], **example.get("options", {})), example["answer"])
         ]
+
+
+def stretch(text: str, tokens: Sequence[Token], first: int, last: int, p: float) -> dict[str, Any]:
+    """The tokens from first to last, in the second text."""
+    if first < 0:
+        return {"answer": "", "score": p, "start": 0, "end": 0}
+    shift = next(token.end for token, after in pairwise(tokens) if after.segment == 2 and token.segment == 1)
+    start, end = tokens[first].start, tokens[last].end
+    return {"answer": text[start:end], "score": p, "start": start - shift, "end": end - shift}
 
 
 def joined(each: Mapping[str, Any]) -> Any:

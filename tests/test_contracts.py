@@ -95,6 +95,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"heads": 2, "positions": "none", "feedforward": 8, "causal": True},
     ],
     ("encoder", "words"): [{}, {"pool": "mean"}, {"pool": "max"}],
+    ("head", "answer-span"): [{"no_answer": True, "dropout": 0.1}, {}],
     ("head", "crf"): [{"dropout": 0.1}],
     ("head", "label"): [
         {"dropout": 0.1, "label_smoothing": 0.1, "class_weights": {"b": 2.0}},
@@ -141,6 +142,16 @@ CONLLU_RECORD = {
     "head": ["2", "0"],
     "deprel": ["nsubj", "root"],
 }
+SQUAD = """{"version": "2.0", "data": [
+{"paragraphs": [{"qas": [{"id": "1", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]}],
+"context": "Ada met Bo"}]},
+{"paragraphs": [{"qas": [{"id": "2", "question": "Where?", "answers": [], "is_impossible": true}], "context": "Ada"}]}
+]}
+"""
+SQUAD_RECORDS = [
+    {"question": "Who?", "context": "Ada met Bo", "answers": {"text": ["Ada"], "answer_start": [0]}, "id": "1"},
+    {"question": "Where?", "context": "Ada", "answers": {"text": [], "answer_start": []}, "id": "2"},
+]
 LINES_RECORDS = [{"text": "Ada met"}, {"text": "Oslo"}]
 READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     ("reader", "conll"): (CONLL, CONLL_RECORDS, {}),
@@ -149,6 +160,7 @@ READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]]
     ("reader", "jsonl"): (JSONL, JSONL_RECORDS, {"joiner": " "}),
     ("reader", "lines"): ("Ada met\n\nOslo\n", LINES_RECORDS, {}),
     ("reader", "parallel"): ("Ada met\nOslo\n", LINES_RECORDS, {"fields": {"text": "*.txt"}}),
+    ("reader", "squad"): (SQUAD, SQUAD_RECORDS, {}),
     ("reader", "tsv"): ("label\tAda met\na\tOslo\n", LINES_RECORDS, {"columns": ["_", "text"]}),
 }
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,8 @@ def illegal(tags: Iterable[str]) -> list[str]:
 
 
 def data_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*/*") if path.suffix in (".conll", ".conllu", ".csv", ".jsonl"))
+    kept = [path for path in folder.glob("*/*") if not path.parent.name.startswith("tiny-")]
+    return sorted(path for path in kept if path.suffix in (".conll", ".conllu", ".csv", ".json", ".jsonl"))
 
 
 def shared(left: Iterable[str], right: Iterable[str]) -> set[str]:
@@ -109,7 +111,7 @@ def test_the_scripts_write_the_files_again_byte_for_byte(tmp_path: Path, hash_se
         subprocess.run([sys.executable, script, "--out", tmp_path], check=True, env=environment)
     written = [path.relative_to(tmp_path) for path in data_files(tmp_path)]
     assert written == [path.relative_to(DATA) for path in data_files(DATA)]
-    assert len(written) == 27
+    assert len(written) == 31
     for path in written:
         assert (tmp_path / path).read_bytes() == (DATA / path).read_bytes(), f"{path}: run its script again"
 
@@ -293,6 +295,34 @@ def test_the_treebanks_words_are_of_several_kinds_and_many_of_test_are_unseen() 
     for part in ("test", "test-new-templates"):
         words = [form.lower() for sentence in files[part] for form, _ in sentence]
         assert 0.05 < sum(word not in kinds for word in words) / len(words) < 0.25
+
+
+def read_questions(part: str) -> list[dict[str, Any]]:
+    """Paragraphs, each with its questions."""
+    content = json.loads((DATA / "questions" / f"{part}.json").read_text(encoding="utf-8"))
+    return [paragraph for article in content["data"] for paragraph in article["paragraphs"]]
+
+
+def test_answers_stand_where_they_are_said_to_and_a_quarter_of_the_questions_has_none() -> None:
+    files = {part: read_questions(part) for part in ("train", "dev", "test", "test-new-templates")}
+    assert [len(some) for some in files.values()] == [370, 40, 60, 60]
+    passages = [one["context"] for some in files.values() for one in some]
+    assert len({*passages}) == len(passages)
+    for some in files.values():
+        asked = [(one["context"], qa) for one in some for qa in one["qas"]]
+        assert len({qa["id"] for _, qa in asked}) == len(asked) == 4 * len(some)
+        assert 0.2 < sum(qa["is_impossible"] for _, qa in asked) / len(asked) < 0.4
+        for context, qa in asked:
+            assert qa["is_impossible"] == (not qa["answers"])
+            for answer in qa["answers"]:
+                assert context[answer["answer_start"] :].startswith(answer["text"])
+
+
+def test_questions_of_the_new_templates_are_asked_in_words_of_their_own() -> None:
+    asked = {part: {qa["question"] for one in read_questions(part) for qa in one["qas"]} for part in ("train", "test")}
+    new = {qa["question"] for one in read_questions("test-new-templates") for qa in one["qas"]}
+    assert not shared(new, asked["train"])
+    assert len(shared(asked["test"], asked["train"])) > 10
 
 
 def test_the_data_files_stay_small() -> None:

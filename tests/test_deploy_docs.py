@@ -240,13 +240,13 @@ def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
     kinds = [
         c for c in vars(answers).values() if isinstance(c, type) and isinstance(getattr(c, "outputs", None), tuple)
     ]
-    assert {c.kind for c in kinds} == {"tags", "spans", "label", "labels", "score", "vector", "text"}
+    assert {c.kind for c in kinds} == {"tags", "spans", "label", "labels", "score", "vector", "text", "span"}
     for c in kinds:
         section = page.split(f"\n### {c.kind}\n")[1].split("\n### ")[0]
         assert all(f"`{name}`" in section for name in c.outputs)
     made = vars(feature_kinds).values()
     inputs = [c for c in made if isinstance(c, type) and isinstance(getattr(c, "axes", None), tuple)]
-    assert {c.kind for c in inputs} == {"chars", "sentences", "pieces"}
+    assert {c.kind for c in inputs} == {"chars", "sentences", "pieces", "segments"}
     assert all(f"\n### {c.kind}\n" in page for c in inputs)
 
 

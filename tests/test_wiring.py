@@ -221,7 +221,7 @@ def test_the_answer_kind_may_depend_on_the_options() -> None:
     assert answer_kind(component("head", Tagger, {"scheme": "none"})) == "tags"
     assert answer_kind(component("head", Tagger, {"scheme": "BIOES"})) == "spans"
     assert answer_kind(component("head", Writer)) == "text"
-    assert set(ANSWERS) == {"tags", "spans", "label", "labels", "score", "text", "pointers", "vector"}
+    assert set(ANSWERS) == {"tags", "spans", "label", "labels", "score", "text", "pointers", "vector", "span"}
 
 
 def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it() -> None:

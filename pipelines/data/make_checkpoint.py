@@ -68,6 +68,14 @@ def cells(path: Path) -> list[str]:
         return [text for row in list(csv.reader(file))[1:] for text in row[:-1]]
 
 
+def passages(path: Path) -> list[str]:
+    """The passages and the questions of a file in the JSON of SQuAD."""
+    articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+    found = [one for article in articles for one in article["paragraphs"]]
+    return [one["context"] for one in found] + [qa["question"] for one in found for qa in one["qas"]]
+
+
 if __name__ == "__main__":
     checkpoint(HERE / "tiny-bert", sentences(HERE / "assistant-en" / "train.conll"))
     checkpoint(HERE / "tiny-bert-pairs", cells(HERE / "pairs" / "train.csv"))
+    checkpoint(HERE / "tiny-bert-questions", passages(HERE / "questions" / "train.json"), size=350)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,10 +38,17 @@ def read_file(path: Path, records: Callable[[Iterable[str], str], Iterator[Recor
 
 def file_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file with their ends, unpacked on the way if its name ends in .gz."""
+    with opened(path) as file:
+        yield from decoded(file, str(path))
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """A file to read from, unpacked on the way if its name ends in .gz; DataError if it cannot be read."""
     packed = Path(path).suffix == ".gz"
     try:
         with gzip.open(path, "rb") if packed else Path(path).open("rb") as file:
-            yield from decoded(file, str(path))
+            yield file
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file{_similar(Path(path))}") from error
     except IsADirectoryError as error:

@@ -18,11 +18,13 @@ _LABEL_KEYS = ("label", "entity_group", "entity", "type")
 class Jsonl:
     """Reads JSON lines such as `{"text": …, "spans": [{"start", "end", "label"}]}` or `{"words": […], "tags": […]}`.
 
+    With `text: null` lines may have any keys, such as those of two texts: `{"question": …, "context": …, …}`.
+
     Offsets count code points, and `end` is exclusive. Every further key becomes a field of the record; a list of
     `labels` (one text may have several) holds each once.
 
     Args:
-        text: Key of the text.
+        text: Key of the text; null if none is special, as where there are two texts.
         words: Key of the words, where the text is already split.
         tags: Key of the words' tags.
         spans: Key of the text's spans; one may also be a list [start, end, label].
@@ -36,7 +38,7 @@ class Jsonl:
     def __init__(
         self,
         *,
-        text: str = "text",
+        text: str | None = "text",
         words: str = "words",
         tags: str = "tags",
         spans: str = "spans",
@@ -59,6 +61,8 @@ class Jsonl:
                 yield {**self._record(_parse(line, where), where), "where": where}
 
     def _record(self, item: dict[str, Any], where: str) -> Record:
+        if self.text is None:
+            return {"source_where" if key == "where" else key: value for key, value in item.items()}
         used = {self.words, self.tags} if self.words in item else {self.text, self.spans}
         made = self._from_words(item, where) if self.words in item else self._from_text(item, where)
         if isinstance(item.get("labels"), list) and "labels" not in used:
@@ -88,8 +92,8 @@ class Jsonl:
     def _from_text(self, item: dict[str, Any], where: str) -> Record:
         if self.text not in item:
             keys = ", ".join(item) or "none"
-            hint = nearest(self.text, item) or nearest(self.words, item)
-            cure = "name them with the reader's options `text` and `words`"
+            hint = nearest(self.text or "", item) or nearest(self.words, item)
+            cure = "name them with the reader's options `text` and `words`, or set `text: null` if there are two texts"
             raise DataError(
                 f"{where}: neither `{self.text}` nor `{self.words}` is a key here{hint} (keys: {keys}); {cure}"
             )

@@ -113,8 +113,8 @@ def check_head(component: type, **options: Any) -> Report:
 
     Args:
         component: The class. Its `answer` says which targets it gets: tags over the labels PER and LOC, one of the
-            labels a, b and c, or a text through a small target vocabulary. Beside x (6 numbers a word) and mask it may
-            ask for `state` (B, 6).
+            labels a, b and c, a text through a small target vocabulary, or an answer within the second of two texts.
+            Beside x (6 numbers a word) and mask it may ask for `state` (B, 6) and, to read pairs of texts, `segments`.
         options: Its options, as a YAML would give them.
 
     Returns:

@@ -15,7 +15,7 @@ from seqpipe.pipeline import Pipeline, call, predictor
 from seqpipe.signature import decode_options
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
-from seqpipe.testing.toys import Bench, records
+from seqpipe.testing.toys import Bench
 from seqpipe.wiring import ANSWERS, needs_dev
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
@@ -28,7 +28,8 @@ _DECISION = (
     "`opens`, `closes` (B, T) float32; for label `label` (B,) int64 and `scores` (B, L) float32, the probability of "
     "every label; for labels `labels` (B, L) int64, 0 or 1, and `scores` (B, L) float32; for score `score` (B,) "
     "float32; for vector `vector` (B, D) float32; for text `tokens` (B, K, N) int64 and `scores` (B, K) float32, "
-    "log-probabilities, the best first"
+    "log-probabilities, the best first; for span `starts` and `ends` (B, K) int64, positions of tokens of the second "
+    "text or both -1, and `scores` (B, K) float32, log-probabilities, the best first, at most -1e8 where there is none"
 )
 _SCORE = (
     "`score` takes what `decide` returns and gives (B,): the model's log-probability of just that decision, "
@@ -75,7 +76,9 @@ class _Looks:
             before = pipeline.loss(batch)
             for name in asked:
                 given = batch[name]
-                if given.is_floating_point():  # numbers, or 0 and 1 for each label
+                if bench.answer == "span":
+                    other = batch["end" if name == "start" else "start"]  # shorter answers, where there were longer
+                elif given.is_floating_point():  # numbers, or 0 and 1 for each label
                     other = 1 - given
                 else:
                     other = (given + 1) % L if L else torch.where(given > 3, 4 + (given - 3) % (V - 4), 3)
@@ -99,6 +102,8 @@ class _Looks:
             _, features, decision = self.decided(size)
             self.shaped(decision, features["mask"])
             self.valued(decision, features["mask"])
+            if self.bench.answer == "span":
+                self.spanned(decision, features["segments"])
         docs, arrays = self.bench.docs(RAGGED), {name: tensor.numpy() for name, tensor in self.decided()[2].items()}
         answers = self.bench.learned.kind.answers(docs, arrays)
         if len(answers) != len(docs):
@@ -108,6 +113,7 @@ class _Looks:
         """Whether every output that the answer kind reads has the stated shape and dtype."""
         i, f, L = torch.int64, torch.float32, len(self.bench.learned.tasks[0].labels)
         B, T = mask.shape
+        N = decision["starts"].shape[-1] if "starts" in decision else 1
         K = decision["path_scores"].shape[-1] if "path_scores" in decision else 1
         tags: Shapes = {
             "tags": ((B, T), i),
@@ -125,6 +131,7 @@ class _Looks:
             "score": {"score": ((B,), f)},
             "vector": {"vector": ((B, *decision["vector"].shape[1:2]) if "vector" in decision else (B, 1), f)},
             "text": {"tokens": ((B, *tokens[1:]), i), "scores": ((B, tokens[1]), f)},
+            "span": {"starts": ((B, N), i), "ends": ((B, N), i), "scores": ((B, N), f)},
         }
         if self.bench.answer not in stated:
             raise SkippedError(f"nothing is stated yet about the answer kind {self.bench.answer!r}")
@@ -143,7 +150,7 @@ class _Looks:
                 raise FaultError(f"{name} holds ids that are not from 0 to {most - 1}", _DECISION)
         if "scores" not in decision:  # numbers, and not probabilities
             return
-        scores, text = decision["scores"], "tokens" in decision
+        scores, text = decision["scores"], "tokens" in decision or "starts" in decision
         real = scores[mask] if scores.shape == mask.shape and not text else scores
         low, high = (-math.inf, 0.0) if text else (0.0, 1.0)
         if not bool(((real >= low - CLOSE) & (real <= high + CLOSE)).all()):
@@ -152,7 +159,21 @@ class _Looks:
         if "label" in decision and not torch.allclose(scores.sum(1), torch.ones(len(scores)), atol=CLOSE):
             raise FaultError(f"the scores of all labels add up to {scores.sum(1)[0]:.4g}, not 1", _DECISION)
         if text and not bool((scores.diff(dim=1) <= CLOSE).all()):
-            raise FaultError("the texts do not stand best first", _DECISION)
+            raise FaultError("what is decided does not stand best first", _DECISION)
+
+    def spanned(self, decision: Mapping[str, Tensor], segments: Tensor) -> None:
+        """Whether each answer is none, or goes from a token of the second text to one that is not before it."""
+        starts, ends, exists = decision["starts"], decision["ends"], decision["scores"] > -1e8
+        if not bool(exists[:, 0].all()):
+            raise FaultError(
+                "the first answer has a score of -1e8 or less: every text has one, if only none", _DECISION
+            )
+        none = (starts == -1) & (ends == -1)
+        inside = [(segments.gather(1, at.clamp(0, segments.shape[1] - 1)) == 2) & (at >= 0) for at in (starts, ends)]
+        if not bool((none | ~exists | (inside[0] & inside[1] & (starts <= ends))).all()):
+            raise FaultError("an answer is not from a token of the second text to one that is not before it", _DECISION)
+        if bool((exists & none & (self.bench.subject.chosen.get("no_answer") is not True)).any(0)[1:].any()):
+            raise FaultError("none is answered beside others, and there is no option no_answer: true", _DECISION)
 
     def score(self) -> None:
         pipeline, features, decision = self.decided()
@@ -176,7 +197,7 @@ class _Looks:
             scores = decision["scores"]
             labels = range(scores.shape[1])
             return [({**decision, "label": torch.full((len(scores),), n)}, scores[:, n].log()) for n in labels]
-        if self.bench.answer == "text":
+        if self.bench.answer in ("text", "span"):
             return [(dict(decision), decision["scores"][:, 0])]
         last = mask.sum(1, keepdim=True) - 1
         return [(dict(decision), decision["opens"][:, 0] + decision["closes"].gather(1, last)[:, 0])]
@@ -185,9 +206,14 @@ class _Looks:
         self, pipeline: Pipeline, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]
     ) -> None:
         """A score that does not look at the decision tells no tie from an error."""
-        name = {"label": "label", "text": "tokens"}.get(self.bench.answer, "tags")
+        name = {"label": "label", "text": "tokens", "span": "starts"}.get(self.bench.answer, "tags")
         most = len(self.bench.learned.tasks[0].labels) or len(self.bench.learned.tasks[0].target_vocabulary or ())
-        other = {**decision, name: (decision[name] + 1) % most}
+        if name == "starts":  # another answer: the last token, and of those that are so already none
+            last = features["mask"].sum(1, keepdim=True) - 1
+            at = torch.where(decision["starts"] == last, -1, last)
+            other = {**decision, "starts": at, "ends": at}
+        else:
+            other = {**decision, name: (decision[name] + 1) % most}
         with torch.no_grad():
             if torch.equal(pipeline.score(features, decision), pipeline.score(features, other)):
                 raise FaultError(f"score gives the same whatever {name!r} holds", _SCORE)
@@ -197,7 +223,7 @@ class _Looks:
             raise SkippedError("it has no `metrics` of its own, and needs none")
         pipeline = self.bench.pipeline(3).eval()
         found = predictor(pipeline, self.bench.config)
-        kind, some = self.bench.learned.kind, records()
+        kind, some = self.bench.learned.kind, self.bench.records
         gold = [kind.gold(record) for record in some]
         predicted = [kind.predicted(answer) for answer in found.stream(some)]
         options = self.bench.config.head[0].options

@@ -39,7 +39,7 @@ _WIRING = (
 
 
 def records() -> list[Record]:
-    """Short sentences with everything a head may learn: tags, a label, several, a number, and another text."""
+    """Short sentences with everything a head may learn: tags, a label, several, a number, another text, an answer."""
     found: list[Record] = []
     for i, length in enumerate(_LENGTHS):
         words = _words(i, length)
@@ -48,18 +48,36 @@ def records() -> list[Record]:
         found.append(
             {"text": " ".join(words), "words": words, "tags": tags, "label": LABELS[i % 3], "target": target}
             | {"labels": sorted({LABELS[i % 3], LABELS[i // 3 % 3]}), "score": i * 1.5 - 4, "where": f"toy:{i + 1}"}
+            | {"question": " ".join(_words(i + 3, i % 3)), "context": " ".join(words), "answers": _answer(words, i)}
         )
     return found
+
+
+def _answer(words: Sequence[str], i: int) -> dict[str, Any]:
+    """Some of the words, as SQuAD says it."""
+    first = i % len(words)
+    text = " ".join(words[first : first + 1 + i % 4])
+    return {"text": [text], "answer_start": [len(" ".join(words[:first])) + (first > 0)]}
 
 
 def _words(i: int, length: int) -> list[str]:
     return [_WORDS[(i * 5 + j * 7) % len(_WORDS)] for j in range(length)]
 
 
+def _pair(i: int, tokens: int) -> Record:
+    """Two texts and what parts them; the second of three is empty."""
+    first = tokens - 1 if tokens == 3 else (tokens - 1) // 3
+    words = _words(i, max(1, tokens - 1))
+    return {"question": " ".join(words[:first]), "context": " ".join(words[first:])}
+
+
 class ToyReader:
     """Yields the toy records; reads nothing."""
 
-    fields: ClassVar = ("text", "words", "tags", "label", "labels", "score", "target", "where")
+    fields: ClassVar = (
+        *("text", "words", "tags", "label", "labels", "score", "target", "where"),
+        *("question", "context", "answers"),
+    )
 
     def read(self, path: Path) -> list[Record]:
         return records()
@@ -189,6 +207,24 @@ class Bench:
         """Whether the component makes other rows of the tokens: of words, or of sentences."""
         return self.subject.kind == "encoder" and "mask" in getattr(self.subject.cls, "returns", ())
 
+    @property
+    def pairs(self) -> bool:
+        """Whether the component is a head that reads two texts: it answers with a span, or asks for segments."""
+        cls = self.subject.cls
+        if self.subject.kind != "head":
+            return False
+        answer = getattr(cls, "answer", None)
+        answer = answer(self.subject.chosen) if callable(answer) else answer
+        return answer == "span" or "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """The toy records; every third has no answer where the head may say so."""
+        if not self.subject.chosen.get("no_answer"):
+            return records()
+        nothing: Record = {"answers": {"text": [], "answer_start": []}}
+        return [{**record, **(nothing if i % 3 == 1 else {})} for i, record in enumerate(records())]
+
     def _kinds(self) -> set[str]:
         """The kinds of feature that the component declares."""
         features = getattr(self.subject.cls, "features", {})
@@ -210,6 +246,8 @@ class Bench:
         content[kind] |= plain(dict(self.subject.options))
         if kind == "head" and "target_vocabulary" in wired(cls):
             content[kind]["target_tokenizer"] = "same"
+        if self.pairs:
+            content["tokenizer"]["field"] = ["question", "context"]
         content["name"] = "toy"
         content["data"] = {"reader": "ToyReader", "train": "toy", "dev": "toy"}
         content["train"] = {"epochs": 2, "batch_tokens": 16, "checkpoint_steps": 1, "threads": 1}
@@ -226,11 +264,11 @@ class Bench:
 
     @cached_property
     def learned(self) -> Learned:
-        return learn(self.config, records())
+        return learn(self.config, self.records)
 
     @cached_property
     def examples(self) -> list[Example]:
-        return examples(self.config, self.learned, records())
+        return examples(self.config, self.learned, self.records)
 
     @property
     def batches(self) -> Batches:
@@ -242,7 +280,9 @@ class Bench:
         return str(self.learned.tasks[0].answer["kind"])
 
     def docs(self, lengths: Sequence[int]) -> list[Doc]:
-        """Texts of so many words, long words and short ones."""
+        """Texts of so many words, long words and short ones; pairs of so many tokens, which are two at least."""
+        if self.pairs:
+            return self.learned.featurizer.docs([_pair(i, n) for i, n in enumerate(lengths)])
         return self.learned.featurizer.docs([{"words": _words(i, n)} for i, n in enumerate(lengths)])
 
     def batch(self) -> Batch:

@@ -1,0 +1,103 @@
+"""The answers that people gave to a question and the one of a model in, how well they match out: SQuAD's metrics."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seqpipe.errors import DataError
+
+Gold = tuple[str, int]  # the text of an answer, and where it starts in the passage
+_FORM = 'write {"text": ["…"], "answer_start": [0]}, or a list of {"text": "…", "start": 0}; nothing in it: no answer'
+_ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
+_MARKS = str.maketrans("", "", string.punctuation)
+
+
+def gold_answers(record: Mapping[str, Any], field: str) -> list[Gold]:
+    """The answers of a record, none if its question has none; DataError if the field is missing or of another form."""
+    where, given = record.get("where", "record"), record.get(field)
+    if given is None:
+        raise DataError(f"{where}: no field {field!r} with the answers; the record has: {', '.join(record)}")
+    if isinstance(given, Mapping):
+        texts, starts = given.get("text"), given.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise DataError(f"{where}: field {field!r}: not as many `answer_start` as `text`, in lists; {_FORM}")
+        pairs = list(zip(texts, starts, strict=True))
+    elif isinstance(given, list) and all(isinstance(one, Mapping) for one in given):
+        pairs = [(one.get("text"), one.get("start", one.get("answer_start"))) for one in given]
+    else:
+        raise DataError(f"{where}: field {field!r} is {type(given).__name__}; {_FORM}")
+    for i, (text, start) in enumerate(pairs, 1):
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{where}: answer {i} of {field!r} has no text; {_FORM}")
+        if not isinstance(start, int) or isinstance(start, bool):
+            raise DataError(
+                f"{where}: answer {i} of {field!r}, {text[:40]!r}, has no whole number as its start; {_FORM}"
+            )
+    return pairs
+
+
+def placed(gold: Gold, passage: str, where: str) -> tuple[int, int]:
+    """Start and end of an answer without the blanks around it; DataError if it does not stand there."""
+    text, start = gold
+    there = passage[start : start + len(text)] if start >= 0 else ""
+    if there != text:
+        at = passage.find(text)
+        cure = f"it stands at {at}" if at >= 0 else "it stands nowhere in the passage"
+        told = f"the answer {text[:40]!r} does not stand at {start}, where {there[:40]!r} is"
+        raise DataError(f"{where}: {told}; {cure}: correct it (starts count code points from 0)")
+    return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
+
+
+def normalized(text: str) -> str:
+    """Lower case, without punctuation, articles and further blanks (Rajpurkar et al. 2016)."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_MARKS)).split())
+
+
+def match(gold: Sequence[str], predicted: str) -> tuple[float, float]:
+    """Exact match and F1 over words, each with the answer that it fits best; no answer in gold is the answer ""."""
+    golds = [text for text in gold if normalized(text)] or [""]
+    return max(float(normalized(text) == normalized(predicted)) for text in golds), max(
+        _overlap(text, predicted) for text in golds
+    )
+
+
+def _overlap(gold: str, predicted: str) -> float:
+    right, given = normalized(gold).split(), normalized(predicted).split()
+    if not right or not given:
+        return float(right == given)
+    same = (Counter(right) & Counter(given)).total()
+    return 2 * same / (len(right) + len(given))
+
+
+class ReadingCounter:
+    """F1 and exact match of SQuAD (Rajpurkar et al. 2016), a mean over questions.
+
+    With questions that have no answer also F1 over those that have one, and the share of those without that get none
+    (Rajpurkar et al. 2018).
+    """
+
+    def __init__(self) -> None:
+        self.questions = self.without = 0
+        self.exact = self.f1 = self.kept_silent = 0.0
+
+    def add(self, gold: Sequence[str], predicted: str) -> None:
+        """One question: the texts of its answers, none if it has none, and the text of the model's."""
+        exact, f1 = match(gold, predicted)
+        self.questions += 1
+        self.exact += exact
+        self.f1 += f1
+        if not gold:
+            self.without += 1
+            self.kept_silent += exact
+
+    def result(self) -> dict[str, Any]:
+        whole, answered = max(1, self.questions), max(1, self.questions - self.without)
+        scores = {"f1": self.f1 / whole, "exact_match": self.exact / whole}
+        if self.without:
+            scores["has_answer_f1"] = (self.f1 - self.kept_silent) / answered
+            scores["no_answer_accuracy"] = self.kept_silent / self.without
+        return scores

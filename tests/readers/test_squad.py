@@ -1,0 +1,102 @@
+"""The JSON of SQuAD, good and bad, through the reader squad."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqpipe.errors import DataError
+from seqpipe_plugins.readers.jsonl import Jsonl
+from seqpipe_plugins.readers.squad import Squad
+
+CONTEXT = "😀 Ada met Bo in Oslo."
+QA = {
+    "id": "7",
+    "question": "Who?",
+    "answers": [{"text": "Ada", "answer_start": 2}, {"text": "Bo", "answer_start": 10}],
+}
+
+
+def squad(*qas: Any, **more: Any) -> dict[str, Any]:
+    return {"data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": list(qas)}]}]} | more
+
+
+def read(content: Any, folder: Path) -> list[dict[str, Any]]:
+    path = folder / "data.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return list(Squad().read(path))
+
+
+def test_versions_one_and_two_are_read(tmp_path: Path) -> None:
+    impossible = {**QA, "id": "8", "is_impossible": True, "answers": [], "plausible_answers": QA["answers"]}
+    first, second = read(squad(QA, impossible, version="v2.0"), tmp_path)
+    assert first == {
+        "question": "Who?",
+        "context": CONTEXT,
+        "answers": {"text": ["Ada", "Bo"], "answer_start": [2, 10]},
+        "id": "7",
+        "where": f"{tmp_path}/data.json:1 (question '7')",
+    }
+    assert second["answers"] == {"text": [], "answer_start": []}
+    with gzip.open(tmp_path / "data.json.gz", "wt") as file:
+        json.dump({"version": "1.1"} | squad(QA), file)
+    assert [one["id"] for one in Squad().read(tmp_path / "data.json.gz")] == ["7"]
+
+
+def test_articles_larger_than_what_is_read_at_once_are_whole_and_have_their_lines(tmp_path: Path) -> None:
+    long = [
+        squad({**QA, "id": str(i), "more": "é" * size})["data"][0] for i, size in enumerate((10, 200_000, 5, 70_000))
+    ]
+    lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in long)
+    found = read(f'\ufeff{{"data": [\n{lines}\n]}}'.encode(), tmp_path)
+    assert [one["id"] for one in found] == ["0", "1", "2", "3"]
+    assert [one["where"].split(" ")[0].rsplit(":")[-1] for one in found] == ["2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"data.json:1: this is not JSON of SQuAD: an object belongs here; write \{"),
+        (b"[]", r"data.json:1: this is not JSON of SQuAD: an object belongs here"),
+        (b'{"data"\n: 3}', r"data.json:2: .* a list of articles as `data` belongs here"),
+        (b'{"version": "1"}', r"data.json:1: the object has no key `data`"),
+        (b'{"data": []}', r"data.json: there is no question in this file; write"),
+        (b'{"data": [\n{"paragraphs": [}]}', r"data.json:2: this is not JSON \(Expecting value\); is the file whole\?"),
+        (b'{"data": [{"paragraphs": []}', r"data.json:1: .* a comma or \] belongs here"),
+        (b'{"data": [{"paragraphs": []},]}', r"nothing stands between the comma and \]; leave the comma out"),
+        (b'{"data": []}\n x', r"data.json:2: something stands behind the end of the object"),
+        (b'{"data": [\n"\xff"]}', r"data.json:2: this is not UTF-8; convert the file"),
+        ({"data": [3]}, r"data.json:1: there is no list `paragraphs` where one belongs"),
+        ({"data": [{"paragraphs": [{"qas": []}]}]}, r"there is no text `context` where one belongs"),
+        ({"data": [{"paragraphs": [{"context": "a", "qas": [4]}]}]}, r"there is no text `question` where one belongs"),
+        (squad({**QA, "answers": None}), r"data.json:1 \(question '7'\): no field 'answers' with the answers"),
+        (
+            squad({**QA, "answers": [{"text": "Ada", "answer_start": 3}]}),
+            r"question '7'\): the answer 'Ada' does not stand",
+        ),
+        (b'{"data": ' + b"[" * 100_000, r"data.json:1: "),
+    ],
+    ids=range(16),
+)
+def test_bad_files_are_refused_with_file_line_and_cure(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(content, tmp_path)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        list(Squad().read(tmp_path / "none.json"))
+
+
+def test_lines_of_json_without_a_text_are_read_as_they_are() -> None:
+    line = {"question": "Who?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}, "where": "x"}
+    (found,) = Jsonl(text=None).records([json.dumps(line)], "f")
+    assert found == {**{k: v for k, v in line.items() if k != "where"}, "source_where": "x", "where": "f:1"}
+    with pytest.raises(
+        DataError, match=r"neither `text` nor `words` is a key here.*or set `text: null` if there are two"
+    ):
+        list(Jsonl().records([json.dumps(line)], "f"))
