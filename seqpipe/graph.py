@@ -124,7 +124,7 @@ def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tu
     for name, option in options.items():
         if option["type"] == "size":
             chosen[name] = next(sizes)
-    chosen |= {"beams": max(_SIZES)} if "beams" in chosen else {}
+    chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
     return pipeline.learned.featurizer.collate(docs), option_arrays(options, chosen)
 
 
