@@ -318,7 +318,7 @@ def test_answers_stand_where_they_are_said_to_and_a_quarter_of_the_questions_has
                 assert context[answer["answer_start"] :].startswith(answer["text"])
 
 
-def test_questions_of_the_new_templates_are_asked_in_words_of_their_own() -> None:
+def test_questions_of_the_new_templates_are_asked_in_ways_of_their_own() -> None:
     asked = {part: {qa["question"] for one in read_questions(part) for qa in one["qas"]} for part in ("train", "test")}
     new = {qa["question"] for one in read_questions("test-new-templates") for qa in one["qas"]}
     assert not shared(new, asked["train"])

@@ -89,93 +89,49 @@ TOLD: dict[str, tuple[list[str], list[str]]] = {
             The roof will be repaired by {who}, who comes from {where}."""),
     ),
 }
-ASKED: dict[str, dict[str, tuple[list[str], list[str]]]] = {
+ASKED: dict[str, dict[str, list[str]]] = {
     "delivery": {
-        "when": (
-            choices("When is the delivery?; When will the delivery come?; On which day is it delivered?"),
-            choices("At what time do we expect the delivery?"),
-        ),
-        "amount": (
-            choices("What does the delivery cost?; How much is the delivery?"),
-            choices("What has to be paid for the delivery?"),
-        ),
-        "who": (
-            choices("Who is named for the delivery?; Who has to do with the delivery?"),
-            choices("Whose name belongs to the delivery?"),
-        ),
+        "when": choices("When is the delivery?; When will the delivery come?; On which day is it delivered?"),
+        "amount": choices("What does the delivery cost?; How much is the delivery?"),
+        "who": choices("Who is named for the delivery?; Who has to do with the delivery?"),
     },
     "dentist": {
-        "when": (
-            choices("When is the dentist's appointment?; When does one see the dentist?"),
-            choices("At what time is the dentist?"),
-        ),
-        "amount": (
-            choices("What does the dentist cost?; How much is the dentist?"),
-            choices("What has to be paid to the dentist?"),
-        ),
-        "who": (
-            choices("Who is named with the dentist?; Who has to do with the dentist?"),
-            choices("Whose name belongs to the dentist?"),
-        ),
-        "where": (
-            choices("Where is the dentist?; In which town is the dentist?"),
-            choices("To what place for the dentist?"),
-        ),
+        "when": choices("When is the dentist's appointment?; When does one see the dentist?"),
+        "amount": choices("What does the dentist cost?; How much is the dentist?"),
+        "who": choices("Who is named with the dentist?; Who has to do with the dentist?"),
+        "where": choices("Where is the dentist?; In which town is the dentist?"),
     },
     "club": {
-        "when": (choices("When does the club meet?; When is the club's day?"), choices("At what time is the club?")),
-        "amount": (
-            choices("What does the club cost?; How much is the club?"),
-            choices("What has to be paid to the club?"),
-        ),
-        "who": (choices("Who leads the club?; Who is the club's head?"), choices("Whose name belongs to the club?")),
-        "where": (
-            choices("Where does the club go?; To which town does the club go?"),
-            choices("To what place with the club?"),
-        ),
+        "when": choices("When does the club meet?; When is the club's day?"),
+        "amount": choices("What does the club cost?; How much is the club?"),
+        "who": choices("Who leads the club?; Who is the club's head?"),
+        "where": choices("Where does the club go?; To which town does the club go?"),
     },
     "talk": {
-        "when": (choices("When is the talk?; When is the talk given?"), choices("At what time can one hear the talk?")),
-        "amount": (
-            choices("What does the talk cost?; How much is a ticket for the talk?"),
-            choices("What has to be paid for the talk?"),
-        ),
-        "who": (
-            choices("Who gives the talk?; Who is to speak in the talk?"),
-            choices("Whose name belongs to the talk?"),
-        ),
-        "where": (
-            choices("Where is the talk?; Which town has to do with the talk?"),
-            choices("To what place for the talk?"),
-        ),
+        "when": choices("When is the talk?; When is the talk given?"),
+        "amount": choices("What does the talk cost?; How much is a ticket for the talk?"),
+        "who": choices("Who gives the talk?; Who is to speak in the talk?"),
+        "where": choices("Where is the talk?; Which town has to do with the talk?"),
     },
     "bus": {
-        "when": (choices("When does the bus leave?; When is the bus?"), choices("At what time is the bus?")),
-        "amount": (
-            choices("What does the bus cost?; How much is a seat on the bus?"),
-            choices("What has to be paid on the bus?"),
-        ),
-        "who": (
-            choices("Who drives the bus?; Who is the driver of the bus?"),
-            choices("Whose name belongs to the bus?"),
-        ),
-        "where": (choices("Where does the bus go?; To which town is the bus?"), choices("To what place by bus?")),
+        "when": choices("When does the bus leave?; When is the bus?"),
+        "amount": choices("What does the bus cost?; How much is a seat on the bus?"),
+        "who": choices("Who drives the bus?; Who is the driver of the bus?"),
+        "where": choices("Where does the bus go?; To which town is the bus?"),
     },
     "repair": {
-        "when": (
-            choices("When is the roof repaired?; When is the repair?"),
-            choices("At what time is the repair of the roof?"),
-        ),
-        "amount": (
-            choices("What does the roof cost?; How much is the repair?"),
-            choices("What has to be paid for the roof?"),
-        ),
-        "who": (choices("Who repairs the roof?; Who does the repair?"), choices("Whose name belongs to the roof?")),
-        "where": (
-            choices("Where do those for the roof come from?; Which town has to do with the repair?"),
-            choices("From what place for the roof?"),
-        ),
+        "when": choices("When is the roof repaired?; When is the repair?"),
+        "amount": choices("What does the roof cost?; How much is the repair?"),
+        "who": choices("Who repairs the roof?; Who does the repair?"),
+        "where": choices("Where do those for the roof come from?; Which town has to do with the repair?"),
     },
+}
+# How test-new-templates asks: in words of train, in another order.
+ASKED_NEW = {
+    "when": choices("And the <about>, when is it?; On which day is the <about>?"),
+    "amount": choices("And the <about>, how much is it?; The <about>: what does it cost?"),
+    "who": choices("And the <about>, who is it?; The <about>: who is named?"),
+    "where": choices("And the <about>, where is it?; The <about>: in which town is it?"),
 }
 
 
@@ -219,6 +175,11 @@ def notice(new: bool, hand: Hand, dice: Dice) -> tuple[str, dict[str, tuple[str,
     return text.strip(), told
 
 
+def question(subject: str, slot: str, new: bool, dice: Dice) -> str:
+    """A question about one thing of a subject."""
+    return dice.pick(ASKED_NEW[slot]).replace("<about>", subject) if new else dice.pick(ASKED[subject][slot])
+
+
 def paragraph(new: bool, hand: Hand, dice: Dice, name: str) -> dict[str, Any]:
     """One passage with four questions: when, how much, who, where."""
     text, told = notice(new, hand, dice)
@@ -229,7 +190,7 @@ def paragraph(new: bool, hand: Hand, dice: Dice, name: str) -> dict[str, Any]:
             [s for s in (subjects if slot not in told else [told[slot][0]]) if slot in ASKED[s]] or ["bus"]
         )
         gold = [{"text": told[slot][1], "answer_start": told[slot][2]}] if slot in told else []
-        item = {"id": f"{name}-{len(qas)}", "question": dice.pick(ASKED[asked][slot][new])}
+        item = {"id": f"{name}-{len(qas)}", "question": question(asked, slot, new, dice)}
         qas.append({**item, "answers": gold, "is_impossible": not gold})
     return {"context": text, "qas": qas}
 
