@@ -48,15 +48,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
 BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special tokens of RoBERTa, in their order
 
 
-def checkpoint(folder: Path, family: str, texts: Sequence[str]) -> Path:
-    """A checkpoint with the kind of tokenizer that the family has."""
+def checkpoint(folder: Path, family: str, texts: Sequence[str], most: int = 150) -> Path:
+    """A checkpoint with the kind of tokenizer that the family has; `most` is the size of a WordPiece vocabulary."""
     names: dict[str, str] = make_checkpoint.NAMES
     if family == "roberta":
         tokenizer, names = _byte_level(texts), _of_roberta()
     elif family == "xlm-roberta":
         tokenizer, names = _unigram(texts), _of_roberta()
     else:
-        tokenizer = make_checkpoint.pieces(texts, 150)
+        tokenizer = make_checkpoint.pieces(texts, most)
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     size = tokenizer.get_vocab_size() + 3  # weights often hold rows that no token has
     config = transformers.AutoConfig.for_model(family, vocab_size=size, **FAMILIES[family])

@@ -47,7 +47,7 @@ def small(path: Path, folder: Path) -> list[str]:
     if config.tokenizer.use == "pretrained":
         texts = make_checkpoint.cells if config.tokenizer.pairs else make_checkpoint.sentences
         texts = make_checkpoint.passages if data.train.suffix == ".json" else texts
-        made = checkpoint(folder / "checkpoint", "bert", texts(data.train))
+        made = checkpoint(folder / "checkpoint", "bert", texts(data.train), most=600)
         place = "encoder.0" if len(config.encoder) > 1 else "encoder"
         found += [f"tokenizer.checkpoint={made}", f"{place}.checkpoint={made}"]
         found += [f"{place}.first=30"] if config.tokenizer.pairs else []
