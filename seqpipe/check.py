@@ -13,13 +13,13 @@ from seqpipe.blame import blamed
 from seqpipe.config import Config
 from seqpipe.console import Console
 from seqpipe.data import Batches, examples, sample
-from seqpipe.errors import DataError, TrainingError
+from seqpipe.errors import TrainingError
 from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.graph import to_onnx
 from seqpipe.learned import learn
 from seqpipe.parity import Tally, compare, grid
 from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.predictor import option_arrays, too_long
+from seqpipe.predictor import option_arrays, refuse_long
 from seqpipe.runtime import Model
 from seqpipe.starting import begin
 
@@ -45,9 +45,7 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
     loss.backward()
     weights = sum(p.numel() for p in pipeline.parameters())
-    for record, doc in zip(records, learned.featurizer.docs(records), strict=True):
-        if told := too_long(doc, pipeline.limits):
-            raise DataError(f"{record.get('where', config.data.train)}: {told}")
+    refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
     for note in pipeline.notes():
         console.say(note)
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss.item():.3f}")

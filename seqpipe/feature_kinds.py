@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -77,8 +77,20 @@ class Chars:
         return {"kind": self.kind, "longest": self.longest, "alphabet": self.alphabet}
 
 
+class _Fixed:
+    """A feature of positions, which has no names of its own and learns nothing."""
+
+    names = ()
+
+    def learn(self, words: Iterable[str]) -> Self:
+        return self
+
+    def following(self, old: Feature | None) -> Self:
+        return self
+
+
 @dataclass(frozen=True)
-class Sentences:
+class Sentences(_Fixed):
     """Which tokens make which sentence, (B, S, W) int64: the position + 1 of each token in its row of T; 0 padding.
 
     A sentence without tokens is none, but a text has at least one. `split` says where a sentence ends: after its
@@ -89,13 +101,6 @@ class Sentences:
     kind = "sentences"
     axes = ("batch_size", "sentence_count", "sentence_length")
     size = 0  # positions have no vocabulary
-    names = ()
-
-    def learn(self, words: Iterable[str]) -> Sentences:
-        return self
-
-    def following(self, old: Feature | None) -> Sentences:
-        return self
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
         counts = [self.counts(doc) for doc in docs]
@@ -118,7 +123,7 @@ class Sentences:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Pieces(_Fixed):
     """Where each word begins, (B, N) int64: the position + 1 of its first token in the row of T; 0 padding.
 
     A word goes on until the next begins. Of a tokenizer whose tokens are words, every token begins one.
@@ -127,13 +132,6 @@ class Pieces:
     kind = "pieces"
     axes = ("batch_size", "word_count")
     size = 0  # positions have no vocabulary
-    names = ()
-
-    def learn(self, words: Iterable[str]) -> Pieces:
-        return self
-
-    def following(self, old: Feature | None) -> Pieces:
-        return self
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
         starts = [range(len(doc)) if doc.starts is None else doc.starts for doc in docs]
@@ -147,19 +145,12 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Segments:
+class Segments(_Fixed):
     """Of which text of a pair each token is, (B, T) int64: 1 the first and the separator behind it, 2 the second."""
 
     kind = "segments"
     axes = ("batch_size", "sequence_length")
     size = 3
-    names = ()
-
-    def learn(self, words: Iterable[str]) -> Segments:
-        return self
-
-    def following(self, old: Feature | None) -> Segments:
-        return self
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
         at = np.arange(longest)

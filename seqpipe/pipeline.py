@@ -118,16 +118,14 @@ class Pipeline(nn.Module):
 
         A decoder is the greater part of the work, so it is left to autocast.
         """
-        device, loss = names["mask"].device.type, Tensor()
-        if not torch.is_autocast_enabled(device):
-            loss = _asked(stage, head.loss, names)
-        elif answer_kind(stage) == "text":
-            loss = _asked(stage, head.loss, names).float()
-        else:
-            with torch.autocast(device, enabled=False):
-                whole = {name: one.float() if one.is_floating_point() else one for name, one in names.items()}
-                loss = _asked(stage, head.loss, whole)
-        return loss
+        device = names["mask"].device.type
+        if not torch.is_autocast_enabled(device) or answer_kind(stage) == "text":
+            loss: Tensor = _asked(stage, head.loss, names)
+            return loss.float()
+        with torch.autocast(device, enabled=False):
+            names = {name: one.float() if one.is_floating_point() else one for name, one in names.items()}
+            whole: Tensor = _asked(stage, head.loss, names)
+        return whole
 
     def decide(
         self, features: Mapping[str, Tensor], options: Mapping[str, Any], explain: bool = False

@@ -89,9 +89,7 @@ class Predictor:
     def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
         """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
         docs = self._docs(records)
-        for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
-            if told := too_long(doc, self.limits):
-                raise DataError(f"{record.get('where', f'record {i}')}: {told}")
+        refuse_long(docs, records, self.limits, before)
         return docs
 
     def _start(self, records: Sequence[Record], feeds: Arrays, before: int) -> Task:
@@ -118,7 +116,14 @@ class Predictor:
         return self.kind.answers(docs, self.run(self.featurizer.collate(docs) | feeds))
 
 
-def too_long(doc: Doc, limits: Mapping[str, int]) -> str:
+def refuse_long(docs: Iterable[Doc], records: Iterable[Record], limits: Mapping[str, int], before: int = 0) -> None:
+    """DataError for the first record that is over a limit, by its place, or its number from `before` + 1 on."""
+    for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
+        if told := _too_long(doc, limits):
+            raise DataError(f"{record.get('where', f'record {i}')}: {told}")
+
+
+def _too_long(doc: Doc, limits: Mapping[str, int]) -> str:
     """Which limit a text is over, and what to do; nothing if none."""
     if len(doc) > limits["tokens"]:
         cure = "split the text, or ask for documents (predict --documents), which splits it into sentences"

@@ -24,7 +24,7 @@ from seqpipe.layout import CHECKPOINTS, LAST, SCORES, STATE, YAML
 from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.metrics import shown, table
 from seqpipe.pipeline import Pipeline, predictor
-from seqpipe.predictor import Predictor, too_long
+from seqpipe.predictor import Predictor, refuse_long
 from seqpipe.starting import begin
 from seqpipe.wiring import built
 from seqpipe.yaml import dump
@@ -257,8 +257,7 @@ def _refuse_long_pairs(config: Config, pipeline: Pipeline) -> None:
     reader, featurizer = built(config.data.reader), pipeline.learned.featurizer
     for path in (config.data.train, config.data.dev, *config.data.tests.values()):
         for record in reader.read(path) if path else ():
-            if told := too_long(featurizer.docs([record])[0], pipeline.limits):
-                raise DataError(f"{record.get('where', path)}: {told}")
+            refuse_long(featurizer.docs([record]), [record], pipeline.limits)
 
 
 def _dev_batches(config: Config, learned: Learned, dev: Sequence[Record]) -> Callable[[], Iterator[Batch]]:
