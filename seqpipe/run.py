@@ -366,4 +366,7 @@ def _lines(answer: Any) -> Iterator[str]:
         if any(isinstance(value, (dict, list)) and name != "vector" for name, value in part.items()):
             yield from (f"{head}: {line}" for head, value in part.items() for line in _lines(value))
         else:
-            yield ", ".join(f"{value:.3f}" if isinstance(value, float) else str(value)[:80] for value in part.values())
+            yield ", ".join(
+                f"{value:.3f}" if isinstance(value, float) else str(value)[:80] or "(nothing)"
+                for value in part.values()
+            )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factory import QUIET, seqpipe, write_jsonl
+from factory import QUIET, labelling, seqpipe, write_jsonl
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
@@ -40,19 +40,17 @@ def facts(count: int, seed: int) -> list[dict[str, Any]]:
 
 def pairing(folder: Path, changes: dict[str, Any] | None = None) -> Path:
     """Data and the YAML of a tiny classifier of pairs."""
-    for name, count, seed in (("train", 160, 1), ("dev", 30, 2), ("test", 40, 3)):
-        write_jsonl(folder / f"{name}.jsonl", facts(count, seed))
     content: dict[str, Any] = {
         "name": "facts",
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
         "tokenizer": {"use": "words", "field": ["text", "said"]},
         "embedding": {"use": "lookup", "dim": 12},
         "encoder": {"use": "lstm", "hidden": 32},
         "head": {"use": "label", "pool": "state"},
         "train": {"epochs": 20, "batch_tokens": 128, "optimizer": {"use": "adamw", "lr": 0.01}, "threads": 1},
     }
-    path = folder / "facts.yaml"
-    path.write_text(dump(content | (changes or {})))
+    path = labelling(folder, content | (changes or {}))
+    for name, count, seed in (("train", 160, 1), ("dev", 30, 2), ("test", 40, 3)):
+        write_jsonl(folder / f"{name}.jsonl", facts(count, seed))
     return path
 
 
@@ -110,7 +108,7 @@ def test_a_classifier_of_pairs_goes_all_the_way(tmp_path: Path) -> None:
     assert [answer["label"] for answer in answers(lines)] == ["right", "wrong"]
     assert answers(json.dumps(pair), "--format", "jsonl")[0]["answer"]["label"] == "right"
     for stdin, options, told in (
-        ("what is snow like\n", (), ":1: this bundle reads pairs, and here are 1 texts; write text<TAB>said"),
+        ("what is snow like\n", (), ":1: this bundle reads pairs, and here is one text; write text<TAB>said"),
         ('"what"\n', ("--format", "jsonl"), "must be an object with `text` and `said`"),
     ):
         done = seqpipe("predict", folder, "--device", "cpu", *options, stdin=stdin.encode())
@@ -161,7 +159,7 @@ def test_what_does_not_fit_a_pair_or_a_state_is_told(tmp_path: Path, changes: di
     with pytest.raises(ConfigError) as caught:
         check_export(load(path), QUIET)
     assert told in str(caught.value)
-    assert "facts.yaml:" in str(caught.value)
+    assert "moods.yaml:" in str(caught.value)
 
 
 def test_a_first_text_that_leaves_no_room_for_the_second_is_told_before_training(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def checkpoint(folder: Path, texts: Sequence[str], size: int = 1000, width: int 
     )
     torch.manual_seed(1)
     BertModel(config).save_pretrained(folder)
+    print(f"wrote {folder}: {config.vocab_size:,} pieces, {layers} layers, {width} wide, of random weights")
 
 
 def pieces(texts: Sequence[str], size: int) -> Tokenizer:
