@@ -109,9 +109,8 @@ def _plain(line: str, fields: Sequence[str], where: str) -> Record:
     texts = [line] if len(fields) == 1 else line.split("\t")
     if len(texts) != len(fields):
         form = f'{fields[0]}<TAB>{fields[1]}, or lines of JSON such as {{"{fields[0]}": …, "{fields[1]}": …}}'
-        raise DataError(
-            f"{where}: this bundle reads pairs, and here is {'one text' if len(texts) == 1 else f'a line of {len(texts)}'}; write {form}"
-        )
+        count = "one text" if len(texts) == 1 else f"a line of {len(texts)}"
+        raise DataError(f"{where}: this bundle reads pairs, and here is {count}; write {form}")
     return dict(zip(fields, texts, strict=True))
 
 
