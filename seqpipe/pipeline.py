@@ -21,7 +21,7 @@ from seqpipe.joint import part_of
 from seqpipe.learned import Learned, Task
 from seqpipe.predictor import Predictor
 from seqpipe.signature import decode_options
-from seqpipe.wiring import answer_kind, built, needs_dev, own_metrics, who
+from seqpipe.wiring import answer_kind, built, due, needs_dev, outdated, own_metrics, who
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
 Names = dict[str, Any]
@@ -88,6 +88,8 @@ class Pipeline(nn.Module):
                 embedded.append(made["x"])
                 names["x"] = torch.cat(embedded, -1) if len(embedded) == len(self.embedding) > 1 else made["x"]
             else:
+                for name in outdated(made):
+                    names.pop(name, None)
                 names |= made
 
     def not_finite(self, batch: Mapping[str, Tensor]) -> str:
@@ -276,7 +278,7 @@ def _made(stage: Component, module: nn.Module, names: Names) -> Names:
     with _blamed(stage, "`forward`"):
         returned = call(module.forward, names)
     made: Names = returned if isinstance(returned, dict) else {"x": returned}
-    for name in getattr(stage.cls, "returns", ("x",)):
+    for name in due(stage.cls, names):
         if not isinstance(made.get(name), Tensor):
             raise _fault(stage, f"`forward` returned no tensor {name!r}, which its `returns` states")
     if "x" in made and (made["x"].dim() != 3 or made["x"].shape[2] != module.dim):

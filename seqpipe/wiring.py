@@ -221,6 +221,22 @@ def own_metrics(cls: type, options: Mapping[str, Any], whose: str) -> Metrics | 
     return metrics
 
 
+_OF_X = ("window", "other_window", "other_x")  # what is known of the tokens of one x
+
+
+def outdated(returned: Iterable[str]) -> set[str]:
+    """What is no longer so when an encoder returns these names: what an earlier one said of the x it made."""
+    returned = set(returned)
+    return set(_OF_X) - returned if "x" in returned else set()
+
+
+def due(cls: type, given: Iterable[str]) -> list[str]:
+    """What an encoder's `forward` is to return: its `returns`, but for optional parameters that it is not given."""
+    returns: Iterable[str] = getattr(cls, "returns", ("x",))
+    lacking = optional_names(cls.forward).difference(given) if hasattr(cls, "forward") else set()
+    return [name for name in returns if name not in lacking]
+
+
 _METRICS = ("options", "gold", "predicted")
 _TARGETS = {name for answer in ANSWERS.values() for name in answer.targets}
 _DECIDED = {name for answer in ANSWERS.values() for name in answer.decided}
@@ -253,7 +269,10 @@ class _Trace:
         for stage in encoder:
             self.construct(stage)
             self.method(stage, "forward")
-            for name in self.returned(stage):
+            returned = self.returned(stage)
+            for name in outdated(returned):
+                self.given.pop(name, None)
+            for name in returned:
                 self.give(name, stage.key)
         for stage, kind in zip(head, kinds, strict=True):
             if len(head) > 1:
@@ -358,7 +377,7 @@ class _Trace:
     def returned(self, stage: Component) -> Sequence[str]:
         returns = getattr(stage.cls, "returns", ("x",))
         if isinstance(returns, (tuple, list)) and all(isinstance(name, str) for name in returns):
-            return returns
+            return due(stage.cls, self.given)
         self.complain(stage, f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}")
         return ("x",)
 

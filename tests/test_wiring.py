@@ -217,6 +217,25 @@ def test_an_encoder_that_returns_no_x_leaves_the_one_before() -> None:
     assert "asks for 'x'" in told([], [Alone], Tagger)[1]
 
 
+def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:
+    class Windowed(Mean):
+        returns = ("x", "window", "other_x")
+
+    class Passing(Mean):
+        returns = ("x", "mask", "window")
+
+        def forward(self, x, mask, window=None): ...
+
+    class Asks(Tagger):
+        def decide(self, x, mask, window): ...
+
+    (lacks,) = told([Lookup], [Windowed, Mean], Asks)
+    assert "`decide` asks for 'window', which nothing provides" in lacks
+    assert told([Lookup], [Windowed, Passing], Asks) == []
+    (lacks,) = told([Lookup], [Mean, Passing], Asks)  # it passes on only what it was given
+    assert "`decide` asks for 'window', which nothing provides" in lacks
+
+
 def test_the_answer_kind_may_depend_on_the_options() -> None:
     assert answer_kind(component("head", Tagger, {"scheme": "none"})) == "tags"
     assert answer_kind(component("head", Tagger, {"scheme": "BIOES"})) == "spans"

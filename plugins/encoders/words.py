@@ -19,27 +19,43 @@ class Words(nn.Module):
 
     Of a word of the pieces i to j the vector is x(i) (`first`, as Devlin et al. 2019 tag), the mean of x(i) to x(j), or
     the greatest number of each place. x (B, T, D) becomes (B, N, D) and the mask (B, N), N being the number of words.
-    Of a tokenizer whose tokens are words, both stay as they are.
+    Of a tokenizer whose tokens are words, both stay as they are. Of a text that was read in windows the word is in the
+    windows of its first piece, and its `other_x` is made like x.
 
     Args:
         pool: What is made of the pieces of a word: the first, their mean, or the greatest number of each place.
     """
 
     features: ClassVar[Mapping[str, Any]] = {"pieces": Pieces()}
-    returns: ClassVar = ("x", "mask")
+    returns: ClassVar = ("x", "mask", "other_x", "window", "other_window")
 
     def __init__(self, dim: int, *, pool: Literal["first", "mean", "max"] = "first"):
         super().__init__()
         self.dim, self.pool = dim, pool
 
-    def forward(self, x: Tensor, mask: Tensor, pieces: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, N)
+    def forward(
+        self,
+        x: Tensor,  # (B, T, D)
+        mask: Tensor,  # (B, T)
+        pieces: Tensor,  # (B, N)
+        other_x: Tensor | None = None,  # (B, T, D)
+        window: Tensor | None = None,  # (B, T)
+        other_window: Tensor | None = None,  # (B, T)
+    ) -> dict[str, Tensor]:
         real = pieces > 0  # (B, N)
-        x = torch.where(mask[..., None], x, 0.0)
-        made = _at(x, (pieces - 1).clamp(min=0)) if self.pool == "first" else self._pooled(x, mask, pieces, real)
-        return {"x": torch.where(real[..., None], made, 0.0), "mask": real}
-
-    def _pooled(self, x: Tensor, mask: Tensor, pieces: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
         begin = (pieces - 1).clamp(min=0)
+        made = {"x": self._pooled(x, mask, begin, real), "mask": real}
+        if other_x is not None:
+            made["other_x"] = self._pooled(other_x, mask, begin, real)
+        numbers = {"window": window, "other_window": other_window}
+        return made | {name: one.gather(1, begin) for name, one in numbers.items() if one is not None}
+
+    def _pooled(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
+        x = torch.where(mask[..., None], x, 0.0)
+        made = _at(x, begin) if self.pool == "first" else self._over_pieces(x, mask, begin, real)
+        return torch.where(real[..., None], made, 0.0)
+
+    def _over_pieces(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
         length = mask.sum(1, keepdim=True)  # (B, 1)
         following = F.pad(begin[:, 1:], (0, 1)), F.pad(real[:, 1:], (0, 1))
         end = torch.where(following[1], following[0], length)  # (B, N) one past the last piece

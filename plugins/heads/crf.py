@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe import Size
 from seqpipe.nn import crf
+from seqpipe.nn.seams import Windows
 from seqpipe.schemes import allowed, continues
 
 
@@ -20,6 +21,9 @@ class CRF(nn.Module):
 
     Parameters and their initial values are those of pytorch-crf. What the scheme forbids, such as I-X after O, has
     probability 0 in training and decoding alike.
+
+    In a text that was read in windows a span crosses a seam only where both windows have it alike; the answer is the
+    best of the sequences without any other such span, and probabilities are among those.
 
     Args:
         scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
@@ -56,6 +60,7 @@ class CRF(nn.Module):
         legal = [torch.from_numpy(rule) | (not (constraints and spans)) for rule in allowed(labels)]
         forbidden = crf.chain(*(torch.where(rule, 0.0, crf.FORBIDDEN) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
+        self.spans = spans
         goes_on = F.pad(torch.from_numpy(continues(labels)) & spans, (0, 1, 0, 1))
         self.register_buffer("goes_on", goes_on, persistent=False)  # (P, P)
 
@@ -67,9 +72,19 @@ class CRF(nn.Module):
         """Negative log-likelihood a token: sentences count by their length, and it compares with that of `tags`."""
         return -self.score(self.dropout(x), mask, tags).sum() / mask.sum()
 
-    def decide(self, x: Tensor, mask: Tensor, *, n_best: Size = 1) -> dict[str, Tensor]:
+    def decide(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        other_x: Tensor | None = None,
+        window: Tensor | None = None,
+        other_window: Tensor | None = None,
+        *,
+        n_best: Size = 1,
+    ) -> dict[str, Tensor]:
         """The best sequence of tags (Viterbi), their probabilities, and the n best sequences."""
-        found = crf.decode(self._emissions(x, mask), self._chain(), self.goes_on, n_best)
+        emissions = self._emissions(x, mask, other_x, window, other_window)
+        found = crf.decode(emissions, self._chain(), self.goes_on, n_best)
         real = mask.transpose(0, 1)  # (T, B)
         return {
             "tags": torch.where(real, found.path, 0).transpose(0, 1),
@@ -80,15 +95,34 @@ class CRF(nn.Module):
             "path_scores": found.log_p,
         }
 
-    def score(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> (B,)
-        """Log-probability of the tags."""
+    def score(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        tags: Tensor,
+        other_x: Tensor | None = None,
+        window: Tensor | None = None,
+        other_window: Tensor | None = None,
+    ) -> Tensor:  # (B,)
+        """Log-probability of the tags (B, T)."""
         boundary = len(self.start_transitions)
         path = torch.where(mask, tags, boundary).transpose(0, 1)  # (T, B)
-        log_p: Tensor = crf.PathLogProbability.apply(self._emissions(x, mask), self._chain(), path)
+        emissions = self._emissions(x, mask, other_x, window, other_window)
+        log_p: Tensor = crf.PathLogProbability.apply(emissions, self._chain(), path)
         return log_p
 
-    def _emissions(self, x: Tensor, mask: Tensor) -> Tensor:  # -> (T, P, B)
-        return crf.bounded(self.emissions(x), mask)
+    def _emissions(
+        self, x: Tensor, mask: Tensor, other_x: Tensor | None, window: Tensor | None, other_window: Tensor | None
+    ) -> Tensor:  # -> (T, P, B)
+        emissions = self.emissions(x)
+        if self.spans and other_x is not None and window is not None and other_window is not None:
+            windows = Windows(window, other_window)
+            readings = windows.readings(emissions, self.emissions(other_x))
+            paths = crf.best_path(crf.bounded(torch.cat(readings), mask.repeat(3, 1)), self._chain())  # (T, 3 * B)
+            own, left, right = paths.transpose(0, 1).unflatten(0, (3, -1)).unbind()  # (B, T) each
+            may = windows.permitted((own, left, right), self.goes_on)[..., : emissions.shape[2]]
+            emissions = torch.where(may, emissions, emissions + crf.FORBIDDEN)
+        return crf.bounded(emissions, mask)
 
     def _chain(self) -> Tensor:  # (P, P)
         return crf.chain(self.start_transitions, self.end_transitions, self.transitions) + self.forbidden

@@ -10,11 +10,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.nn.seams import Windows
 from seqpipe.schemes import continues
+
+FORBIDDEN = -1e4
 
 
 class Tags(nn.Module):
     """A softmax over the tags of each token.
+
+    In a text that was read in windows a span crosses a seam only where both windows have it alike; elsewhere each token
+    at a seam has the likeliest tag that begins or ends one.
 
     Args:
         scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
@@ -22,6 +28,7 @@ class Tags(nn.Module):
     """
 
     stops: Tensor
+    goes_on: Tensor
     rows: ClassVar = {"emissions.weight": ("labels",), "emissions.bias": ("labels",)}
 
     def __init__(
@@ -35,8 +42,10 @@ class Tags(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.emissions = nn.Linear(dim, len(labels))
-        goes_on = torch.from_numpy(continues(labels)) & (scheme != "none")
+        self.spans = scheme != "none"
+        goes_on = torch.from_numpy(continues(labels)) & self.spans
         self.register_buffer("stops", 1.0 - goes_on.float(), persistent=False)  # (L, L) by the column
+        self.register_buffer("goes_on", F.pad(goes_on, (0, 1, 0, 1)), persistent=False)  # (P, P) with the padding's
 
     @staticmethod
     def answer(options: Mapping[str, Any]) -> str:
@@ -46,13 +55,20 @@ class Tags(nn.Module):
         """Mean cross-entropy of a token."""
         return F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask])
 
-    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def decide(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        other_x: Tensor | None = None,
+        window: Tensor | None = None,
+        other_window: Tensor | None = None,
+    ) -> dict[str, Tensor]:
         """The likeliest tag of each token, its probability, and `opens` and `closes`.
 
         exp(opens[i] + closes[j]) is the probability that tokens i to j have the chosen tags and j + 1 does not go on
         with the span: a product of tokens, since each is chosen by itself.
         """
-        log_p = self.emissions(x).log_softmax(2)  # (B, T, L)
+        log_p = self._log_p(x, mask, other_x, window, other_window)  # (B, T, L)
         chosen, tags = log_p.max(2)  # (B, T)
         chosen = torch.where(mask, chosen, 0.0)
         so_far = chosen.cumsum(1)
@@ -65,7 +81,27 @@ class Tags(nn.Module):
             "closes": torch.where(mask, so_far + stops.clamp(min=1e-37).log(), 0.0),
         }
 
-    def score(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> (B,)
-        """Log-probability of the tags."""
-        log_p = self.emissions(x).log_softmax(2).gather(2, tags[..., None])[..., 0]  # (B, T)
+    def score(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        tags: Tensor,
+        other_x: Tensor | None = None,
+        window: Tensor | None = None,
+        other_window: Tensor | None = None,
+    ) -> Tensor:  # (B,)
+        """Log-probability of the tags (B, T)."""
+        log_p = self._log_p(x, mask, other_x, window, other_window).gather(2, tags[..., None])[..., 0]  # (B, T)
         return torch.where(mask, log_p, 0.0).sum(1)
+
+    def _log_p(
+        self, x: Tensor, mask: Tensor, other_x: Tensor | None, window: Tensor | None, other_window: Tensor | None
+    ) -> Tensor:  # (B, T, L)
+        logits = self.emissions(x)
+        if self.spans and other_x is not None and window is not None and other_window is not None:
+            windows, padding = Windows(window, other_window), logits.shape[2]
+            readings = torch.cat(windows.readings(logits, self.emissions(other_x))).argmax(2)  # (3 * B, T)
+            own, left, right = torch.where(mask.repeat(3, 1), readings, padding).unflatten(0, (3, -1)).unbind()
+            may = windows.permitted((own, left, right), self.goes_on)[..., :padding]
+            logits = torch.where(may, logits, logits + FORBIDDEN)
+        return logits.log_softmax(2)

@@ -99,19 +99,13 @@ def decode(emissions: Tensor, chain: Tensor, goes_on: Tensor, n: int) -> Decisio
         belief, score = state  # (2, P, B), (P, B)
         both, emission = rows
         (belief,), (sums,) = sum_step((belief,), (both,))
-        reached = (score[:, None] + chain[..., None]).amax(0) + emission  # (P, B)
+        reached = _reached(score, emission, chain)
         return (belief, reached - reached.amax(0, keepdim=True)), (sums, reached)
-
-    def back(state: State, rows: State) -> tuple[State, State]:
-        tag = (rows[0] + chain.index_select(1, state[0])).argmax(0)  # (B,)
-        return (tag,), (tag,)
 
     weights, sum_step = _weights(emissions), _sum_step(chain)
     edge = _at_boundary(emissions, 2)
-    start = (edge, torch.where(edge[0] > 0, 0.0, FORBIDDEN))
-    _, (sums, scores) = scan(step, start, (_both_ways(weights), emissions))
-    end = torch.full_like(emissions[0, 0], len(chain) - 1, dtype=torch.int64)  # (B,) the boundary
-    _, (path,) = scan(back, (end,), (scores,), reverse=True)
+    _, (sums, scores) = scan(step, (edge, _score_at_boundary(emissions)), (_both_ways(weights), emissions))
+    path = _traced(scores, chain)
     found = _apart(sums, weights)
     along = _along(path, found, chain)
     nexts = torch.cat([_shares(found.behind * weights)[1:], edge[:1]])  # (T, P, B) what comes next
@@ -125,6 +119,37 @@ def decode(emissions: Tensor, chain: Tensor, goes_on: Tensor, n: int) -> Decisio
         paths,
         torch.where(gaps < -FORBIDDEN / 2, along.log_p[:, None] - gaps, NO_PATH),
     )
+
+
+def best_path(emissions: Tensor, chain: Tensor) -> Tensor:
+    """The best path (T, B) of `bounded` emissions (Viterbi 1967); ties go to the tag that comes first."""
+
+    def step(state: State, rows: State) -> tuple[State, State]:
+        reached = _reached(state[0], rows[0], chain)
+        return (reached - reached.amax(0, keepdim=True),), (reached,)
+
+    _, (scores,) = scan(step, (_score_at_boundary(emissions),), (emissions,))
+    return _traced(scores, chain)
+
+
+def _reached(score: Tensor, emission: Tensor, chain: Tensor) -> Tensor:  # (P, B), (P, B), (P, P) -> (P, B)
+    return (score[:, None] + chain[..., None]).amax(0) + emission
+
+
+def _score_at_boundary(emissions: Tensor) -> Tensor:  # (T, P, B) -> (P, B)
+    return torch.where(_at_boundary(emissions, 1)[0] > 0, 0.0, FORBIDDEN)
+
+
+def _traced(scores: Tensor, chain: Tensor) -> Tensor:  # (T, P, B), (P, P) -> (T, B)
+    """The best path, backward from the boundary behind the end."""
+
+    def back(state: State, rows: State) -> tuple[State, State]:
+        tag = (rows[0] + chain.index_select(1, state[0])).argmax(0)  # (B,)
+        return (tag,), (tag,)
+
+    end = torch.full_like(scores[0, 0], len(chain) - 1, dtype=torch.int64)  # (B,) the boundary
+    _, (path,) = scan(back, (end,), (scores,), reverse=True)
+    return path
 
 
 def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -26,6 +26,7 @@ from seqpipe.signature import plain, wired
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
 from seqpipe.vocabulary import SPECIALS, UNK, word_level
+from seqpipe.wiring import due
 
 DIM = 6
 LABELS = ("a", "b", "c")
@@ -188,7 +189,7 @@ class Bench:
         """The checked pipeline, its head looking at everything that the component returns."""
         if self.subject.kind == "head":
             return self._load(ToyEncoder, watching((), ()))
-        returned = getattr(self.subject.cls, "returns", ("x",)) if self.subject.kind == "encoder" else ("x",)
+        returned = due(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags")]
         tagging = not self.replaces_mask
         probe = self._load(None, watching((), (), tagging))

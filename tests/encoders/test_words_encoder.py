@@ -49,6 +49,19 @@ def test_the_graph_and_pytorch_pool_the_pieces_of_each_word(pool: Any, tmp_path:
             assert not made["x"][~made["mask"]].any()
 
 
+@pytest.mark.parametrize("pool", POOLS)
+def test_of_windows_each_word_has_those_of_its_first_piece(pool: Any) -> None:
+    encoder, feed = Words(4, pool=pool), given(STARTS[0])
+    numbers = torch.randint(0, 9, (2, *feed["mask"].shape))
+    windows = {"other_x": 2 * feed["x"], "window": numbers[0], "other_window": numbers[1]}
+    made = encoder(**feed, **windows)
+    assert torch.allclose(made["other_x"], 2 * made["x"])
+    for b, (starts, _) in enumerate(STARTS[0]):
+        for name in ("window", "other_window"):
+            assert made[name][b, : len(starts)].tolist() == windows[name][b, starts].tolist()
+    assert {*encoder(**feed)} == {"x", "mask"}
+
+
 PIECES = {"tokenizer": {"use": "wordpiece", "max_size": 60, "lowercase": True}}
 
 

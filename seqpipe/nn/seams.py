@@ -1,0 +1,53 @@
+"""What the overlapping windows of a long text say of its tags in, which tags may stand at their seams out.
+
+Each token is decided by one window, and near a seam, where the deciding window changes, a neighbour holds it too. A
+span stands across a seam only if the tags are the same in three readings of the text: by each token's own window, and
+with what is near a seam read by the window on its left, and by the one on its right.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Readings = tuple[Tensor, Tensor, Tensor]
+
+
+class Windows(NamedTuple):
+    """By which window each token is decided, and which neighbour holds it too (or the same one), (B, T) int64 each."""
+
+    own: Tensor
+    other: Tensor
+
+    def readings(self, own: Tensor, other: Tensor) -> Readings:
+        """Rows (B, T, D) as each token's own window has them, and as those left and right of each seam have them."""
+        left, right = ((side < 0)[..., None] for side in (self.other - self.own, self.own - self.other))
+        return own, torch.where(left, other, own), torch.where(right, other, own)
+
+    def permitted(self, tags: Readings, goes_on: Tensor) -> Tensor:
+        """Which tags may stand where, (B, T, L) bool: none that takes a span across a seam without agreement.
+
+        Args:
+            tags: The tags of each reading, (B, T) int64, those of the padding included: they go on with no span.
+            goes_on: Whether the column's tag goes on with the span in which the row's tag stands, (L, L) bool.
+        """
+        own, left, right = tags
+        inside, *others = (_behind(goes_on.flatten()[path[:, :-1] * goes_on.shape[0] + path[:, 1:]]) for path in tags)
+        cut = (inside != others[0]) | (inside != others[1])  # where only some of the readings go on
+        doubtful = (own != left) | (own != right) | cut | F.pad(cut[:, 1:], (0, 1))
+        lower = torch.minimum(self.own, self.other)
+        doubtful |= (self.own == self.other) | (inside & _behind(lower[:, 1:] != lower[:, :-1]))  # not in both windows
+        span = (~inside).long().cumsum(1)  # (B, T) counts spans, and tokens that stand in none
+        doubts = torch.zeros_like(F.pad(span, (1, 0))).scatter_add(1, span, doubtful.long())  # (B, 1 + T)
+        agreed = inside & (doubts.gather(1, span) == 0)
+        seam = _behind(self.own[:, 1:] != self.own[:, :-1])
+        is_own = own[..., None] == torch.arange(goes_on.shape[0], device=own.device)
+        return ~seam[..., None] | ~goes_on.any(0) | (agreed[..., None] & is_own)
+
+
+def _behind(pairs: Tensor) -> Tensor:
+    """Of each two neighbours (B, T - 1), told at the second (B, T); the first token has none before it."""
+    return F.pad(pairs, (1, 0))

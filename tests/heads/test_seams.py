@@ -1,0 +1,170 @@
+"""Tags of texts that were read in windows: no span crosses a seam but where the windows agree, told in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nn.exported import Graph, export, ragged
+from torch import Tensor
+
+from seqpipe.nn.seams import Windows
+from seqpipe.schemes import continues
+from seqpipe_plugins.heads.crf import CRF
+from seqpipe_plugins.heads.tags import Tags
+
+LABELS = ("O", "B-a", "I-a")
+GOES_ON = continues(LABELS)
+INSIDE = GOES_ON.any(0)
+T, D, SEEDS = 10, 6, 24
+MASK = ragged(T, 7, 1)
+NAMES = ("x", "mask", "other_x", "window", "other_window")
+AXES = dict.fromkeys(NAMES, ("b", "t"))
+Path_ = tuple[int, ...]
+
+
+def rows(seed: int, apart: float) -> dict[str, Tensor]:
+    """Texts in windows of six tokens that share three; what two windows say of a token is more or less apart."""
+    torch.manual_seed(seed)
+    B, t, last = len(MASK), torch.arange(T), (MASK.sum(1, keepdim=True) - 4).clamp(min=0) // 3
+    own = ((t - 1).clamp(min=0) // 3).minimum(last)
+    other = (own + torch.where(t - 3 * own >= 3, 1, -1)).clamp(min=0).minimum(last)
+    other = torch.where((t >= 3 * other) & (t < 3 * other + 6), other, own)
+    x = torch.randn(B, T, D).double()
+    other_x = torch.where((own != other)[..., None], x + apart * torch.randn(B, T, D), x)
+    padded = [torch.where(MASK[..., None], one, torch.nan) for one in (x, other_x)]
+    return dict(zip(NAMES, (padded[0], MASK, padded[1], own, other), strict=True))
+
+
+def runs(path: Path_) -> dict[int, tuple[int, Path_]]:
+    """Of each token the span it stands in: where that begins, and its tags."""
+    begins = [0]
+    for t in range(1, len(path)):
+        begins.append(begins[-1] if GOES_ON[path[t - 1], path[t]] else t)
+    return {t: (begin, path[begin : begin + begins.count(begin)]) for t, begin in enumerate(begins)}
+
+
+def seams(paths: list[Path_], own: list[int], other: list[int]) -> dict[int, set[int]]:
+    """At each token behind a seam, the tags that go on with a span and may stand there."""
+    found = {}
+    for t in (t for t in range(1, len(own)) if own[t] != own[t - 1]):
+        (begin, tags), *others = (runs(path)[t] for path in paths)
+        held = all({own[i], other[i]} == {own[t - 1], own[t]} for i in range(begin, begin + len(tags)))
+        agreed = held and begin < t and all(one == (begin, tags) for one in others)
+        found[t] = {paths[0][t]} if agreed else set()
+    return found
+
+
+def stands(path: Path_, may: dict[int, set[int]]) -> bool:
+    return all(not INSIDE[path[t]] or path[t] in tags for t, tags in may.items())
+
+
+def ranked(head: Any, given: dict[str, Tensor], b: int) -> tuple[list[tuple[Path_, float]], dict[int, set[int]]]:
+    """Every sequence of tags that may stand, with its log-probability, the best first; and what may stand at seams."""
+    n = int(given["mask"][b].sum())
+    own, other = (given[name][b, :n].tolist() for name in ("window", "other_window"))
+    x, other_x = (head.emissions(given[name][b, :n]).detach().numpy() for name in ("x", "other_x"))
+    left, right = (np.where((np.sign(np.subtract(other, own)) == side)[:, None], other_x, x) for side in (-1, 1))
+    every = np.array(list(itertools.product(range(len(LABELS)), repeat=n)))
+
+    def scores(emissions: Any) -> Any:
+        made = emissions[np.arange(n), every].sum(1)
+        if isinstance(head, Tags):
+            return made
+        chain, around = head._chain().detach().numpy(), np.pad(every, ((0, 0), (1, 1)), constant_values=len(LABELS))
+        return made + chain[around[:, :-1], around[:, 1:]].sum(1)
+
+    may = seams([tuple(every[scores(one).argmax()].tolist()) for one in (x, left, right)], own, other)
+    kept = np.all(
+        [~INSIDE[every[:, t]] | np.isin(every[:, t], [*tags]) for t, tags in may.items()] or [every[:, 0] >= 0], 0
+    )
+    paths, worth = every[kept], scores(x)[kept]
+    log_p = worth - np.logaddexp.reduce(worth)
+    order = np.argsort(-log_p, kind="stable")
+    return [(tuple(paths[i].tolist()), float(log_p[i])) for i in order], may
+
+
+def made_head(kind: str, seed: int) -> Any:
+    torch.manual_seed(seed)
+    head: Any = CRF(D, LABELS, scheme="IOB2") if kind == "crf" else Tags(D, LABELS, scheme="IOB2")
+    with torch.no_grad():
+        head.emissions.weight.mul_(3)
+        head.emissions.bias.copy_(torch.tensor([0.0, 1.0, seed % 3 / 2]))  # more spans, and longer
+    return head.double()
+
+
+@pytest.mark.parametrize("kind", ["crf", "tags"])
+def test_the_answer_is_the_best_in_which_no_span_crosses_without_agreement(kind: str) -> None:
+    met = {True: 0, False: 0}
+    for seed in range(SEEDS):
+        head, given = made_head(kind, seed), rows(seed, apart=0.6)
+        decision = head.decide(**given)
+        log_p = head.score(given["x"], MASK, decision["tags"], *(given[name] for name in NAMES[2:]))
+        for b, length in enumerate(MASK.sum(1).tolist()):
+            expected, may = ranked(head, given, b)
+            assert tuple(decision["tags"][b, :length].tolist()) == expected[0][0]
+            assert log_p[b].item() == pytest.approx(expected[0][1], abs=1e-6)
+            for tags in may.values():
+                met[bool(tags)] += 1
+            if kind == "crf":
+                best = head.decide(**given, n_best=3)
+                paths = [tuple(path) for path in best["paths"][b, :, :length].tolist()]
+                legal = [path for path, log_p in expected[:3] if log_p > -1000]
+                assert paths[: len(legal)] == legal
+                assert best["path_scores"][b, 0].item() == pytest.approx(expected[0][1], abs=1e-6)
+    assert min(met.values()) > 2  # seams that a span crosses, and others
+
+
+@pytest.mark.parametrize("kind", ["crf", "tags"])
+def test_windows_that_say_the_same_change_nothing(kind: str) -> None:
+    crossed = 0
+    for seed in range(SEEDS):
+        head, given = made_head(kind, seed), rows(seed, apart=0)
+        alone = head.decide(given["x"], MASK)
+        for b, length in enumerate(MASK.sum(1).tolist()):
+            _, may = ranked(head, given, b)
+            free = tuple(alone["tags"][b, :length].tolist())
+            if stands(free, may):
+                assert head.decide(**given)["tags"][b, :length].tolist() == list(free)
+                crossed += sum(bool(tags) for tags in may.values())
+    assert crossed > 2
+
+
+@pytest.mark.parametrize("fault", ["one window alone", "longer than both"])
+def test_planted_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Windows.permitted
+
+    def permitted(self: Windows, tags: Any, goes_on: Tensor) -> Tensor:
+        if fault == "one window alone":
+            return right(self, (tags[0], tags[0], tags[0]), goes_on)
+        return right(Windows(self.own, self.other + 10 * (self.own == self.other)), tags, goes_on)
+
+    monkeypatch.setattr(Windows, "permitted", permitted)
+    differ = 0
+    for seed in range(SEEDS):
+        head, given = made_head("crf", seed), rows(seed, apart=0.6 if fault == "one window alone" else 0)
+        decision = head.decide(**given)
+        for b, length in enumerate(MASK.sum(1).tolist()):
+            differ += tuple(decision["tags"][b, :length].tolist()) != ranked(head, given, b)[0][0][0]
+    assert differ > 0
+
+
+@pytest.fixture(scope="module", params=["crf", "tags"])
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Graph]:
+    head = made_head(request.param, 1).float()
+    example = {name: one.float() if one.is_floating_point() else one for name, one in rows(0, 0.6).items()}
+    return head, export(tmp_path_factory.mktemp("seams") / "head.onnx", head, head.decide, AXES, **example)
+
+
+def test_the_graph_answers_as_pytorch(exported: tuple[Any, Graph]) -> None:
+    head, graph = exported
+    for seed in range(SEEDS):
+        given = {name: one.float() if one.is_floating_point() else one for name, one in rows(seed, 0.6).items()}
+        with torch.no_grad():
+            expected = head.decide(**given)
+        made = graph(**given)
+        assert (made["tags"] == expected["tags"].numpy()).all()
+        assert np.allclose(made["scores"], expected["scores"].numpy(), atol=1e-5)
