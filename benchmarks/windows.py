@@ -80,11 +80,19 @@ def main(run: Path, window: int, margin: int) -> None:
     print(f"{sum(len(text.split()) for text in texts):,} words, {len(doc):,} tokens, {len(whole)} spans")
     same = differ = 0
     inside: set[Span] = set()
-    for begin, end, first, last in zones(len(doc), window, margin):
-        (alone,) = spans(model, [part(doc, begin, end)])
+    parts = list(zones(len(doc), window, margin))
+    read = [spans(model, [part(doc, begin, end)])[0] for begin, end, *_ in parts]
+    for (_, _, first, last), alone in zip(parts, read, strict=True):
         mine, theirs = within(whole, doc, first, last), within(alone, doc, first, last)
         same, differ, inside = same + len(mine & theirs), differ + len(mine ^ theirs), inside | mine
     print(f"its windows one by one, {margin} tokens and more from a seam: {same} spans the same, {differ} differ")
+    seams = [doc.offsets[last + margin][0] for _, _, _, last in parts[:-1]]
+    for told, found in (("stand in the whole", lambda left, right: whole), ("both windows have", set.__and__), ("one has", set.__xor__)):
+        over = [
+            {span for span in found(left, right) if span[1] < seam < span[2]}
+            for seam, left, right in zip(seams, read, read[1:], strict=False)
+        ]
+        print(f"  across its {len(seams)} seams {told} {sum(map(len, over))} spans")
     starts = itertools.accumulate((len(text) + 2 for text in texts), initial=0)
     found = spans(model, model.predictor.featurizer.docs([{"text": text} for text in texts]))
     moved = {(label, a + at, b + at) for some, at in zip(found, starts, strict=False) for label, a, b in some}
