@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,13 @@ def within(found: set[Span], doc: Doc, first: int, last: int) -> set[Span]:
     return {span for span in found if begin <= span[1] and span[2] <= end}
 
 
+_ACROSS: Mapping[str, Callable[[set[Span], set[Span], set[Span]], set[Span]]] = {
+    "stand in the whole": lambda whole, left, right: whole,
+    "both windows have": lambda whole, left, right: left & right,
+    "one window alone has": lambda whole, left, right: left ^ right,
+}
+
+
 def main(run: Path, window: int, margin: int) -> None:
     model = seqpipe.load(run / "bundle", "cpu")
     texts = paragraphs()
@@ -87,11 +94,11 @@ def main(run: Path, window: int, margin: int) -> None:
         same, differ, inside = same + len(mine & theirs), differ + len(mine ^ theirs), inside | mine
     print(f"its windows one by one, {margin} tokens and more from a seam: {same} spans the same, {differ} differ")
     seams = [doc.offsets[last + margin][0] for _, _, _, last in parts[:-1]]
-    for told, found in (("stand in the whole", lambda left, right: whole), ("both windows have", set.__and__), ("one has", set.__xor__)):
-        over = [
-            {span for span in found(left, right) if span[1] < seam < span[2]}
+    for told, found in _ACROSS.items():
+        over = (
+            {span for span in found(whole, left, right) if span[1] < seam < span[2]}
             for seam, left, right in zip(seams, read, read[1:], strict=False)
-        ]
+        )
         print(f"  across its {len(seams)} seams {told} {sum(map(len, over))} spans")
     starts = itertools.accumulate((len(text) + 2 for text in texts), initial=0)
     found = spans(model, model.predictor.featurizer.docs([{"text": text} for text in texts]))
