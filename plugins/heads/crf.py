@@ -116,13 +116,12 @@ class CRF(nn.Module):
     ) -> Tensor:  # -> (T, P, B)
         emissions = self.emissions(x)
         if self.spans and other_x is not None and window is not None and other_window is not None:
-            windows = Windows(window, other_window)
-            readings = windows.readings(emissions, self.emissions(other_x))
-            paths = crf.best_path(crf.bounded(torch.cat(readings), mask.repeat(3, 1)), self._chain())  # (T, 3 * B)
-            own, left, right = paths.transpose(0, 1).unflatten(0, (3, -1)).unbind()  # (B, T) each
-            may = windows.permitted((own, left, right), self.goes_on)[..., : emissions.shape[2]]
-            emissions = torch.where(may, emissions, emissions + crf.FORBIDDEN)
+            windows, others = Windows(window, other_window), self.emissions(other_x)
+            emissions = windows.limited(emissions, others, self.goes_on, lambda rows: self._best(rows, mask))
         return crf.bounded(emissions, mask)
+
+    def _best(self, emissions: Tensor, mask: Tensor) -> Tensor:  # (3 B, T, L), (B, T) -> (3 B, T)
+        return crf.best_path(crf.bounded(emissions, mask.repeat(3, 1)), self._chain()).transpose(0, 1)
 
     def _chain(self) -> Tensor:  # (P, P)
         return crf.chain(self.start_transitions, self.end_transitions, self.transitions) + self.forbidden

@@ -13,8 +13,6 @@ from torch.nn import functional as F
 from seqpipe.nn.seams import Windows
 from seqpipe.schemes import continues
 
-FORBIDDEN = -1e4
-
 
 class Tags(nn.Module):
     """A softmax over the tags of each token.
@@ -99,9 +97,10 @@ class Tags(nn.Module):
     ) -> Tensor:  # (B, T, L)
         logits = self.emissions(x)
         if self.spans and other_x is not None and window is not None and other_window is not None:
-            windows, padding = Windows(window, other_window), logits.shape[2]
-            readings = torch.cat(windows.readings(logits, self.emissions(other_x))).argmax(2)  # (3 * B, T)
-            own, left, right = torch.where(mask.repeat(3, 1), readings, padding).unflatten(0, (3, -1)).unbind()
-            may = windows.permitted((own, left, right), self.goes_on)[..., :padding]
-            logits = torch.where(may, logits, logits + FORBIDDEN)
+            windows, others = Windows(window, other_window), self.emissions(other_x)
+            logits = windows.limited(logits, others, self.goes_on, lambda rows: self._likeliest(rows, mask))
         return logits.log_softmax(2)
+
+    @staticmethod
+    def _likeliest(logits: Tensor, mask: Tensor) -> Tensor:  # (3 B, T, L), (B, T) -> (3 B, T), L in the padding
+        return torch.where(mask.repeat(3, 1), logits.argmax(2), logits.shape[2])

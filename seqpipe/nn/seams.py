@@ -7,6 +7,7 @@ with what is near a seam read by the window on its left, and by the one on its r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 Readings = tuple[Tensor, Tensor, Tensor]
+FORBIDDEN = -1e4  # what is added to the score of a tag that may not stand
 
 
 class Windows(NamedTuple):
@@ -26,6 +28,19 @@ class Windows(NamedTuple):
         """Rows (B, T, D) as each token's own window has them, and as those left and right of each seam have them."""
         left, right = ((side < 0)[..., None] for side in (self.other - self.own, self.own - self.other))
         return own, torch.where(left, other, own), torch.where(right, other, own)
+
+    def limited(self, own: Tensor, other: Tensor, goes_on: Tensor, path: Callable[[Tensor], Tensor]) -> Tensor:
+        """Scores of tags (B, T, L) by each token's own window, lowered where a tag may not stand.
+
+        Args:
+            own: The scores by each token's own window, (B, T, L).
+            other: Those by the neighbour that holds it too, (B, T, L).
+            goes_on: As `permitted` has it; of more than L tags those behind are for the padding.
+            path: The tags (3 B, T) of the rows (3 B, T, L) of all three readings, one below the other.
+        """
+        first, left, right = path(torch.cat(self.readings(own, other))).unflatten(0, (3, -1)).unbind()
+        may = self.permitted((first, left, right), goes_on)[..., : own.shape[2]]
+        return torch.where(may, own, own + FORBIDDEN)
 
     def permitted(self, tags: Readings, goes_on: Tensor) -> Tensor:
         """Which tags may stand where, (B, T, L) bool: none that takes a span across a seam without agreement.
