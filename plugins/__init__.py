@@ -36,6 +36,7 @@ def register_embeddings() -> dict[str, str]:
     return {
         "char-cnn": "seqpipe_plugins.embeddings.char_cnn:CharCNN",
         "char-lstm": "seqpipe_plugins.embeddings.char_lstm:CharLSTM",
+        "linear": "seqpipe_plugins.embeddings.linear:Linear",
         "lookup": "seqpipe_plugins.embeddings.lookup:Lookup",
         "positions": "seqpipe_plugins.embeddings.positions:Positions",
         "pretrained": "seqpipe_plugins.embeddings.pretrained:Pretrained",
@@ -70,5 +71,6 @@ def register_heads() -> dict[str, str]:
         "score": "seqpipe_plugins.heads.score:Score",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",
         "tags": "seqpipe_plugins.heads.tags:Tags",
+        "transformer-decoder": "seqpipe_plugins.heads.transformer_decoder:TransformerDecoder",
         "vector": "seqpipe_plugins.heads.vector:Vector",
     }

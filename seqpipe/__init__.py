@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from seqpipe.errors import SeqpipeError
 from seqpipe.hookspecs import hookimpl
-from seqpipe.signature import SIZE, Size
+from seqpipe.signature import SIZE, Size, Tokens, Uniform
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.feature_kinds import Chars, Pieces, Sentences
+    from seqpipe.feature_kinds import Chars, Matrix, Pieces, Sentences
     from seqpipe.runtime import Model, load
     from seqpipe.vocabulary import word_level
 
 __all__ = [
     "SIZE",
     "Chars",
+    "Matrix",
     "Model",
     "Pieces",
     "Sentences",
     "SeqpipeError",
     "Size",
+    "Tokens",
+    "Uniform",
     "__version__",
     "hookimpl",
     "load",
@@ -32,6 +35,7 @@ __version__ = VERSION
 
 _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime take their time
     "Chars": "seqpipe.feature_kinds",
+    "Matrix": "seqpipe.feature_kinds",
     "Model": "seqpipe.runtime",
     "Pieces": "seqpipe.feature_kinds",
     "Sentences": "seqpipe.feature_kinds",

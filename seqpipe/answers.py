@@ -14,10 +14,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe import schemes
-from seqpipe.errors import BundleError, DataError
+from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features import Arrays, Doc, Record, locate
 from seqpipe.span import Span
-from seqpipe.vocabulary import EOS, special_id
+from seqpipe.vocabulary import EOS, UNK, clean, special_id
 
 Answer = Any  # as each kind's docstring has it; lists of alternatives when more than one is asked for
 _LARGEST = float(np.finfo(np.float32).max)
@@ -136,6 +136,9 @@ class Spans(Tags):
         return [(span["entity_group"], span["start"], span["end"]) for span in answer]
 
 
+_NO_TEXT = -1e8  # the log-probability of what is no text is below
+
+
 class Text:
     """Text: `{"generated_text", "score"}`, or a list of them, best first; score: the probability of the sequence."""
 
@@ -147,21 +150,54 @@ class Text:
         self._end = special_id(tokenizer, EOS)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        scores, answers = np.exp(decision["scores"]), []
-        for row, score in zip(decision["tokens"].tolist(), scores, strict=True):
-            texts = [self.decode(tokens) for tokens in row]
+        answers = []
+        for row, log_p in zip(decision["tokens"].tolist(), decision["scores"], strict=True):
             hypotheses = [
-                {"generated_text": t, "score": _probability(s)}
-                for t, s in zip(texts, score, strict=True)
-                if s > 0 or len(row) == 1
+                {"generated_text": self.decode(tokens), "score": _probability(np.exp(p))}
+                for tokens, p in zip(row, log_p, strict=True)
+                if p > _NO_TEXT or len(row) == 1
             ]
             answers.append(hypotheses if len(row) > 1 else hypotheses[0])
         return answers
 
     def decode(self, tokens: list[int]) -> str:
         """Token ids up to the end token, as text."""
+        return str(self.tokenizer.decode(self._kept(tokens), skip_special_tokens=False))
+
+    def tokens(self, tokens: list[int]) -> list[str]:
+        """Token ids up to the end token, each as the vocabulary has it."""
+        return [str(self.tokenizer.id_to_token(token)) for token in self._kept(tokens)]
+
+    def _kept(self, tokens: list[int]) -> list[int]:
         kept = tokens[: tokens.index(self._end)] if self._end in tokens else tokens
-        return str(self.tokenizer.decode([t for t in kept if t > self._end], skip_special_tokens=False))
+        return [token for token in kept if token > self._end]
+
+    def ids(self, option: str, given: str | list[str | int]) -> list[int]:
+        """Tokens of the target vocabulary: of a text, which is split, or of a list of tokens or of their ids.
+
+        A list may name the unknown token; a text that holds what is unknown is refused.
+
+        Raises:
+            UsageError: if a token is not in the vocabulary, or is one that no text holds.
+        """
+        unknown, size = special_id(self.tokenizer, UNK), self.tokenizer.get_vocab_size()
+        found = self._pieces(given) if isinstance(given, str) else [(one, self._id(one)) for one in given]
+        for token, number in found:
+            if number is None or not 0 <= number < size or (number == unknown and isinstance(given, str)):
+                told = f"the target vocabulary, which has {size:,}; choose others ({given!r})"
+                raise UsageError(f"{option}: {token!r} is no token of {told}")
+            if number <= self._end and number != unknown:
+                raise UsageError(f"{option}: {token!r} stands in no text; leave it out ({given!r})")
+        return [number for _, number in found if number is not None]
+
+    def _pieces(self, text: str) -> list[tuple[str | int, int | None]]:
+        encoding = self.tokenizer.encode(clean(text), add_special_tokens=False)
+        return [(text[a:b], number) for (a, b), number in zip(encoding.offsets, encoding.ids, strict=True)]
+
+    def _id(self, token: Any) -> int | None:
+        if isinstance(token, str):
+            return self.tokenizer.token_to_id(token)
+        return token if type(token) is int else None
 
     def empty(self, several: bool) -> Answer:
         nothing = {"generated_text": "", "score": 1.0}

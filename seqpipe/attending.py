@@ -12,16 +12,17 @@ from typing import Any
 from seqpipe.attended import AXES, OVER, SENTENCES, TOKENS, Attended
 from seqpipe.errors import PluginError, Problem
 from seqpipe.signature import method_names
-from seqpipe.wiring import Component, declared, who
+from seqpipe.wiring import Component, Input, declared, who
 
 
-def attended(
-    embedding: Sequence[Component], encoder: Sequence[Component], head: Sequence[Component]
-) -> dict[str, dict[str, Attended]]:
-    """Of each stage, by its key: the weights it returns, by name."""
-    features = {name: one for stage in (*embedding, *encoder, *head) for name, one in declared(stage).items()}
+def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, dict[str, Attended]]:
+    """Of each stage, by its key: the weights it returns, by name; of several inputs none."""
+    every = [*(stage for one in inputs for stage in one.stages), *head]
+    if len(inputs) > 1:
+        return {stage.key: {} for stage in every}
+    features = {name: one for stage in every for name, one in declared(stage).items()}
     axis, found = TOKENS, {}
-    for stages in (embedding, encoder, head):
+    for stages in (inputs[0].embedding, inputs[0].encoder, head):
         for stage in stages:
             # Alone in a list is no other pipeline than alone, and its weights have no other name.
             key = stage.key.removesuffix(".0") if len(stages) == 1 else stage.key
@@ -45,19 +46,19 @@ def explains(stage: Component) -> Mapping[str, str]:
     return given
 
 
-def problems(
-    embedding: Sequence[Component], encoder: Sequence[Component], head: Sequence[Component], wanted: Problem | None
-) -> list[Problem]:
+def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem | None) -> list[Problem]:
     """What is wrong with the stages' statements; `wanted` is told where weights are asked for and there are none."""
     found = []
-    for stage in (*embedding, *encoder, *head):
+    for stage in (*(stage for one in inputs for stage in one.stages), *head):
         try:
             explains(stage)
         except PluginError as error:
             found.append(stage.problem(str(error)))
     if found or wanted is None:
         return found
-    every = attended(embedding, encoder, head)
+    if len(inputs) > 1:
+        return [replace(wanted, message="of several inputs no attention weights are given; delete it")]
+    every = attended(inputs, head)
     lost = [one.key for names in every.values() for one in names.values() if one.axis not in AXES]
     if lost:
         told = f"an encoder before it makes places of its own, so nobody knows where in a text {lost[0]} stands"

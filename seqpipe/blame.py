@@ -78,10 +78,10 @@ def _made(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np.nda
     """What the stage of this number makes, and the mask that stands after it: it may have made another."""
     names: dict[str, Tensor] = {name: torch.from_numpy(np.array(array)) for name, array in feeds.items()}
     with torch.no_grad():
-        for number, (_, made) in enumerate(pipeline.trace(names), 1):
+        for number, (stage, made) in enumerate(pipeline.trace(names), 1):
             if number == count:
                 found = {name: tensor.numpy() for name, tensor in made.items()}
-                return found, found.get("mask", names["mask"].numpy())
+                return found, found.get("mask", names[pipeline.mask_at(stage)].numpy())
     raise PluginError(f"the pipeline has no stage {count}")
 
 

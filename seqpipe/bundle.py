@@ -23,7 +23,7 @@ MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
 _NEEDED: dict[str, type | tuple[type, ...]] = {
     "name": str, "files": dict, "inputs": dict, "outputs": list, "options": dict, "answer": dict, "limits": dict,
-    "field": (str, list), "reader": dict, "golden": list, "metrics": dict, "parity": dict, "made_with": dict,
+    "field": (str, list, dict), "reader": dict, "golden": list, "metrics": dict, "parity": dict, "made_with": dict,
 }  # fmt: skip
 
 
@@ -106,7 +106,8 @@ def _check(manifest: dict[str, Any], what: str) -> None:
         plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) and name != MANIFEST
         if not plain or not isinstance(entry, dict) or set(entry) != {"sha256", "bytes"}:
             raise BundleError(f"{what}: files: {name[:100]!r} is not the plain name of a file in the bundle")
-    for name in ("model.onnx", "tokenizer.json"):
+    texts = [name.rpartition(".")[0] for name in manifest["inputs"] if name == "ids" or name.endswith(".ids")]
+    for name in ("model.onnx", *(f"tokenizer.{text}.json" if text else "tokenizer.json" for text in texts)):
         if name not in manifest["files"]:
             raise BundleError(f"{what}: files: {name} is missing")
 

@@ -17,9 +17,10 @@ from seqpipe.errors import TrainingError
 from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.graph import to_onnx
 from seqpipe.learned import learn
+from seqpipe.options import option_arrays
 from seqpipe.parity import Tally, compare, grid
 from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.predictor import option_arrays, refuse_long
+from seqpipe.predictor import refuse_long
 from seqpipe.runtime import Model
 from seqpipe.starting import begin
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -115,7 +116,7 @@ def check(
     if explain:
         from seqpipe.wiring import explain as explained
 
-        typer.echo(explained(config.embedding, config.encoder, config.head, config.tokenizer.pairs))
+        typer.echo(explained(config.inputs, config.head))
     if static:
         console.say(f"{file}: ok")
         return
@@ -245,8 +246,9 @@ def predict(
     from seqpipe import load
     from seqpipe.predict import predict_file
 
-    chosen = _decode_options(options or [], {"beams": beams, "n_best": n_best})
-    predict_file(load(bundle, device, threads), input, output, form, documents, chosen)
+    model = load(bundle, device, threads)
+    chosen = _decode_options(options or [], {"beams": beams, "n_best": n_best}, model.manifest["options"])
+    predict_file(model, input, output, form, documents, chosen)
 
 
 @app.command()
@@ -277,7 +279,8 @@ def explain(
     elif font:
         raise UsageError("--font: is for a picture; write -o FILE.png")
     model = load(bundle, device, threads=1)
-    found = model.explain(one_record(model, _text(text)), **_decode_options(options or [], {}))
+    chosen = _decode_options(options or [], {}, model.manifest["options"])
+    found = model.explain(one_record(model, _text(text)), **chosen)
     if output:
         draw(found, output, font)
         _console(quiet, False).say(f"wrote {output}")
@@ -361,7 +364,7 @@ def plugins_check(
     """Run the conformance kit on every component of an installed package."""
     from seqpipe.testing import check_package, table
 
-    reports = check_package(package, _decode_options(sets or [], {}))
+    reports = check_package(package, _decode_options(sets or [], {}, {}, "--set"))
     if as_json:
         _print_json([asdict(report) for report in reports], True)
     else:
@@ -459,15 +462,19 @@ def _text(given: str) -> str:
         ) from error
 
 
-def _decode_options(given: list[str], short: dict[str, Any]) -> dict[str, Any]:
+def _decode_options(
+    given: list[str], short: dict[str, Any], known: Mapping[str, Mapping[str, Any]], flag: str = "--option"
+) -> dict[str, Any]:
+    """Values as a YAML has them; what an option takes as tokens is a text as it stands, unless quoted or a list."""
     from seqpipe.yaml import scalar
 
     options = {name: value for name, value in short.items() if value is not None}
     for item in given:
         name, equals, value = item.partition("=")
         if not equals:
-            raise UsageError(f"--option {item}: must be KEY=VALUE")
-        options[name] = scalar(value)
+            raise UsageError(f"{flag} {item}: must be KEY=VALUE")
+        plain = known.get(name, {}).get("type") == "tokens" and value[:1] not in ("[", '"', "'")
+        options[name] = value if plain else scalar(value, f"{flag} {item}")
     return options
 
 

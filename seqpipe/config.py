@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,8 @@ from seqpipe import attending, sources, wiring, yaml
 from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, nearest
 from seqpipe.overrides import override
 from seqpipe.plugins import Offer, Plugins
-from seqpipe.settings import CHOICES, STAGES, TOP, DataKeys, Export, Plateau, PluginKeys, Train
+from seqpipe.resolved import Config, Data, resolved
+from seqpipe.settings import CHOICES, OF_A_SOURCE, TOP, DataKeys, Export, Plateau, PluginKeys, Train
 from seqpipe.signature import (
     ALL_FRAME_KEYS,
     CHECKPOINT,
@@ -25,75 +26,17 @@ from seqpipe.signature import (
     Mistake,
     Model,
     options_model,
-    plain,
     unlike,
     validate,
     values,
     wired,
     words,
 )
-from seqpipe.wiring import Component
+from seqpipe.wiring import Component, Input
 from seqpipe.yaml import Path as Where
 from seqpipe.yaml import Plain, Tree
 
 __all__ = ["Component", "Config", "Data", "load", "resolved"]
-
-
-@dataclass(frozen=True)
-class Data:
-    """Where the records come from; the paths are absolute."""
-
-    reader: Component
-    train: Path
-    dev: Path | None
-    tests: Mapping[str, Path]
-    misaligned: Literal["error", "widen", "skip"]
-    unseen_labels: Literal["error", "miss"] = "error"
-
-
-@dataclass(frozen=True)
-class Config:
-    """One pipeline, checked: its components with all their options, and every setting."""
-
-    file: Path = field(compare=False)
-    root: Path = field(compare=False)
-    name: str
-    data: Data
-    tokenizer: Component
-    embedding: tuple[Component, ...]
-    encoder: tuple[Component, ...]
-    head: tuple[Component, ...]
-    train: Train
-    export: Export
-    plugins: PluginKeys = field(default=PluginKeys(), compare=False)  # what it may be made of is not what it is
-
-    @property
-    def components(self) -> tuple[Component, ...]:
-        """Every component of the pipeline, in the order in which data meets them."""
-        targets = [head.frame.get("target_tokenizer") for head in self.head]
-        others = [one for one in targets if isinstance(one, Component)]
-        return (self.data.reader, self.tokenizer, *self.embedding, *self.encoder, *self.head, *others)
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """Distribution and version of every component, by its key in the resolved file."""
-        found = {}
-        for one in self.components:
-            stage = one.key.split(".")[0]
-            alone = stage in STAGES and len(getattr(self, stage)) == 1  # a list of one is written without a number
-            key = one.key.replace(f"{stage}.0", stage, 1) if alone else one.key
-            found[key] = f"{one.offer.distribution} {one.offer.version}"
-        return found
-
-    @property
-    def drift(self) -> list[str]:
-        """A note for each component that comes from another distribution or version than `plugins.versions` says."""
-        stated = self.plugins.versions
-        return [
-            f"note: {self.file}: {key} was made with {stated[key]}; here it is {version}"
-            for key, version in self.versions.items()
-            if stated.get(key, version) != version
-        ]
 
 
 def load(
@@ -126,45 +69,6 @@ def load(
     return config
 
 
-def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
-    """Every setting with its default written out, as plain data that `load` reads as the same Config.
-
-    Paths are absolute, or relative to the folder in which the file is to stand.
-    """
-
-    def told(path: Path) -> str:
-        return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
-
-    def one(component: Component) -> dict[str, Plain]:
-        frame = {
-            key: one(value) if isinstance(value, Component) else plain(value, told)
-            for key, value in component.frame.items()
-        }
-        return {"use": component.use} | frame | {key: plain(value, told) for key, value in component.options.items()}
-
-    def several(components: Sequence[Component]) -> Plain:
-        made = [one(component) for component in components]
-        return made[0] if len(made) == 1 else made or None
-
-    data, tests = config.data, {name: told(path) for name, path in config.data.tests.items()}
-    return {
-        "name": config.name,
-        "data": {
-            "reader": one(data.reader),
-            "train": told(data.train),
-            "dev": told(data.dev) if data.dev else None,
-            "test": tests["test"] if list(tests) == ["test"] else tests or None,
-            "misaligned": data.misaligned,
-            "unseen_labels": data.unseen_labels,
-        },
-        "tokenizer": one(config.tokenizer),
-        **{kind: several(getattr(config, kind)) for kind in STAGES},
-        "train": config.train.model_dump(mode="json"),
-        "export": config.export.model_dump(mode="json"),
-        "plugins": {"allow": plain(config.plugins.allow), "versions": config.versions},
-    }
-
-
 class _Check:
     """One tree in, one Config or problems out."""
 
@@ -185,17 +89,73 @@ class _Check:
             self.complain((key,), f"no such key{nearest(key, TOP) or _there_is(TOP)}", key=True)
         name = self.name(top.get("name"), path)
         data = self.data(top)
-        tokenizer = self.required("tokenizer", top, (), "tokenizer")
-        stages = {kind: self.stages(kind, top.get(kind)) for kind in STAGES}
+        inputs = self.inputs(top)
+        head = self.stages("head", top.get("head"), ("head",))
         train = self.train(self.mapping(top.get("train"), ("train",)))
         export = self.keys(Export, self.mapping(top.get("export"), ("export",)), ("export",), "'export'")
-        self.watched(top, train, [head for head in stages["head"] if head])
-        self.wiring(stages, tokenizer, export)
-        if self.problems or not (data and tokenizer and train and export and self.chosen):
+        heads = tuple(one for one in head if one)
+        self.watched(top, train, heads)
+        if len(heads) == len(head) and inputs:
+            self.wiring(inputs, heads, export)
+        if self.problems or not (data and inputs and train and export and self.chosen):
             return None
-        embedding, encoder, head = (tuple(one for one in stages[kind] if one) for kind in STAGES)
-        stages_and_keys = (embedding, encoder, head, train, export, self.chosen)
-        return Config(path, self.root, name, data, tokenizer, *stages_and_keys)
+        return Config(path, self.root, name, data, inputs, heads, train, export, self.chosen)
+
+    def inputs(self, top: Mapping[str, Plain]) -> tuple[Input, ...] | None:
+        """The sources, or the only one; None if one of them could not be made."""
+        given = top.get("inputs")
+        if given is None:
+            return self.input(top, (), "")
+        for key in (key for key in OF_A_SOURCE if top.get(key) is not None):
+            self.complain((key,), "belongs to one of the inputs; move it there", key=True)
+        if not isinstance(given, dict) or not given:
+            told = "a mapping from the names of sources to their keys, such as {source: {field: text, tokenizer: …}}"
+            self.complain(("inputs",), unlike(told, given))
+            return None
+        found = []
+        for name, keys in given.items():
+            where = ("inputs", name)
+            if not SOURCE.fullmatch(name):
+                self.complain(where, "a source is called by letters, digits and '_', the first a letter", key=True)
+            if not isinstance(keys, dict):
+                self.complain(where, unlike(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
+                return None
+            for key in [key for key in keys if key not in OF_A_SOURCE]:
+                hint = nearest(key, OF_A_SOURCE) or _there_is(OF_A_SOURCE)
+                self.complain((*where, key), f"a source has no such key{hint}", key=True)
+            found.append(self.input(keys, where, name))
+        made = [source for one in found if one for source in one]
+        return tuple(made) if len(made) == len(given) else None
+
+    def input(self, given: Mapping[str, Plain], path: Where, name: str) -> tuple[Input] | None:
+        """One source; None if one of its stages could not be made."""
+        field, tokenizer = (self.field(given.get("field"), (*path, "field")), None) if name else (None, None)
+        if not name or given.get("tokenizer") is not None:
+            tokenizer = self.required("tokenizer", given, path, "tokenizer")
+            if tokenizer is None:
+                self.stages("embedding", given.get("embedding"), (*path, "embedding"))
+                self.stages("encoder", given.get("encoder"), (*path, "encoder"))
+                return None
+            stated = given["tokenizer"]
+            if field and isinstance(stated, dict) and tokenizer.frame["field"] != field and "field" in stated:
+                self.complain((*path, "tokenizer", "field"), "the source says another field; delete one of them")
+            tokenizer = replace(tokenizer, frame={**tokenizer.frame, "field": field}) if field else tokenizer
+        elif not isinstance(field, str):
+            cure = "name the one field that holds the numbers, or add a tokenizer to read a text"
+            self.missing((*path, "field"), cure) if field is None else self.complain((*path, "field"), cure)
+            return None
+        stages = [self.stages(kind, given.get(kind), (*path, kind)) for kind in ("embedding", "encoder")]
+        embedding, encoder = (tuple(one for one in some if one) for some in stages)
+        complete = all(one for some in stages for one in some)
+        number = None if tokenizer else field if isinstance(field, str) else None
+        return (Input(name, number, tokenizer, embedding, encoder),) if complete else None
+
+    def field(self, value: Plain, path: Where) -> str | tuple[str, ...] | None:
+        """The field, or the two, that a source reads."""
+        if value is None:
+            return None
+        made = self.keys(Frame, {"field": value}, path[:-1], "")
+        return made.field if made else None
 
     def complain(self, path: Where, message: str, *, key: bool = False) -> None:
         self.problems.append(self.tree.problem(path, message, key=key))
@@ -280,15 +240,15 @@ class _Check:
             return None
         return self.component(kind, given[key], (*path, key))
 
-    def stages(self, kind: str, value: Plain) -> list[Component | None]:
+    def stages(self, kind: str, value: Plain, path: Where) -> list[Component | None]:
         """The components of one place of the pipeline; None for each that could not be made."""
         if kind == "head" and (value is None or value == []):
             return [self.required(kind, {}, (), kind)]
         if value is None:
             return []
         if not isinstance(value, list):
-            return [self.component(kind, value, (kind,))]
-        found = [self.component(kind, one, (kind, number)) for number, one in enumerate(value)]
+            return [self.component(kind, value, path)]
+        found = [self.component(kind, one, (*path, number)) for number, one in enumerate(value)]
         names: set[str] = set()
         for number, one in enumerate(found) if kind == "head" else ():
             if one and one.name in names:
@@ -454,23 +414,18 @@ class _Check:
                 ("train", "schedule", "use"), "'plateau' follows the dev score; write data.dev, or use another schedule"
             )
 
-    def wiring(
-        self, stages: Mapping[str, Sequence[Component | None]], tokenizer: Component | None, export: Export | None
-    ) -> None:
+    def wiring(self, inputs: Sequence[Input], head: Sequence[Component], export: Export | None) -> None:
         """Names are checked once every stage is known, and the head's options, on which its answer kind may depend."""
-        known = [[one for one in stages[kind] if one] for kind in STAGES]
-        pairs = tokenizer is not None and tokenizer.pairs
-        complete = all(one for kind in STAGES for one in stages[kind])
-        if complete and not any(head.key in self.unsound for head in known[2]):
-            nothing = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
-            nothing += "pool: attention}, or delete it"
-            wanted = self.tree.problem(("export", "explain"), nothing) if export and export.explain else None
-            self.problems += wiring.problems(known[0], known[1], known[2], pairs) or attending.problems(
-                known[0], known[1], known[2], wanted
-            )
+        if any(one.key in self.unsound for one in head):
+            return
+        nothing = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
+        nothing += "pool: attention}, or delete it"
+        wanted = self.tree.problem(("export", "explain"), nothing) if export and export.explain else None
+        self.problems += wiring.problems(inputs, head) or attending.problems(inputs, head, wanted)
 
 
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
+SOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

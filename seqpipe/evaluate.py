@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import tee
 from pathlib import Path
 from typing import Any
 
 from seqpipe import metrics
 from seqpipe.answers import Kind
-from seqpipe.errors import DataError, PluginError, UsageError
+from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features import Record
 from seqpipe.files import json_bytes, write
 from seqpipe.joint import Joint
@@ -63,6 +63,32 @@ def evaluate(
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
     """The name and value of the metric that decides which weights are best."""
     return next((name, float(value)) for name, value in scores.items())
+
+
+def deciding(scores: Mapping[str, Any], metric: str | None) -> float:
+    """How good these dev scores are, more being better, by the score of this name or by the headline.
+
+    Raises:
+        UsageError: if there is no such score.
+    """
+    if metric is None:
+        return headline(scores)[1]
+    found: Any = scores
+    for part in metric.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    if isinstance(found, Mapping) or found is None:
+        names = [*_names(scores)]
+        told = f"there is no dev score {metric!r}{nearest(metric, names)} (there is: {', '.join(names)})"
+        raise UsageError(f"train.metric: {told}")
+    return -float(found) if metric.rpartition(".")[2] in metrics.LOWER else float(found)
+
+
+def _names(scores: Mapping[str, Any]) -> Iterator[str]:
+    for name, score in scores.items():
+        if not isinstance(score, Mapping):
+            yield name
+        elif name != "labels":
+            yield from (f"{name}.{one}" for one in _names(score))
 
 
 def headlines(scores: Mapping[str, Any]) -> dict[str, float]:

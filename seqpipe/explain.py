@@ -26,33 +26,54 @@ class Attention:
 
     Args:
         name: The stage's key in the YAML and the stage's own name for them, such as `head.attention`.
-        over: What they stand at: words (N,), sentences (N,), or pairs of words (heads, N, N), row looks at column.
+        over: What they stand at: words (N,), sentences (N,), pairs of words (heads, N, N), row looks at column, or what
+            was written (1, M, N), each token looking at the words.
         places: Start and end of each of the N in the text, in code points.
         weights: float32, none of them padding.
+        written: The M tokens that were written, where they are what looks.
     """
 
     name: str
     over: str
     places: Places
     weights: np.ndarray
+    written: tuple[str, ...] | None = None
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether each of several rows looks at columns."""
+        return self.over in ("pairs", "written")
 
     @property
     def mean(self) -> np.ndarray:
         """The mean of the heads, (N, N), where there are any."""
-        return np.asarray(self.weights.mean(0)) if self.over == "pairs" else self.weights
+        return np.asarray(self.weights.mean(0)) if self.is_matrix else self.weights
+
+    @property
+    def title(self) -> str:
+        """What is seen in a matrix."""
+        who = "each token that was written" if self.written is not None else "each row"
+        return f"{self.name} (over {self.over}: {who} looks at its columns"
 
     def data(self) -> dict[str, Any]:
-        return {"over": self.over, "places": [list(place) for place in self.places], "weights": rounded(self.weights)}
+        places = [list(place) for place in self.places]
+        made = {"over": self.over, "places": places, "weights": rounded(self.weights)}
+        return (
+            made if self.written is None else made | {"written": [*self.written], "weights": rounded(self.weights[0])}
+        )
 
 
-def attention(one: Attended, doc: Doc, weights: np.ndarray, sentences: np.ndarray | None) -> Attention:
-    """The weights of one text, (N,) or (heads, N, N), with their places; BundleError if they do not fit the text.
+def attention(
+    one: Attended, doc: Doc, weights: np.ndarray, sentences: np.ndarray | None, written: Sequence[str] = ()
+) -> Attention:
+    """The weights of one text, (N,), (heads, N, N) or (M, N), with their places; BundleError if they do not fit it.
 
     Args:
         one: What the bundle says of them.
         doc: The text.
         weights: As the graph gave them.
         sentences: (S, W): position + 1 of each token of each sentence; 0 where there is none.
+        written: The tokens of the answer's first text.
     """
     if one.axis == SENTENCES:
         rows = [] if sentences is None else [row[row > 0] - 1 for row in sentences]
@@ -60,10 +81,14 @@ def attention(one: Attended, doc: Doc, weights: np.ndarray, sentences: np.ndarra
     else:
         places = doc.offsets if one.axis == TOKENS else doc.word_offsets
     N = len(places)
-    wanted = (*weights.shape[:1], N, N) if one.over == "pairs" else (N,)
+    if one.over == "written":
+        weights = weights[None, : len(written)]
+    matrix = {"pairs": (*weights.shape[:1], N, N), "written": (1, len(written), N)}
+    wanted = matrix.get(one.over, (N,))
     if weights.shape != wanted:
         raise BundleError(f"the graph's {one.output} has the shape {weights.shape}, not {wanted}; export it again")
-    return Attention(one.key, one.over, tuple((a, b) for a, b in places), weights)
+    told = tuple(written) if one.over == "written" else None
+    return Attention(one.key, one.over, tuple((a, b) for a, b in places), weights, told)
 
 
 @dataclass(frozen=True)
@@ -94,7 +119,8 @@ class Explanation:
         order = np.argsort(-weights, axis=None, kind="stable")[:TOP]
         places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
         words = [_short(self.text[a:b]) for a, b in attention.places]
-        return [(float(weights[place]), [words[i] for i in place]) for place in places]
+        axes = [words] if weights.ndim == 1 else [attention.written or words, words]
+        return [(float(weights[at]), [axis[i] for axis, i in zip(axes, at, strict=True)]) for at in places]
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,15 @@ from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.evaluate import evaluate, headline, headlines
 from seqpipe.features import Record
-from seqpipe.graph import AXES, to_onnx
+from seqpipe.graph import to_onnx
+from seqpipe.inputs import tokenizer_file_of, tokenizers_of
 from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
 from seqpipe.metrics import shown
-from seqpipe.parity import CLOSE, Tally, compare, grid
+from seqpipe.options import option_arrays
+from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, trials
 from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.predictor import batches, option_arrays
+from seqpipe.predictor import batches
 from seqpipe.runtime import Model
 from seqpipe.signature import plain
 
@@ -79,11 +81,11 @@ def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Seq
     ours = predictor(pipeline, config, explain=config.export.explain)
     options = option_table(*config.head)
     tally = Tally()
-    for given in _settings(options):
+    for given in trials(options):
         small = {"sizes": (1, 3), "lengths": (1, 7)} if given else {}
         long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
         for feeds in itertools.chain(grid(pipeline.learned, 1, **small), long):
-            compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, given))
+            compare(tally, pipeline, ours.run, model.run_all, feeds, given_to(feeds, options, given))
     docs = pipeline.learned.featurizer.docs(records)
     for rows in batches([len(doc) for doc in docs]):
         feeds = pipeline.learned.featurizer.collate([docs[i] for i in rows])
@@ -107,15 +109,11 @@ def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Seq
     }
 
 
-def _settings(options: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Decode options to compare under: the defaults, and every size at 3."""
-    sizes = {name: 3 for name, option in options.items() if option["type"] == "size"}
-    return [{}, sizes] if sizes else [{}]
-
-
 def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
     learned = pipeline.learned
-    files = {"model.onnx": graph, "tokenizer.json": learned.featurizer.tokenizer.to_str(pretty=True).encode()}
+    files = {"model.onnx": graph}
+    for name, tokenizer in tokenizers_of(learned.featurizer).items():
+        files[tokenizer_file_of(name)] = tokenizer.to_str(pretty=True).encode()
     for name, tokenizer in learned.target_tokenizers.items():
         files[tokenizer_file(name)] = tokenizer.to_str(pretty=True).encode()
     return files
@@ -125,15 +123,10 @@ def bundle_manifest(
     pipeline: Pipeline, config: Config, options: Mapping[str, Mapping[str, Any]], scores: Mapping[str, Any]
 ) -> dict[str, Any]:
     learned = pipeline.learned
-    inputs: dict[str, Any] = {
-        name: {"axes": list(AXES), "dtype": t} for name, t in (("ids", "int64"), ("mask", "bool"))
-    }
-    for name, feature in learned.featurizer.features.items():
-        inputs[name] = {**feature.manifest(), "axes": list(feature.axes), "dtype": "int64"}
     return {
         "name": config.name,
         "field": learned.featurizer.field,
-        "inputs": inputs,
+        "inputs": learned.featurizer.manifest(),
         "outputs": list(learned.kind.outputs),
         "options": options,
         "answer": answer_manifest(pipeline),
@@ -189,8 +182,9 @@ def _golden(model: Model, records: Sequence[Record]) -> list[dict[str, Any]]:
     short = [i for i, doc in enumerate(docs) if 0 < len(doc) <= GOLDEN_TOKENS]
     examples: list[dict[str, Any]] = []
     for i in short[:: max(1, len(short) // GOLDEN)][:GOLDEN]:
-        words = len(examples) % 2 and "words" in records[i] and not model.predictor.featurizer.pairs
-        keys = ("words", "text") if words else model.predictor.featurizer.fields
+        featurizer = model.predictor.featurizer
+        words = len(examples) % 2 and "words" in records[i] and featurizer.fields == ("text",)
+        keys = ("words", "text") if words else featurizer.fields
         record = {key: records[i][key] for key in keys}
         examples.append({"record": record, "answer": model(record)})
     several = [name for name in model.manifest["options"] if name.rpartition(".")[2] in ("beams", "n_best")]

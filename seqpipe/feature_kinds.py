@@ -10,12 +10,13 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
-from seqpipe.errors import BundleError
+from seqpipe.errors import BundleError, DataError
 from seqpipe.features import Doc, Feature, sentences
 from seqpipe.vocabulary import PAD, UNK
 
 Split = Literal["punctuation", "lines"]
 
+_CONSTANT = 1e-7  # of a column: a smaller deviation, beside its mean, is rounding
 _CACHED = 100_000  # words whose rows are kept
 
 
@@ -162,6 +163,60 @@ class Segments(_Fixed):
         return {"kind": self.kind}
 
 
+@dataclass(frozen=True)
+class Matrix(_Fixed):
+    """Rows of numbers, (B, T, F) float32, each less its column's mean in training data, divided by its deviation there.
+
+    A column that is the same everywhere is divided by 1. Padding is 0. Only for a source that has no tokenizer.
+    """
+
+    means: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
+    kind = "matrix"
+
+    @property
+    def size(self) -> int:
+        """F."""
+        return len(self.means)
+
+    @property
+    def axes(self) -> tuple[str | int, ...]:
+        return ("batch_size", "sequence_length", self.size)
+
+    def following(self, old: Feature | None) -> Matrix:
+        """An older one as it is: numbers go on meaning what they meant."""
+        return old if isinstance(old, Matrix) else self
+
+    def fitted(self, docs: Iterable[Doc]) -> Matrix:
+        """The same feature with the means and deviations of these rows, if it has none; DataError for unlike widths."""
+        if self.means:
+            return self
+        width: int | None = None
+        some = []
+        for doc in docs:
+            if doc.rows is not None and len(doc.rows):
+                width = width or doc.rows.shape[1]
+                if doc.rows.shape[1] != width:
+                    raise DataError(f"a record has rows of {doc.rows.shape[1]} numbers, others of {width}")
+                some.append(doc.rows.astype(np.float64))
+        if not some:
+            raise DataError("no record has a row of numbers")
+        rows = np.concatenate(some)
+        deviations = rows.std(0)
+        deviations[deviations < _CONSTANT * np.maximum(1.0, np.abs(rows.mean(0)))] = 1.0
+        return replace(self, means=tuple(rows.mean(0).tolist()), deviations=tuple(deviations.tolist()))
+
+    def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
+        made = np.zeros((len(docs), longest, self.size), np.float32)
+        for row, doc in zip(made, docs, strict=True):
+            if doc.rows is not None and len(doc):
+                row[: len(doc)] = (doc.rows.astype(np.float64) - self.means) / self.deviations
+        return made
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "means": list(self.means), "deviations": list(self.deviations)}
+
+
 def feature_from(manifest: Mapping[str, Any]) -> Feature:
     """The learned feature that a bundle or a run describes."""
     kind = manifest.get("kind")
@@ -173,6 +228,8 @@ def feature_from(manifest: Mapping[str, Any]) -> Feature:
         return Pieces()
     if kind == "segments":
         return Segments()
+    if kind == "matrix" and len(manifest["means"]) == len(manifest["deviations"]):
+        return Matrix(tuple(map(float, manifest["means"])), tuple(map(float, manifest["deviations"])))
     told = f"{kind!r} with split {manifest['split']!r}" if kind == "sentences" else f"{kind!r}"
     raise BundleError(f"feature kind {told} is not known to this version; update seqpipe")
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from seqpipe.vocabulary import EOS, SPECIALS, UNK, clean, special_id
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
 
+AXES = ("batch_size", "sequence_length")  # of what there is one a token
 _SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
 _CACHED = 100_000  # words whose ids are kept
 _CLOSERS = "[\"'\u201d\u2019)\\]\u300d\u300f\u300b\uff09]*+"
@@ -39,7 +40,7 @@ class Feature(Protocol):
     @property
     def kind(self) -> str: ...
     @property
-    def axes(self) -> tuple[str, ...]: ...
+    def axes(self) -> tuple[str | int, ...]: ...  # a number where an axis is not free
     @property
     def size(self) -> int: ...
     @property
@@ -55,7 +56,8 @@ class Doc:
     """One text, split: the tokens as written, where they stand, and their ids.
 
     Where tokens are pieces of words, `starts` says which token each word begins with, and `places` where it stands.
-    Of a pair, `second` is the position of the first token of the second text (see `joined`).
+    Of a pair, `second` is the position of the first token of the second text (see `joined`). What is no text has
+    `rows` of numbers (T, F) where a text has tokens. Of several sources, `parts` has the Doc of each.
     """
 
     text: str
@@ -65,6 +67,8 @@ class Doc:
     starts: list[int] | None = None
     places: list[tuple[int, int]] | None = None
     second: int | None = None
+    rows: np.ndarray | None = field(default=None, compare=False, repr=False)
+    parts: tuple[Doc, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -128,6 +132,20 @@ class Featurizer:
         ids[mask] = [i for doc in docs for i in doc.ids]
         arrays = {"ids": ids, "mask": mask}
         return arrays | {name: feature.array(docs, longest) for name, feature in self.features.items()}
+
+    def axes(self, name: str) -> tuple[str | int, ...]:
+        """What the axes of an array are called; a number is the size of one that is not free."""
+        feature = self.features.get(name)
+        return feature.axes if feature else AXES
+
+    def manifest(self) -> dict[str, dict[str, Any]]:
+        """Of each input of the graph what it is made by, its axes and its type."""
+        made: dict[str, dict[str, Any]] = {
+            name: {"axes": [*AXES], "dtype": dtype} for name, dtype in (("ids", "int64"), ("mask", "bool"))
+        }
+        for name, feature in self.features.items():
+            made[name] = {**feature.manifest(), "axes": [*feature.axes], "dtype": "int64"}
+        return made
 
     def text(self, record: Record, field: str | None = None) -> str:
         """The record's text in this field, else in the one that is the input; DataError if there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import itertools
 import logging
@@ -19,13 +20,18 @@ from torch import Tensor, nn
 from seqpipe.bundle import MOST_FILE
 from seqpipe.errors import ExportError
 from seqpipe.features import Arrays
+from seqpipe.hoisting import hoisted
+from seqpipe.options import option_arrays
 from seqpipe.parity import random_doc
 from seqpipe.pipeline import Pipeline
-from seqpipe.predictor import option_arrays
 from seqpipe.rewriting import rewritten
 
-AXES = ("batch_size", "sequence_length")
-_SIZES = (2, 4, 6, 8, 9, 10)  # example sizes of decode options: unlike each other and the features' axes
+_SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
+_OPTION_AXES: Mapping[str, tuple[str, ...]] = {
+    "size": ("",),
+    "tokens": ("rows", "length"),
+    "uniform": ("rows", "beams", "length"),
+}
 
 
 class _Graph(nn.Module):
@@ -69,7 +75,9 @@ def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset:
     """
     features, given = _example(pipeline, options)
     axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
-    axes += [{0: name} if option["type"] == "size" else {} for name, option in options.items()]
+    for name, option in options.items():
+        parts = _OPTION_AXES.get(option["type"], ())
+        axes.append({i: f"{name}_{part}" if part else name for i, part in enumerate(parts)})
     names = list(_outputs(pipeline, features, given, options, explain))
     graph = _Graph(pipeline, list(features), options, explain).eval()
     model = _exported(pipeline, graph, features | given, axes, names, opset)
@@ -92,7 +100,7 @@ def _exported(
     kept = {name: p.requires_grad for name, p in pipeline.named_parameters()}
     try:
         pipeline.requires_grad_(False)
-        with torch.no_grad(), _silent():
+        with torch.no_grad(), _silent(), _uncollected():
             program = torch.onnx.export(
                 graph,
                 tuple(torch.from_numpy(np.array(array)) for array in inputs.values()),
@@ -118,19 +126,32 @@ def _exported(
 
 def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tuple[Arrays, Arrays]:
     random = np.random.default_rng(0)
-    docs = [random_doc(pipeline.learned, n, random) for n in (max([7, *pipeline.long]), 2, 3)]
+    docs = [random_doc(pipeline.learned.featurizer, n, random, apart=True) for n in (max([7, *pipeline.long]), 2, 3)]
     chosen: dict[str, Any] = {}
     sizes = iter(_SIZES)
     for name, option in options.items():
         if option["type"] == "size":
             chosen[name] = next(sizes)
     chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
-    return pipeline.learned.featurizer.collate(docs), option_arrays(options, chosen)
+    given = option_arrays(options, {}) | {name: np.zeros(size, np.int64) for name, size in chosen.items()}
+    return pipeline.learned.featurizer.collate(docs), given | _unlike(options)
+
+
+def _unlike(options: Mapping[str, Mapping[str, Any]]) -> Arrays:
+    """Tokens and random numbers, in sizes unlike all others."""
+    sizes = itertools.count(max(_SIZES) + 1)
+    kinds: Mapping[str, tuple[int, Any]] = {"tokens": (2, np.int64), "uniform": (3, np.float32)}
+    found = {}
+    for name, option in options.items():
+        if option["type"] in kinds:
+            axes, dtype = kinds[option["type"]]
+            found[name] = np.zeros([next(sizes) for _ in range(axes)], dtype)
+    return found
 
 
 def _axes(pipeline: Pipeline, name: str) -> dict[int, str]:
-    feature = pipeline.learned.featurizer.features.get(name)
-    return dict(enumerate(feature.axes if feature else AXES))
+    axes = enumerate(pipeline.learned.featurizer.axes(name))
+    return {number: axis for number, axis in axes if isinstance(axis, str)}
 
 
 def _outputs(
@@ -151,6 +172,7 @@ def _finished(model: onnx.ModelProto, defaults: Arrays) -> bytes:
         raise ExportError(
             f"the graph uses operators outside ai.onnx: {', '.join(sorted(domains)) or 'local functions'}"
         )
+    hoisted(model.graph)
     rewritten(model.graph)
     for name, array in defaults.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
@@ -175,6 +197,18 @@ def _strip(graph: onnx.GraphProto) -> None:
         for attribute in node.attribute:
             for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
                 _strip(body)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for cycles meanwhile: tracing makes millions of objects that live on, a tenth of its time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @contextlib.contextmanager

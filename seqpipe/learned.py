@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers import Kind, kind_from
+from seqpipe.answers import Kind, Text, kind_from
 from seqpipe.config import Component, Config
 from seqpipe.errors import ConfigError, PluginError, UsageError
-from seqpipe.feature_kinds import Segments, feature_from
+from seqpipe.feature_kinds import Matrix, Segments, feature_from
 from seqpipe.features import Doc, Feature, Featurizer, Record, token_counts
 from seqpipe.files import read_json, write
+from seqpipe.inputs import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import Joint, tokenizer_file
 from seqpipe.layout import LEARNED
 from seqpipe.sources import counterpart, told
 from seqpipe.subwords import splits_words
 from seqpipe.targets import labels_of, text_of
 from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
-from seqpipe.wiring import answer_kind, built, declared, who
+from seqpipe.wiring import Input, answer_kind, built, by_source, declared, who
 
-FILE, TOKENIZER = LEARNED, "tokenizer.json"
+FILE = LEARNED
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,20 @@ class Task:
 class Learned:
     """What a run knows besides its weights; a bundle is made from it."""
 
-    featurizer: Featurizer
-    counts: Sequence[int]
+    featurizer: Inputs
+    counts: Mapping[str, Sequence[int]]
     tasks: tuple[Task, ...]
 
     @property
+    def vocabularies(self) -> dict[str, Vocabulary]:
+        """Of every source that is a text, by its name; that of an only one is empty."""
+        tokenizers = tokenizers_of(self.featurizer)
+        return {name: vocabulary_of(tokenizer, self.counts[name]) for name, tokenizer in tokenizers.items()}
+
+    @property
     def vocabulary(self) -> Vocabulary:
-        return vocabulary_of(self.featurizer.tokenizer, self.counts)
+        """Of the only source; of rows of numbers, and of several sources together, there is none."""
+        return self.vocabularies.get("", Vocabulary([]))
 
     @property
     def target_tokenizers(self) -> dict[str, Tokenizer]:
@@ -75,13 +83,14 @@ class Learned:
 
     def save(self, folder: Path) -> None:
         """Writes tokenizer.json, a target tokenizer for each head that writes text, and learned.json."""
-        write(folder / TOKENIZER, self.featurizer.tokenizer.to_str(pretty=True))
+        for name, tokenizer in tokenizers_of(self.featurizer).items():
+            write(folder / tokenizer_file_of(name), tokenizer.to_str(pretty=True))
         for name, tokenizer in self.target_tokenizers.items():
             write(folder / tokenizer_file(name), tokenizer.to_str(pretty=True))
         state = {
             "field": self.featurizer.field,
             "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
-            "counts": list(self.counts),
+            "counts": {name: list(counts) for name, counts in self.counts.items()},
             "tasks": [
                 {"name": t.name, "answer": t.answer, "labels": t.labels, "counts": t.labels.counts} for t in self.tasks
             ],
@@ -92,13 +101,14 @@ class Learned:
     def load(folder: Path) -> Learned:
         state = read_json(folder / FILE)
         features = {name: feature_from(made) for name, made in state["features"].items()}
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        counts = state["counts"]
+        tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
         tasks = []
         for one in state["tasks"]:
             target = folder / tokenizer_file(one["name"])
             writer = Tokenizer.from_file(str(target)) if target.exists() else None
             tasks.append(Task(one["name"], one["answer"], Vocabulary(one["labels"], one["counts"]), writer))
-        return Learned(Featurizer(tokenizer, features, state["field"]), state["counts"], tuple(tasks))
+        return Learned(source_from(state["field"], features, tokenizers), counts, tuple(tasks))
 
 
 def learn(config: Config, records: Sequence[Record]) -> Learned:
@@ -106,58 +116,88 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
 
     What starts from a run (`init`) takes its tokenizer as it is, and adds new characters and labels behind the old.
     """
-    field = config.tokenizer.frame.get("field") or "text"
-    fields = [field] if isinstance(field, str) else field
-    texts = [_split_or_whole(record, fields, one) for record in records for one in fields]
-    tokenizer = _trained(config.tokenizer, texts)
-    _refuse_no_words(config, tokenizer)
-    _refuse_no_passage(config)
-    docs = Featurizer(tokenizer, {}, field).docs(records)
+    sources = by_source(config.inputs)
+    heads = config.head if len(sources) == 1 else ()
+    found = {name: _source(one, heads, records) for name, one in sources.items()}
+    featurizer: Inputs = found[""][0] if "" in found else Several({name: source for name, (source, _) in found.items()})
+    counts = {name: counted for name, (_, counted) in found.items() if counted is not None}
+    tokenizers = [*tokenizers_of(featurizer).values()]
+    same = tokenizers[0] if len(tokenizers) == 1 else None
+    tasks = tuple(_task(head, head.name if len(config.head) > 1 else "", same, records) for head in config.head)
+    return Learned(featurizer, counts, tasks)
+
+
+def _source(
+    one: Input, heads: Sequence[Component], records: Sequence[Record]
+) -> tuple[Featurizer | Rows, list[int] | None]:
+    """What makes arrays of one source, and how often each of its tokens occurs."""
     found: dict[str, Feature] = {}
-    for stage in (*config.embedding, *config.encoder, *config.head):
+    for stage in (*one.stages, *heads):
         mine = {name: found.get(name, feature) for name, feature in declared(stage).items()}
         if source := stage.frame.get("init"):
             older = Learned.load(source).featurizer.features
             mine = {name: feature.following(older.get(name)) for name, feature in mine.items()}
         found |= mine
+    if one.tokenizer is None:
+        _refuse_without_words(heads, "rows of numbers have no words; take a source with a tokenizer")
+        return _numbers(str(one.field), found, records), None
+    field = one.tokenizer.frame.get("field") or "text"
+    fields = [field] if isinstance(field, str) else field
+    texts = [_split_or_whole(record, fields, name) for record in records for name in fields]
+    tokenizer = _trained(one.tokenizer, texts)
+    _refuse_no_words(one, heads, tokenizer)
+    _refuse_no_passage(one, heads)
+    docs = Featurizer(tokenizer, {}, field).docs(records)
     found |= {"segments": Segments()} if len(fields) == 2 else {}
     features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
-    tasks = tuple(_task(head, head.name if len(config.head) > 1 else "", tokenizer, records) for head in config.head)
-    return Learned(Featurizer(tokenizer, features, field), token_counts(docs, tokenizer.get_vocab_size()), tasks)
+    return Featurizer(tokenizer, features, field), token_counts(docs, tokenizer.get_vocab_size())
 
 
-def _refuse_no_words(config: Config, tokenizer: Tokenizer) -> None:
+def _numbers(field: str, features: Mapping[str, Feature], records: Sequence[Record]) -> Rows:
+    """A source of numbers with the means and deviations of these records; DataError if their widths differ."""
+    numbers = {name: one for name, one in features.items() if isinstance(one, Matrix)}
+    docs = Rows({}, field).docs(records)
+    return Rows({name: one.fitted(docs) for name, one in numbers.items()}, field)
+
+
+def _refuse_without_words(heads: Sequence[Component], cure: str) -> None:
+    tagging = [head for head in heads if answer_kind(head) in ("tags", "spans", "span")]
+    if tagging:
+        raise ConfigError([head.problem(f"{who(head)}: {cure}") for head in tagging])
+
+
+def _refuse_no_words(one: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
     """ConfigError where a head is to tag words and gets something else: pieces of words, or sentences."""
-    kinds = {feature.kind for stage in config.encoder for feature in declared(stage).values()}
+    kinds = {feature.kind for stage in one.encoder for feature in declared(stage).values()}
     cure = ""
-    if config.tokenizer.pairs:
+    if one.pairs:
         cure = "a pair of texts has no words to tag; let the tokenizer read one field"
     elif "sentences" in kinds:
         cure = "behind an encoder that makes sentences of words there are none to tag; leave that encoder out"
-    elif splits_words(tokenizer) and "pieces" not in kinds:
+    elif splits_words(tokenizer) and "pieces" not in kinds and one.tokenizer is not None:
         cure = (
-            f"the tokenizer {config.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
+            f"the tokenizer {one.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
             "{use: words} to the encoders, which makes words of pieces, or choose the tokenizer words"
         )
-    tagging = [head for head in config.head if answer_kind(head) in ("tags", "spans")]
+    tagging = [head for head in heads if answer_kind(head) in ("tags", "spans")]
     if cure and tagging:
         raise ConfigError([head.problem(f"{who(head)}: {cure}") for head in tagging])
 
 
-def _refuse_no_passage(config: Config) -> None:
+def _refuse_no_passage(one: Input, heads: Sequence[Component]) -> None:
     """ConfigError where a head is to choose tokens of a second text and there is none, or they are tokens no more."""
-    replacing = [stage for stage in config.encoder if "mask" in getattr(stage.cls, "returns", ())]
+    replacing = [stage for stage in one.encoder if "mask" in getattr(stage.cls, "returns", ())]
     told = ""
-    if not config.tokenizer.pairs:
+    if not one.pairs:
         told = "its answer is a span of the second text; let the tokenizer read two, such as field: [question, context]"
     elif replacing:
         told = f"behind the encoder {replacing[0].use!r} there are no tokens to choose from; leave that encoder out"
-    choosing = [head for head in config.head if answer_kind(head) == "span"]
+    choosing = [head for head in heads if answer_kind(head) == "span"]
     if told and choosing:
         raise ConfigError([head.problem(f"{who(head)}: {told}") for head in choosing])
 
 
-def _task(head: Component, name: str, source: Tokenizer, records: Sequence[Record]) -> Task:
+def _task(head: Component, name: str, source: Tokenizer | None, records: Sequence[Record]) -> Task:
     answer, target = answer_kind(head), head.frame.get("target")
     labels = labels_of(head, records, _old_labels(head))
     writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
@@ -184,11 +224,16 @@ def _old_labels(head: Component) -> Sequence[str]:
     return task.labels
 
 
-def _target_tokenizer(head: Component, source: Tokenizer, records: Sequence[Record], field: str) -> Tokenizer:
+def _target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
     chosen = head.frame.get("target_tokenizer")
     if chosen is None:
         raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
-    return source if chosen == "same" else _trained(chosen, (text_of(record, field) for record in records))
+    if chosen == "same":
+        if source is None:
+            told = "target_tokenizer: same means the only tokenizer, and there are several, or none; write {use: NAME}"
+            raise ConfigError([head.problem(told)])
+        return source
+    return _trained(chosen, (text_of(record, field) for record in records))
 
 
 def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
@@ -208,10 +253,15 @@ def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
 
 def _old_tokenizer(chosen: Component, source: Path) -> Tokenizer:
     """The tokenizer, or a head's target tokenizer, of the run that it starts from."""
-    file = TOKENIZER
+    file = tokenizer_file_of(_source_of(chosen, source))
     if chosen.key.endswith(".target_tokenizer"):
         file = tokenizer_file(Learned.load(source).tasks[counterpart(chosen, source).number].name)
     return Tokenizer.from_file(str(source / file))
+
+
+def _source_of(chosen: Component, source: Path) -> str:
+    """The name of the source of a run whose tokenizer is meant."""
+    return "" if chosen.key.endswith(".target_tokenizer") else counterpart(chosen, source).source
 
 
 def _split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | list[str]:
@@ -221,7 +271,30 @@ def _split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | 
 
 
 def unknown_share(learned: Learned, docs: Sequence[Doc]) -> float:
-    """The share of tokens that the vocabulary does not hold."""
-    unknown = SPECIALS.index(UNK)
-    total = sum(len(doc) for doc in docs)
-    return sum(doc.ids.count(unknown) for doc in docs) / max(1, total)
+    """The share of tokens that the vocabulary does not hold, of all sources that are texts."""
+    unknown, texts = SPECIALS.index(UNK), [part for doc in docs for part in doc.parts or (doc,) if part.rows is None]
+    return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
+
+
+def unwritable(task: Task, records: Sequence[Record], longest: int | None) -> Iterator[str]:
+    """What a head that writes texts can never write of these records' targets, a line each; nothing of other heads.
+
+    Args:
+        task: The head's.
+        records: With their targets.
+        longest: The most tokens of a text, its end included, where a caller asks for no other length.
+    """
+    kind, field = task.kind, task.answer.get("target") or "target"
+    if not isinstance(kind, Text) or not records:
+        return
+    texts = [text_of(record, field) for record in records]
+    split = [one.ids for one in kind.tokenizer.encode_batch(texts, add_special_tokens=False)]
+    others = [(text, made) for text, ids in zip(texts, split, strict=True) if (made := kind.decode(ids)) != text]
+    if others:
+        text, made = min(others, key=lambda one: len(one[0]))
+        told = f"{len(others):,} of {len(texts):,} texts can be written in other characters only: {text!r} as {made!r}"
+        yield f"{told}; the target tokenizer {{use: bpe, byte_level: true}} loses nothing"
+    over = [len(ids) for ids in split if longest is not None and len(ids) >= longest]
+    if over:
+        told = f"{len(over):,} of {len(texts):,} texts have {longest} tokens or more, and are cut there in scores"
+        yield f"{told}; a caller may give max_length={max(over) + 1}"

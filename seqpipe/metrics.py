@@ -16,6 +16,7 @@ import numpy as np
 from seqpipe.errors import UsageError, nearest
 from seqpipe.reading import ReadingCounter
 from seqpipe.schemes import Span
+from seqpipe.text_metrics import TextCounter
 
 Scores = dict[str, Any]
 BLOCK = 512  # vectors compared with all others at a time
@@ -206,31 +207,12 @@ class VectorCounter:
         return {"precision_at_1": _ratio(right, self.texts)}
 
 
-class TextCounter:
-    """The share of texts that are equal, and edits over characters of gold, both over all records."""
-
-    def __init__(self) -> None:
-        self.texts = self.equal = self.characters = self.edits = 0
-
-    def add(self, gold: str, predicted: str) -> None:
-        """One record's text."""
-        self.texts += 1
-        self.equal += gold == predicted
-        self.characters += len(gold)
-        self.edits += edit_distance(gold, predicted)
-
-    def result(self) -> Scores:
-        return {
-            "exact_match": _ratio(self.equal, self.texts),
-            "character_error_rate": _ratio(self.edits, self.characters),
-        }
-
-
 FRACTIONS = (
     *("f1", "precision", "recall", "accuracy", "micro_f1", "macro_f1", "exact_match", "character_error_rate"),
     *("precision_at_1", "in_scope_accuracy", "out_of_scope_recall", "mean", "exact"),
-    *("has_answer_f1", "no_answer_accuracy"),
+    *("has_answer_f1", "no_answer_accuracy", "token_accuracy", "bleu", "chrf"),
 )
+LOWER = ("character_error_rate", "perplexity", "mae", "rmse", "unanswered")  # the less the better
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,
     "tags": TagCounter,
@@ -264,28 +246,8 @@ def tag_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 
 
 def text_scores(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
-    """exact_match and character_error_rate over all records' texts."""
+    """What TextCounter has of all records' texts."""
     return _count(TextCounter(), gold, predicted)
-
-
-def edit_distance(a: str, b: str) -> int:
-    """Levenshtein's distance over code points, each column of its table as the bits of one integer (Hyyrö, 2003)."""
-    if not a or not b:
-        return len(a) + len(b)
-    where: dict[str, int] = {}  # each character's positions in a, as bits
-    for i, character in enumerate(a):
-        where[character] = where.get(character, 0) | 1 << i
-    every, top = (1 << len(a)) - 1, len(a) - 1
-    up, down, distance = every, 0, len(a)  # vertical differences of +1 and -1
-    for character in b:
-        equal = where.get(character, 0)
-        still = (((equal & up) + up) ^ up) | equal | down
-        rises, falls = down | every & ~(still | up), up & still  # horizontal differences
-        distance += (rises >> top & 1) - (falls >> top & 1)
-        rises, falls = rises << 1 | 1, falls << 1
-        equal |= down
-        up, down = (falls | ~(equal | rises)) & every, rises & equal & every
-    return distance
 
 
 def table(scores: Mapping[str, Any]) -> str:

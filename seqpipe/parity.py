@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,16 +13,20 @@ import torch
 from seqpipe.attended import PREFIX
 from seqpipe.errors import ParityError
 from seqpipe.features import Arrays, Doc
+from seqpipe.inputs import MASK, Inputs, Rows, Several, mask_of, masks, together
 from seqpipe.learned import Learned
+from seqpipe.options import DRAWING, SEED, Known, chosen
 from seqpipe.pipeline import Pipeline
 from seqpipe.predictor import Run
 from seqpipe.subwords import splits_words
+from seqpipe.vocabulary import SPECIALS
 
 TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
 MOST_TIES = 1e-3  # the share of decisions that may be ties
 CLOSE, RELATIVE = 1e-4, 1e-5  # how far scores may differ
 SIZES, LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)
-TOKENS = "sequence_length"  # what features call the axis of tokens
+TOKENS = "sequence_length"  # what features call the axis of tokens, behind the name of one of several sources
+_APART = 17  # tokens by which the examples of several sources differ
 
 
 @dataclass
@@ -48,9 +53,24 @@ class Tally:
             )
 
 
+def trials(options: Known) -> list[dict[str, Any]]:
+    """Decode options to compare under: the defaults, every size at 3, and what is drawn, with some tokens given."""
+    every = {name: 3 for name, option in options.items() if option["type"] == "size"}
+    sizes = {name: 3 for name in every if name.rpartition(".")[2] not in DRAWING}
+    drawn = {f"{name.removesuffix('uniform')}{SEED}": 7 for name, one in options.items() if one["type"] == "uniform"}
+    tokens = {name: [len(SPECIALS)] for name, option in options.items() if option["type"] == "tokens"}
+    return [{}, *([sizes] if sizes else []), *([every | drawn | tokens] if drawn or tokens else [])]
+
+
+def given_to(feeds: Arrays, options: Known, given: Mapping[str, Any]) -> Arrays:
+    """The options' inputs for these features; what is drawn hangs on the row's number."""
+    lengths = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0).tolist()
+    return chosen(options, given).of([Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)])
+
+
 def compare(tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, feeds: Arrays, options: Arrays) -> None:
     """Runs both on one batch and adds what was found. Features are padded with zeros; garbage there is tried too."""
-    shape = feeds["mask"].shape
+    shape = _shape(feeds)
     expected = torch_run(feeds | options)
     got, polluted = (_answered(onnx_run, given | options, shape) for given in (feeds, pollute(pipeline.learned, feeds)))
     different = np.zeros(shape[0], bool)
@@ -74,7 +94,7 @@ def _faults(
     tally: Tally, pipeline: Pipeline, feeds: Arrays, expected: Arrays, got: Arrays, polluted: Arrays
 ) -> Iterator[tuple[np.ndarray, str]]:
     """Which rows of the batch differ, (B,), and in what; ties and the worst difference go to the tally."""
-    B = len(feeds["mask"])
+    B = _shape(feeds)[0]
     misshaped = [name for name, array in expected.items() if not got[name].shape == polluted[name].shape == array.shape]
     for name in misshaped:
         yield np.ones(B, bool), f"{name}: shape {got[name].shape}, not {expected[name].shape}"
@@ -92,11 +112,18 @@ def _faults(
         if name not in decided:
             gap = np.abs(array - got[name])[same] - RELATIVE * np.abs(array[same])
             wrong = np.zeros(B, bool)
-            wrong[same] = ~_rowwise(gap <= CLOSE)
+            wrong[same] = ~_rowwise(gap <= CLOSE * _summed(name, expected)[same])
             tally.worst = max(tally.worst, float(gap.max(initial=0.0)))
             yield wrong, f"{name} off by {gap.max(initial=0.0):.2g}"
         leaked = ~_rowwise(np.isclose(polluted[name], got[name], rtol=0, atol=CLOSE))
         yield leaked, f"{name} changes with what stands in the padding"
+
+
+def _summed(name: str, decision: Arrays) -> np.ndarray:
+    """√n where an output adds up n numbers, since their errors add up so: a text's score (B, K); else 1."""
+    tokens = decision.get(f"{name.removesuffix('scores')}tokens") if name.endswith("scores") else None
+    written = np.ones_like(decision[name]) if tokens is None else (tokens != 0).sum(2)
+    return np.asarray(np.sqrt(np.maximum(written, 1)))
 
 
 def _alone(
@@ -104,10 +131,11 @@ def _alone(
 ) -> Iterator[tuple[np.ndarray, str]]:
     """The shortest row by itself, without padding: the others must not have changed its answer."""
     row, alone = shortest(pipeline.learned, feeds)
-    if alone["mask"].shape == feeds["mask"].shape:
+    if _shape(alone) == _shape(feeds):
         return
-    got = _answered(onnx_run, alone | options, alone["mask"].shape)
-    here = np.arange(len(feeds["mask"])) == row
+    own = {name: array[row : row + 1] for name, array in options.items() if array.ndim > 1 and len(array) > 1}
+    got = _answered(onnx_run, alone | options | own, _shape(alone))
+    here = np.arange(_shape(feeds)[0]) == row
     # What stands in the batch's padding is no part of the answer.
     wanted = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
     for wrong, where in _faults(Tally(), pipeline, alone, wanted, got, got):  # its ties are no further decisions
@@ -120,23 +148,28 @@ def _alone(
 
 def shortest(learned: Learned, feeds: Arrays) -> tuple[int, Arrays]:
     """The position of the shortest row, and that row as a batch of its own, every axis cut to what the row uses."""
-    row = int(feeds["mask"].sum(1).argmin())
-    n = int(feeds["mask"][row].sum())
-    return row, {name: _cut(array[row : row + 1], _axes(learned, name), n) for name, array in feeds.items()}
+    counts = {at: mask.sum(1) for at, mask in masks(feeds).items()}
+    row = int(np.sum([*counts.values()], 0).argmin())
+    axes = learned.featurizer.axes
+    lengths = {name: int(counts[mask_of(name).removesuffix(MASK)][row]) for name in feeds}
+    return row, {name: _cut(array[row : row + 1], axes(name), lengths[name]) for name, array in feeds.items()}
 
 
-def _cut(array: np.ndarray, axes: Sequence[str], tokens: int) -> np.ndarray:
+def _shape(feeds: Arrays) -> tuple[int, ...]:
+    """How many texts, and how many tokens the longest of each source has."""
+    every = [*masks(feeds).values()]
+    return (len(every[0]), *(mask.shape[1] for mask in every))
+
+
+def _cut(array: np.ndarray, axes: Sequence[str | int], tokens: int) -> np.ndarray:
     """One row (1, …) without its padding."""
     for axis, name in enumerate(axes[1:], 1):
+        if isinstance(name, int):
+            continue
         others = tuple(i for i in range(array.ndim) if i != axis)
         used = int(np.flatnonzero(array.any(others)).max(initial=0)) + 1
-        array = array.take(range(tokens if name == TOKENS else used), axis)
+        array = array.take(range(tokens if name.endswith(TOKENS) else used), axis)
     return array
-
-
-def _axes(learned: Learned, name: str) -> tuple[str, ...]:
-    feature = learned.featurizer.features.get(name)
-    return feature.axes if feature else ("batch_size", TOKENS)
 
 
 def _corner(array: np.ndarray) -> tuple[slice, ...]:
@@ -156,27 +189,38 @@ def grid(
         for longest in lengths:
             counts = random.integers(1, longest + 1, rows)
             counts[0] = longest
-            yield learned.featurizer.collate([random_doc(learned, int(n), random) for n in counts])
+            yield learned.featurizer.collate([random_doc(learned.featurizer, int(n), random) for n in counts])
 
 
-def random_doc(learned: Learned, length: int, random: np.random.Generator) -> Doc:
+def random_doc(source: Inputs, length: int, random: np.random.Generator, apart: bool = False) -> Doc:
     """A text of `length` random tokens with random ids, sentences of any length; of some the longest word is short.
 
     Of a tokenizer that splits words, some tokens go on with a word. From 5 tokens on there are two sentences and two
-    words: an example for export has no axis of 1.
+    words: an example for export has no axis of 1. Of several sources the others have up to as many tokens, or
+    `apart`, so many that no two axes of an example for export are the same.
     """
+    if isinstance(source, Several):
+        lengths = [
+            length + _APART * i if apart or not i else int(random.integers(1, length + 1))
+            for i in range(len(source.sources))
+        ]
+        return together([random_doc(one, n, random) for one, n in zip(source.sources.values(), lengths, strict=True)])
+    if isinstance(source, Rows):
+        width = next((feature.size for feature in source.features.values()), 1)
+        rows = random.normal(size=(length, width)).astype(np.float32)
+        return Doc("", [row.tobytes().hex() for row in rows], [], [1] * length, rows=rows)
     words, begins = _random_words(length, random), np.ones(length, bool)
-    if splits_words(learned.featurizer.tokenizer):
+    if splits_words(source.tokenizer):
         begins = random.random(length) < random.choice([0.3, 0.7, 1.0])
         begins[[0, *range(2, min(length, 4))]] = True
-    ids = random.integers(1, learned.featurizer.tokenizer.get_vocab_size(), length).tolist()
+    ids = random.integers(1, source.tokenizer.get_vocab_size(), length).tolist()
     text, offsets = "", []
     for word, begin in zip(words, begins, strict=True):
         text += " " * bool(begin and text)
         offsets.append((len(text), len(text) + len(word)))
         text += word
-    second = int(random.integers(1, length + 1)) if learned.featurizer.pairs else None
-    if not splits_words(learned.featurizer.tokenizer):
+    second = int(random.integers(1, length + 1)) if source.pairs else None
+    if not splits_words(source.tokenizer):
         return Doc(text, words, offsets, ids, second=second)
     starts = np.flatnonzero(begins).tolist()
     ends = [*(start - 1 for start in starts[1:]), length - 1]
@@ -204,11 +248,10 @@ def _gap(pipeline: Pipeline, feeds: Arrays, one: Arrays, other: Arrays) -> np.nd
 
 def pollute(learned: Learned, feeds: Arrays) -> Arrays:
     """The same features with other ids in the padding of the tokens."""
-    outside = ~feeds["mask"]
     polluted = {}
     for name, array in feeds.items():
-        if name != "mask" and _axes(learned, name)[1] == TOKENS:
-            array = np.array(array)
+        if name != mask_of(name) and str(learned.featurizer.axes(name)[1]).endswith(TOKENS):
+            array, outside = np.array(array), ~feeds[mask_of(name)]
             array[outside] = 1 if array.dtype.kind == "i" else np.nan
         polluted[name] = array
     return polluted

@@ -17,11 +17,12 @@ from seqpipe.attending import attended
 from seqpipe.config import Component, Config
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features import Arrays
+from seqpipe.inputs import mask_of, sources_of
 from seqpipe.joint import part_of
 from seqpipe.learned import Learned, Task
 from seqpipe.predictor import Predictor
 from seqpipe.signature import decode_options
-from seqpipe.wiring import answer_kind, built, due, needs_dev, outdated, own_metrics, who
+from seqpipe.wiring import Input, answer_kind, built, by_source, due, idle, needs_dev, outdated, own_metrics, who
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
 Names = dict[str, Any]
@@ -33,35 +34,43 @@ class Pipeline(nn.Module):
     def __init__(self, config: Config, learned: Learned):
         super().__init__()
         self.learned = learned
-        wired: Names = {
-            "vocabulary": learned.vocabulary,
-            "sizes": {name: feature.size for name, feature in learned.featurizer.features.items()},
-        }
-        if len(learned.tasks) == 1:
-            wired |= _of_task(learned.tasks[0])
-        self.embedding = nn.ModuleList(_build(stage, wired) for stage in config.embedding)
-        wired["dim"] = sum(_dim(stage, made) for stage, made in zip(config.embedding, self.embedding, strict=True))
-        self.encoder = nn.ModuleList()
-        for stage in config.encoder:
-            self.encoder.append(_build(stage, wired))
-            wired["dim"] = _dim(stage, self.encoder[-1])
+        alone = _of_task(learned.tasks[0]) if len(learned.tasks) == 1 else {}
+        self.embedding, self.encoder = nn.ModuleList(), nn.ModuleList()  # of all sources, one after the other
+        self.sources: dict[str, list[tuple[Component, nn.Module]]] = {}
+        wired, widths = Names(), []
+        for name, one in by_source(config.inputs).items():
+            wired = _of_source(learned, name) | alone
+            self.sources[name] = self._built(one, wired)
+            widths.append(wired["dim"])
+        self.source_of = {stage.key: name for name, stages in self.sources.items() for stage, _ in stages}
+        wired = {"sources": tuple(widths)} | (wired if len(self.sources) == 1 else {})
         self.heads = nn.ModuleList(
             _build(stage, wired | _of_task(task)) for stage, task in zip(config.head, learned.tasks, strict=True)
         )
         self.outputs = learned.kind.outputs
-        self.attended = attended(config.embedding, config.encoder, config.head)
-        self.stages: list[tuple[Component, nn.Module]] = list(
-            zip(
-                (*config.embedding, *config.encoder, *config.head),
-                (*self.embedding, *self.encoder, *self.heads),
-                strict=True,
-            )
-        )
+        self.attended = attended(config.inputs, config.head)
+        heads = zip(config.head, self.heads, strict=True)
+        self.stages = [*(one for stages in self.sources.values() for one in stages), *heads]
         for stage, module in self.stages:
             module.requires_grad_(not stage.frame.get("freeze"))
 
+    def _built(self, one: Input, wired: Names) -> list[tuple[Component, nn.Module]]:
+        """The stages of one source; `wired` gets the width of what they make."""
+        embeddings = [_build(stage, wired) for stage in one.embedding]
+        wired["dim"] = sum(_dim(stage, made) for stage, made in zip(one.embedding, embeddings, strict=True))
+        encoders = []
+        for stage in one.encoder:
+            encoders.append(_build(stage, wired))
+            wired["dim"] = _dim(stage, encoders[-1])
+        self.embedding.extend(embeddings)
+        self.encoder.extend(encoders)
+        return list(zip(one.stages, (*embeddings, *encoders), strict=True))
+
     def forward(self, names: Names) -> Names:
-        """Features (B, T, …) to everything the head may ask for: the features, x, and what else the stages returned."""
+        """Features (B, T, …) to everything the head may ask for: the features, x, and what else the stages returned.
+
+        `sources` is a list with these names for each source; of several sources they are there alone.
+        """
         names = dict(names)
         for _ in self.trace(names):
             pass
@@ -80,24 +89,26 @@ class Pipeline(nn.Module):
 
     def trace(self, names: Names) -> Iterator[tuple[Component, Names]]:
         """Each stage before the head, with what it makes of the names; they are joined by it on the way."""
-        embedded: list[Tensor] = []
-        for stage, module in self.stages[: -len(self.heads)]:
-            made = _made(stage, module, names)
-            yield stage, made
-            if stage.kind == "embedding":
-                embedded.append(made["x"])
-                names["x"] = torch.cat(embedded, -1) if len(embedded) == len(self.embedding) > 1 else made["x"]
-            else:
-                for name in outdated(made):
-                    names.pop(name, None)
-                names |= made
+        sources = []
+        for name, stages in self.sources.items():
+            own = part_of(names, name) if name else names
+            for stage, made in _traced(stages, own):
+                yield stage, made
+                names |= {f"{name}.{key}": one for key, one in made.items()} if name else {}
+            sources.append(own)
+        names["sources"] = [{name: one for name, one in own.items() if name != "sources"} for own in sources]
+
+    def mask_at(self, stage: Component) -> str:
+        """What the mask of a stage's source is called among the names that `trace` joins."""
+        source = self.source_of[stage.key]
+        return mask_of(f"{source}.x" if source else "x")
 
     def not_finite(self, batch: Mapping[str, Tensor]) -> str:
         """Which stage is the first to make a NaN or an infinity of this batch, in words."""
         with torch.no_grad():
             names = dict(batch)
             for stage, made in self.trace(names):
-                real = made.get("mask", names["mask"])
+                real = made.get("mask", names[self.mask_at(stage)])
                 if "x" in made and not torch.isfinite(made["x"][real]).all():
                     return f"{stage.key}: {who(stage)}: `forward` returned NaN or infinity for real tokens"
             for before, stage, head in self._named_heads:
@@ -120,12 +131,12 @@ class Pipeline(nn.Module):
 
         A decoder is the greater part of the work, so it is left to autocast.
         """
-        device = names["mask"].device.type
+        device = names["sources"][0]["mask"].device.type
         if not torch.is_autocast_enabled(device) or answer_kind(stage) == "text":
             loss: Tensor = _asked(stage, head.loss, names)
             return loss.float()
         with torch.autocast(device, enabled=False):
-            names = {name: one.float() if one.is_floating_point() else one for name, one in names.items()}
+            names = {name: _in_fp32(one) for name, one in names.items()}
             whole: Tensor = _asked(stage, head.loss, names)
         return whole
 
@@ -143,7 +154,9 @@ class Pipeline(nn.Module):
             weights |= self._weights(stage, made) if explain else {}
         for before, stage, head in self._named_heads:
             found = _asked(stage, head.decide, names, **(part_of(options, before[:-1]) if before else options))
-            weights |= self._weights(stage, found) if explain else {}
+            if explain:
+                looked = _asked(stage, head.explain, _own(names, before) | found) if hasattr(head, "explain") else {}
+                weights |= self._weights(stage, found | looked)
             shown = self.attended[stage.key]
             decision |= {before + name: tensor for name, tensor in found.items() if name not in shown}
             wanted = [name for name in self.outputs if name.startswith(before)]
@@ -196,6 +209,24 @@ class Pipeline(nn.Module):
                 head.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
         self.train(was_training)
 
+    def perplexities(self, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+        """Of each head that writes text, by its name, exp of the mean loss of a target token."""
+        writing = [one for one in self._named_heads if answer_kind(one[1]) == "text"]
+        totals, tokens = dict.fromkeys([before[:-1] for before, *_ in writing], 0.0), 0.0
+        counts = dict(totals)
+        was_training = self.training
+        self.eval()
+        with torch.no_grad():
+            for batch in batches if writing else ():
+                names = self(dict(batch))
+                for before, stage, head in writing:
+                    own = _own(names, before)
+                    tokens = float(own["target_mask"].sum())
+                    totals[before[:-1]] += float(_asked(stage, head.loss, own)) * tokens
+                    counts[before[:-1]] += tokens
+        self.train(was_training)
+        return {head: math.exp(min(total / max(1.0, counts[head]), 700.0)) for head, total in totals.items()}
+
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
         """The first head's own score of a given decision of its, (B,)."""
         before, stage, head = next(self._named_heads)
@@ -204,22 +235,38 @@ class Pipeline(nn.Module):
     def gap(self, features: Mapping[str, Tensor], one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
         """How far, (B,), the model is from taking one decision for another: what tells a tie from an error.
 
-        Of each head that decided differently, its margin where it has one, else how its scores of the two differ; the
-        greatest of them. Infinite where a head has neither.
+        Of each head that decided differently, its margin where it has one, else how its scores of the two differ; of
+        one that writes text the lesser of both, since one token changes all behind it. The greatest of all heads';
+        infinite where a head has neither.
         """
         names, gaps = self(dict(features)), []
         for before, stage, head in self._named_heads:
             decided = [name for name in one if name.startswith(before) and not one[name].is_floating_point()]
+            gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
             if hasattr(head, "margin"):
                 gap = _asked(stage, head.margin, names)
-            elif hasattr(head, "score"):
+            if hasattr(head, "score") and (answer_kind(stage) == "text" or not hasattr(head, "margin")):
                 first, second = (_asked(stage, head.score, _own({**names, **some}, before)) for some in (one, other))
-                gap = (first - second).abs()
-            else:
-                gap = torch.full((len(names["mask"]),), math.inf)
+                gap = torch.minimum(gap, (first - second).abs())
             same = [(one[name] == other[name]).reshape(len(gap), -1).all(1) for name in decided]
             gaps.append(torch.where(torch.stack([torch.ones_like(gap, dtype=torch.bool), *same]).all(0), 0.0, gap))
         return torch.stack(gaps).amax(0)
+
+
+def _traced(stages: Sequence[tuple[Component, nn.Module]], names: Names) -> Iterator[tuple[Component, Names]]:
+    """As `Pipeline.trace`, the stages of one source."""
+    embedded: list[Tensor] = []
+    count = sum(stage.kind == "embedding" for stage, _ in stages)
+    for stage, module in stages:
+        made = _made(stage, module, names)
+        yield stage, made
+        if stage.kind == "embedding":
+            embedded.append(made["x"])
+            names["x"] = torch.cat(embedded, -1) if len(embedded) == count > 1 else made["x"]
+        else:
+            for name in outdated(made):
+                names.pop(name, None)
+            names |= made
 
 
 def _asked(stage: Component, method: Callable[..., Any], names: Names, **options: Any) -> Any:
@@ -227,9 +274,22 @@ def _asked(stage: Component, method: Callable[..., Any], names: Names, **options
         return call(method, names, **options)
 
 
+def _in_fp32(one: Any) -> Any:
+    if isinstance(one, list):
+        return [{name: _in_fp32(part) for name, part in names.items()} for names in one]
+    return one.float() if one.is_floating_point() else one
+
+
 def _own(names: Names, before: str) -> Names:
     """The names with those of one head, which begin with `before`, as it calls them itself."""
     return names | part_of(names, before[:-1]) if before else names
+
+
+def _of_source(learned: Learned, name: str) -> Names:
+    """What is wired into the stages of a source; of rows of numbers there is no vocabulary."""
+    features = sources_of(learned.featurizer)[name].features
+    vocabulary = {"vocabulary": one} if (one := learned.vocabularies.get(name)) is not None else {}
+    return {"sizes": {feature: one.size for feature, one in features.items()}} | vocabulary
 
 
 def _of_task(task: Task) -> Names:
@@ -244,7 +304,7 @@ def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
-    """The heads' decode options as a bundle lists them: type, default, minimum, maximum; of several, by head."""
+    """The heads' decode options as a bundle lists them, idle ones left out; of several heads by their names."""
     return {
         f"{head.name}.{name}" if len(heads) > 1 else name: {
             "type": option.type,
@@ -254,6 +314,7 @@ def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
         }
         for head in heads
         for name, option in decode_options(head.cls).items()
+        if name not in idle(head)
     }
 
 

@@ -15,6 +15,7 @@ from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features import Record, locate
 from seqpipe.files import json_bytes, writing
+from seqpipe.inputs import all_texts, one_text
 from seqpipe.plugins import Plugins
 from seqpipe.predictor import CHUNK
 from seqpipe.runtime import Model
@@ -32,7 +33,8 @@ def predict_file(
     Text gives a line of JSON a line, JSONL the record with the key `answer` added, CoNLL the words with their tags.
     """
     if form == "auto":
-        form = _ENDINGS.get(source.suffix.lower(), "text") if source else "text"
+        usual = "text" if all_texts(model.predictor.featurizer) else "jsonl"
+        form = _ENDINGS.get(source.suffix.lower(), usual) if source else usual
     if form not in FORMATS:
         raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
     tagging = model.manifest["answer"]["kind"] in ("tags", "spans")
@@ -83,12 +85,16 @@ def _lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterator[tuple[Record, str]]:
-    fields = model.predictor.featurizer.fields
+    featurizer = model.predictor.featurizer
+    fields = featurizer.fields
+    if form == "text" and not all_texts(featurizer):
+        raise UsageError("--format text: this bundle reads numbers; give lines of JSON, and --format jsonl")
     placed = ((line, f"{name}:{number}") for number, line in enumerate(lines, 1))
     if form == "text":
         return ((_plain(line, fields, where), where) for line, where in placed)
     if form == "jsonl":
-        return ((_parsed(line, fields, where), where) for line, where in placed if line.strip())
+        numbers = not all_texts(featurizer)
+        return ((_parsed(line, fields, where, numbers), where) for line, where in placed if line.strip())
     stored = model.manifest["reader"]
     options = stored["options"] if stored["use"] == "conll" else {}
     reader: Any = Plugins().find("reader", "conll").load()(**{**options, "tags": None})
@@ -96,32 +102,37 @@ def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterat
 
 
 def one_record(model: Model, text: str) -> Record:
-    """The record of one argument or file: the text, or of a pair both, in the form of a line."""
-    fields = model.predictor.featurizer.fields
-    if len(fields) == 1:
+    """The record of one argument or file: the text, or of several fields or numbers all, in the form of a line."""
+    featurizer = model.predictor.featurizer
+    fields, numbers = featurizer.fields, not all_texts(featurizer)
+    if one_text(featurizer):
         return {fields[0]: text}
-    read = _parsed if text.startswith("{") else _plain
-    return read(text.rstrip("\n"), fields, "the text")
+    if text.startswith("{") or numbers:
+        return _parsed(text.rstrip("\n"), fields, "the text", numbers)
+    return _plain(text.rstrip("\n"), fields, "the text")
 
 
 def _plain(line: str, fields: Sequence[str], where: str) -> Record:
-    """A line as the text, or as the two of a pair, with a tab between them."""
+    """A line as the text, or as those of a pair or of several sources, with tabs between them."""
     texts = [line] if len(fields) == 1 else line.split("\t")
     if len(texts) != len(fields):
-        form = f'{fields[0]}<TAB>{fields[1]}, or lines of JSON such as {{"{fields[0]}": …, "{fields[1]}": …}}'
+        keys = ", ".join(f'"{field}": …' for field in fields)
+        form = f"{'<TAB>'.join(fields)}, or lines of JSON such as {{{keys}}}"
         count = "one text" if len(texts) == 1 else f"a line of {len(texts)}"
-        raise DataError(f"{where}: this bundle reads pairs, and here is {count}; write {form}")
+        reads = "pairs" if len(fields) == 2 else f"{len(fields)} texts"
+        raise DataError(f"{where}: this bundle reads {reads}, and here is {count}; write {form}")
     return dict(zip(fields, texts, strict=True))
 
 
-def _parsed(line: str, fields: Sequence[str], where: str) -> Record:
+def _parsed(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
+    """A line of JSON: an object, or what its only field holds, a text or, where it does, numbers."""
     try:
         record = json.loads(line, parse_constant=_no_constant)
     except RecursionError as error:
         raise DataError(f"{where}: nested too deeply; write flat objects") from error
     except ValueError as error:
         raise DataError(f"{where}: not JSON: {error}; use --format text for plain text") from error
-    if isinstance(record, str) and len(fields) == 1:
+    if isinstance(record, (str, list) if numbers else str) and len(fields) == 1:
         return {fields[0]: record}
     if not isinstance(record, dict):
         keys = f"`{fields[0]}` or `words`" if len(fields) == 1 else " and ".join(f"`{field}`" for field in fields)

@@ -14,12 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from seqpipe.answers import Answer, Kind
-from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.errors import DataError, UsageError
 from seqpipe.features import Arrays, Doc, Featurizer, Record, sentences
+from seqpipe.inputs import Inputs
 from seqpipe.joint import empty_answer
+from seqpipe.options import Chosen, chosen
 
 if TYPE_CHECKING:
     from seqpipe.wiring import Metrics
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records to split on several cores
 ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
-_TYPES: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
+DIVIDED = ("spans", "tags")  # answer kinds of which a document's answer is those of its sentences
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 Task = tuple[Sequence[Doc], list[tuple[list[int], "Future[list[Answer]]"]]]
 
@@ -37,7 +37,7 @@ class Predictor:
 
     def __init__(
         self,
-        featurizer: Featurizer,
+        featurizer: Inputs,
         kind: Kind,
         run: Run,
         options: Mapping[str, Mapping[str, Any]],
@@ -56,12 +56,12 @@ class Predictor:
         """
         if chunk < 1:
             raise UsageError(f"chunk: {chunk} inputs at a time are none; at least 1")
-        feeds = option_arrays(self.options, options)
-        empty = empty_answer(self.kind, feeds)
+        decoding = chosen(self.options, options, self.kind)
+        empty = empty_answer(self.kind, decoding.arrays)
         pending: deque[Task] = deque()
         count = 0
         for some in _chunks(records, chunk):
-            pending.append(self._start(some, feeds, count))
+            pending.append(self._start(some, decoding, count))
             count += len(some)
             if len(pending) > (chunk > 1):
                 yield from _finish(pending.popleft(), empty)
@@ -70,12 +70,12 @@ class Predictor:
 
     def document(self, record: Record, **options: Any) -> Answer:
         """Answers for a whole document: split into sentences, offsets into the document."""
-        if self.kind.kind not in ("spans", "tags"):
+        if self.kind.kind not in DIVIDED:
             raise UsageError(f"documents are split for spans and tags; this bundle answers with {self.kind.kind!r}")
         if options.get("n_best", 1) != 1:
             raise UsageError("n_best is for single sentences; leave it out for documents")
-        if self.featurizer.pairs:
-            raise UsageError("documents are single texts; this bundle reads pairs")
+        if not isinstance(self.featurizer, Featurizer) or self.featurizer.pairs:
+            raise UsageError("documents are single texts; this bundle reads something else")
         text, field = self.featurizer.text(record), self.featurizer.fields[0]
         places = sentences(text)
         parts = ({**record, "words": None, field: text[a:b]} for a, b in places)
@@ -89,19 +89,19 @@ class Predictor:
     def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
         """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
         docs = self._docs(records)
-        refuse_long(docs, records, self.limits, before)
+        refuse_long(docs, records, self.limits, before, self.kind.kind in DIVIDED)
         return docs
 
-    def _start(self, records: Sequence[Record], feeds: Arrays, before: int) -> Task:
+    def _start(self, records: Sequence[Record], decoding: Chosen, before: int) -> Task:
         docs, tasks = self.docs(records, before), []
         for rows in batches([len(doc) for doc in docs]):
             some = [docs[i] for i in rows]
             if self._pool is None or len(docs) <= 1:
                 done: Future[list[Answer]] = Future()
-                done.set_result(self._answers(some, feeds))
+                done.set_result(self._answers(some, decoding))
                 tasks.append((rows, done))
             else:
-                tasks.append((rows, self._pool.submit(self._answers, some, feeds)))
+                tasks.append((rows, self._pool.submit(self._answers, some, decoding)))
         return docs, tasks
 
     def _docs(self, records: Sequence[Record]) -> list[Doc]:
@@ -112,22 +112,36 @@ class Predictor:
         parts = [records[i : i + size] for i in range(0, len(records), size)]
         return [doc for some in self._pool.map(self.featurizer.docs, parts) for doc in some]
 
-    def _answers(self, docs: Sequence[Doc], feeds: Arrays) -> list[Answer]:
-        return self.kind.answers(docs, self.run(self.featurizer.collate(docs) | feeds))
+    def _answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
+        return self.kind.answers(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)))
 
 
-def refuse_long(docs: Iterable[Doc], records: Iterable[Record], limits: Mapping[str, int], before: int = 0) -> None:
-    """DataError for the first record that is over a limit, by its place, or its number from `before` + 1 on."""
+def refuse_long(
+    docs: Iterable[Doc],
+    records: Iterable[Record],
+    limits: Mapping[str, int],
+    before: int = 0,
+    divided: bool = False,
+) -> None:
+    """DataError for the first record that is over a limit, by its place, or its number from `before` + 1 on.
+
+    Args:
+        docs: The records, split.
+        records: They themselves.
+        limits: As a bundle states them.
+        before: How many records came before.
+        divided: Whether a text may be answered sentence by sentence, which is then the cure.
+    """
     for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
-        if told := _too_long(doc, limits):
+        if told := _too_long(doc, limits, divided):
             raise DataError(f"{record.get('where', f'record {i}')}: {told}")
 
 
-def _too_long(doc: Doc, limits: Mapping[str, int]) -> str:
+def _too_long(doc: Doc, limits: Mapping[str, int], divided: bool) -> str:
     """Which limit a text is over, and what to do; nothing if none."""
     if len(doc) > limits["tokens"]:
-        cure = "split the text, or ask for documents (predict --documents), which splits it into sentences"
-        return f"{len(doc):,} tokens are over the limit of {limits['tokens']:,}; {cure}"
+        cure = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
+        return f"{len(doc):,} tokens are over the limit of {limits['tokens']:,}; split the text{cure}"
     first = (doc.second or 1) - 1
     if first > limits.get("first_tokens", first):
         told = f"the first text has {first:,} tokens, and at most {limits['first_tokens']:,} leave room for the second"
@@ -142,31 +156,6 @@ def batches(lengths: Sequence[int], rows: int = ROWS, tokens: int = TOKENS) -> I
         size = max(1, min(rows, tokens // lengths[order[0]]))
         yield order[:size]
         order = order[size:]
-
-
-def option_arrays(known: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> Arrays:
-    """Decode options as graph inputs; UsageError names an unknown option, a wrong type or a value out of range."""
-    for name in given:
-        if name not in known:
-            raise UsageError(
-                f"no decode option {name!r}{nearest(name, known)} (there is: {', '.join(known) or 'none'})"
-            )
-    arrays = {}
-    for name, option in known.items():
-        value = given.get(name, option["default"])
-        if type(value) not in _TYPES[option["type"]]:
-            raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
-        low, high = option.get("minimum"), option.get("maximum")
-        if not ((low is None or value >= low) and (high is None or value <= high)):  # nan is not between either
-            raise UsageError(f"{name}: {value} is not between {low} and {high}")
-        dtype = {"int": np.int64, "float": np.float32, "bool": np.bool_}
-        arrays[name] = np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, dtype[option["type"]])
-    for name in [name for name in arrays if name.endswith("n_best")]:
-        beams = name.removesuffix("n_best") + "beams"
-        if beams in arrays and len(arrays[name]) > len(arrays[beams]):
-            told = f"{len(arrays[name])} answers need as many beams; {beams} is {len(arrays[beams])}"
-            raise UsageError(f"{name}: {told}")
-    return arrays
 
 
 def cores() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,19 +18,20 @@ from seqpipe.config import Component, Config, load, resolved
 from seqpipe.console import Console
 from seqpipe.data import Batch, Batches, examples, read, unseen_labels
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
-from seqpipe.evaluate import evaluate, headline, headlines
+from seqpipe.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.export import export
 from seqpipe.features import Record
 from seqpipe.layout import CHECKPOINTS, LAST, SCORES, STATE, YAML
-from seqpipe.learned import FILE, Learned, learn, unknown_share
+from seqpipe.learned import FILE, Learned, learn, unknown_share, unwritable
 from seqpipe.metrics import shown, table
-from seqpipe.pipeline import Pipeline, predictor
+from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import Predictor, refuse_long
 from seqpipe.starting import begin
 from seqpipe.wiring import built
 from seqpipe.yaml import dump
 
 RUNS = Path("runs")
+LOOKED_AT = 1000  # records that notes before training are of
 
 
 @dataclass(frozen=True)
@@ -216,10 +218,10 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     told = begin(pipeline, config) if anew else []
     weights = sum(p.numel() for p in pipeline.parameters())
     console.say(
-        f"training {config.name}: {len(data):,} examples, {len(learned.vocabulary):,} tokens, "
+        f"training {config.name}: {len(data):,} examples, {sum(map(len, learned.vocabularies.values())):,} tokens, "
         f"{weights:,} weights, on {place} -> {run.folder}"
     )
-    for note in (*told, *pipeline.notes()):
+    for note in (*told, *pipeline.notes(), *_unwritable(config, learned, dev or records)):
         console.say(f"  {note}")
     if dev:
         unknown = unknown_share(learned, learned.featurizer.docs(dev))
@@ -232,8 +234,19 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         dev_batches = _dev_batches(config, learned, dev)
         pipeline.calibrate(dev_batches)  # what dev lacks for it is said before training
         scores = partial(_dev_scores, pipeline, config, dev, dev_batches, place)
+        if config.train.metric:
+            deciding(scores(lambda: None, few=True), config.train.metric)  # one that is not there is told now
+    elif config.train.metric:
+        raise UsageError("train.metric: it is a score of data.dev, and there is none; add it, or delete the key")
     train.train(pipeline, config, batches, scores, run.checkpoints, console, place)
     return pipeline
+
+
+def _unwritable(config: Config, learned: Learned, records: Sequence[Record]) -> Iterator[str]:
+    """What heads that write texts cannot write of some records, a line each."""
+    for head, task in zip(config.head, learned.tasks, strict=True):
+        longest = option_table(head).get("max_length", {}).get("default")
+        yield from (f"{head.key}: {note}" for note in unwritable(task, records[:LOOKED_AT], longest))
 
 
 def _look_for_unseen_labels(config: Config, learned: Learned, console: Console) -> None:
@@ -278,9 +291,19 @@ def _dev_scores(
     batches: Callable[[], Iterable[Batch]],
     device: str,
     heed: Callable[[], None],
+    few: bool = False,
 ) -> Mapping[str, Any]:
-    pipeline.calibrate(lambda: ({name: tensor.to(device) for name, tensor in one.items()} for one in batches()))
-    return evaluate(predictor(pipeline, config, device, heed), dev)[""]
+    """Scores on dev, or on a few of its records, where they are wanted for their names."""
+
+    def placed() -> Iterator[Batch]:  # makes nothing before it is asked for a batch
+        for one in batches():
+            yield {name: tensor.to(device) for name, tensor in one.items()}
+
+    pipeline.calibrate(placed)
+    scores = evaluate(predictor(pipeline, config, device, heed), dev[:2] if few else dev)[""]
+    for head, perplexity in pipeline.perplexities(itertools.islice(placed(), 1 if few else None)).items():
+        (scores[head] if head else scores)["perplexity"] = perplexity
+    return scores
 
 
 def trained(run: Run) -> Pipeline:

@@ -11,14 +11,16 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe import bundle
-from seqpipe.answers import Answer
+from seqpipe.answers import Answer, Text
 from seqpipe.attended import PREFIX, attended_from
 from seqpipe.errors import BundleError, DataError, EnvError, UsageError
 from seqpipe.explain import Explanation, attention
 from seqpipe.feature_kinds import feature_from
-from seqpipe.features import Arrays, Featurizer, Record
-from seqpipe.joint import answer_from, empty_answer, tokenizer_file
-from seqpipe.predictor import CHUNK, Predictor, cores, option_arrays
+from seqpipe.features import Arrays, Record
+from seqpipe.inputs import one_text, source_from, sources_of, tokenizer_file_of
+from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
+from seqpipe.options import chosen, option_arrays
+from seqpipe.predictor import CHUNK, Predictor, cores
 from seqpipe.vocabulary import SPECIALS
 
 CUDA = "CUDAExecutionProvider"
@@ -48,12 +50,15 @@ class Model:
 
     def __init__(self, content: bundle.Bundle, device: str = "auto", threads: int | None = None):
         manifest = self.manifest = content.manifest
-        tokenizer = _tokenizer(content, "tokenizer.json")
+        sources = manifest["field"] if isinstance(manifest["field"], dict) else ("",)
+        files = {name: tokenizer_file_of(name) for name in sources}
+        tokenizers = {name: _tokenizer(content, file) for name, file in files.items() if file in content.files}
         try:
             heads = manifest["answer"].get("parts", {""})
             writers = {head: tokenizer_file(head) for head in heads if tokenizer_file(head) in content.files}
             targets = {head: _tokenizer(content, file) for head, file in writers.items()}
             features = {name: feature_from(made) for name, made in manifest["inputs"].items() if "kind" in made}
+            featurizer = source_from(manifest["field"], features, tokenizers)
             kind = answer_from(manifest["answer"], targets)
             given = manifest["limits"]
             limits = {
@@ -69,7 +74,7 @@ class Model:
         self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
         workers = 1 if self.device == "cuda" else threads or cores()
         self.predictor = Predictor(
-            Featurizer(tokenizer, features, _fields(manifest["field"])),
+            featurizer,
             kind,
             self.run,
             manifest["options"],
@@ -115,21 +120,38 @@ class Model:
         """The answer to one text or record, with the attention weights of every stage that has any.
 
         Raises:
-            UsageError: if the bundle was exported without them.
+            UsageError: if the bundle was exported without them, or reads several inputs.
         """
+        if len(sources_of(self.predictor.featurizer)) > 1:
+            raise UsageError("this bundle reads several inputs; attention weights are given for one alone")
         if not self._attended:
             raise UsageError(
                 "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
                 "or export its run again: seqpipe export RUN --set export.explain=true"
             )
-        record, feeds = self._record(item), option_arrays(self.predictor.options, options)
+        record, decoding = self._record(item), chosen(self.predictor.options, options, self.predictor.kind)
         (doc,) = self.predictor.docs([record])
         if not len(doc):
-            return Explanation(doc.text, empty_answer(self.predictor.kind, feeds), ())
+            return Explanation(doc.text, empty_answer(self.predictor.kind, decoding.arrays), ())
         features = self.predictor.featurizer.collate([doc])
-        made = self.run_all(features | feeds)
-        found = (attention(one, doc, made[one.output][0], self._sentences(features)) for one in self._attended)
+        made = self.run_all(features | decoding.of([doc]))
+        found = (
+            attention(one, doc, made[one.output][0], self._sentences(features), self._written(one.key, made))
+            for one in self._attended
+        )
         return Explanation(doc.text, self.predictor.kind.answers([doc], made)[0], tuple(found))
+
+    def _written(self, key: str, made: Arrays) -> list[str]:
+        """The tokens of the first text that the stage of this key wrote, if it is a head that writes."""
+        kind, stage = self.predictor.kind, key.split(".")
+        if stage[0] != "head":
+            return []
+        name, writer = [*kind.parts.items()][int(stage[1])] if isinstance(kind, Joint) else ("", kind)
+        return (
+            writer.tokens(made[f"{name}.tokens" if name else "tokens"][0, 0].tolist())
+            if isinstance(writer, Text)
+            else []
+        )
 
     def _sentences(self, features: Arrays) -> np.ndarray | None:
         """Which tokens make which sentence of the first text, (S, W), where the bundle knows sentences."""
@@ -143,11 +165,13 @@ class Model:
         return self.predictor.stream(records, chunk, **options)
 
     def _record(self, item: Any) -> Record:
-        fields = self.predictor.featurizer.fields
-        if len(fields) == 2 and not isinstance(item, Mapping):
+        featurizer = self.predictor.featurizer
+        fields = featurizer.fields
+        if not isinstance(item, Mapping) and not one_text(featurizer):
             told = " and ".join(map(repr, fields))
             raise UsageError(
-                f"an input is a record (dict with {told}), not {type(item).__name__}: this bundle reads pairs"
+                f"an input is a record (dict with {told}), not {type(item).__name__}: this bundle reads "
+                f"{'pairs' if featurizer.pairs else 'several sources' if len(fields) > 1 else 'rows of numbers'}"
             )
         if isinstance(item, str):
             return {fields[0]: item}
@@ -168,14 +192,6 @@ class Model:
             if not same_answer(got, example["answer"]):
                 wrong.append(f"golden example {i}: {example['record']}: got {got}, expected {example['answer']}")
         return wrong
-
-
-def _fields(field: Any) -> list[str]:
-    """The fields that are the input: one, or two of a pair; ValueError if it names something else."""
-    fields = field if isinstance(field, list) else [field]
-    if len(fields) not in (1, 2) or not all(isinstance(one, str) for one in fields):
-        raise ValueError(f"field {field!r}, which is neither a name nor two")
-    return fields
 
 
 def same_answer(one: Any, other: Any) -> bool:

@@ -18,10 +18,10 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from seqpipe.config import Config
+from seqpipe.config import SOURCE, Config
 from seqpipe.errors import PluginError
 from seqpipe.plugins import KINDS, Offer, Plugins
-from seqpipe.settings import STAGES, TOP, DataKeys, Name
+from seqpipe.settings import OF_A_SOURCE, STAGES, TOP, DataKeys, Name
 from seqpipe.signature import FRAME_KEYS, TARGET_TOKENIZER_KEYS, Frame, options_model, wired
 
 Json = dict[str, Any]
@@ -81,6 +81,7 @@ class _Schema:
         known: Json = {
             "name": _or_null(TypeAdapter(Name).json_schema(schema_generator=_Generate)),
             "data": self.data(),
+            "inputs": self.inputs(),
             "tokenizer": _ref("tokenizer"),
             **{kind: self.stages(kind) for kind in STAGES},
         }
@@ -93,7 +94,8 @@ class _Schema:
             "description": "A sequence model: its data, its stages, how it is trained and shipped.",
             "type": "object",
             "properties": properties,
-            "required": ["data", "tokenizer", "head"],
+            "required": ["data", "head"],
+            "anyOf": [{"required": ["tokenizer"]}, {"required": ["inputs"]}],
             "additionalProperties": False,
             "$defs": self.defs,
         }
@@ -102,6 +104,17 @@ class _Schema:
         made = self.model(DataKeys, "data")
         properties = {"reader": {"description": _TOLD["reader"], **_ref("reader")}, **made["properties"]}
         return {**made, "properties": properties, "required": ["reader", *made["required"]]}
+
+    def inputs(self) -> Json:
+        """Sources by name."""
+        known = {"field": self.model(Frame, "frame")["properties"]["field"]}
+        known["tokenizer"] = {"anyOf": [_ref("tokenizer"), _NULL]}
+        known |= {kind: self.stages(kind) for kind in ("embedding", "encoder")}
+        keys = {key: {"description": told, **known[key]} for key, told in OF_A_SOURCE.items()}
+        source: Json = {"type": "object", "properties": keys, "additionalProperties": False}
+        source["anyOf"] = [{"required": ["tokenizer"]}, {"required": ["field"]}]
+        named = {"patternProperties": {f"^{SOURCE.pattern}$": source}, "additionalProperties": False}
+        return _or_null({"type": "object", **named, "minProperties": 1})
 
     def stages(self, kind: str) -> Json:
         """One component, or a list of them; at least one head."""

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import bundle, yaml
+from seqpipe.answers import Text
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.evaluate import evaluate
 from seqpipe.features import Record
+from seqpipe.joint import Joint
 from seqpipe.metrics import table
 from seqpipe.plugins import Plugins
 from seqpipe.predictor import Predictor
 from seqpipe.runtime import load
 from seqpipe.signature import options_model, validate, values
+from seqpipe.text_metrics import has_bleu
 from seqpipe.wiring import Metrics, built, own_metrics
 
 
@@ -42,6 +45,9 @@ def score_target(
             result[label] = found if by else found[""]
             for group, scores in found.items():
                 console.say(f"\n{label}{f', {group}' if group else ''}\n{table(scores)}")
+    parts = predictor.kind.parts.values() if isinstance(predictor.kind, Joint) else [predictor.kind]
+    if any(isinstance(part, Text) for part in parts) and not has_bleu():
+        console.say("note: bleu and chrf are absent here: pip install sacrebleu")
     return result
 
 

@@ -20,6 +20,7 @@ Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
 TOP: Mapping[str, str] = {
     "name": "What the run and the bundle are called; by default the file's name without its ending.",
     "data": "Where the records come from.",
+    "inputs": "Several sources by name, each with keys of its own: field, tokenizer, embedding, encoder.",
     "tokenizer": "How text becomes tokens.",
     "embedding": "How tokens become vectors; the vectors of a list are concatenated.",
     "encoder": "What is made of the vectors; a list is applied in order.",
@@ -29,6 +30,10 @@ TOP: Mapping[str, str] = {
     "plugins": "Which installed plugins may be used, and which versions were.",
 }
 STAGES = ("embedding", "encoder", "head")
+OF_A_SOURCE: Mapping[str, str] = {
+    "field": "The record field that is the input, a list of two, or without a tokenizer one that holds numbers.",
+    **{key: TOP[key] for key in ("tokenizer", "embedding", "encoder")},
+}
 
 
 class _Keys(BaseModel):
@@ -122,6 +127,10 @@ class Train(_Keys):
     accumulate: Positive = Field(default=1, description="Batches a step.")
     patience: Positive | None = Field(
         default=None, description="Epochs without a better dev score before training stops; null: never."
+    )
+    metric: str | None = Field(
+        default=None,
+        description="The dev score that says which weights are best, as bleu or slots.f1; null: the first one.",
     )
     average: Share | None = Field(
         default=None, description="Decay of the moving average of the weights that is shipped; null: none."

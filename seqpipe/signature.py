@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, Union
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -23,7 +23,15 @@ from seqpipe.yaml import Plain, shown
 
 SIZE = "size"  # marks a decode option that the graph takes as the length of an input vector, and so stays dynamic
 CHECKPOINT = "checkpoint"  # marks an option that is a folder if there is one of that name, else a name on the hub
+TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B, n) int64
+UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 up to but not 1, (B, beams, max_length)
 Size = Annotated[int, Field(ge=1, le=100_000), SIZE]
+if TYPE_CHECKING:
+    Tokens = Any  # a tensor or None; what reads signatures has no PyTorch
+    Uniform = Any
+else:
+    Tokens = Annotated[None, TOKENS]
+    Uniform = Annotated[None, UNIFORM]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -89,9 +97,8 @@ class DecodeOption:
     """One keyword-only parameter of a head's `decide`; the bounds are inclusive, None where there is none."""
 
     annotation: Any
-    type: str  # size, int, float or bool
-    default: int | float | bool
-    is_size: bool
+    type: str  # size, int, float, bool, tokens or uniform
+    default: int | float | bool | None
     minimum: int | float | None
     maximum: int | float | None
 
@@ -219,16 +226,16 @@ def decode_options(cls: type) -> dict[str, DecodeOption]:
     for option in options:
         hint = hints[option.name]
         kind, metadata = _unpacked(hint)
-        if kind not in (int, float, bool):
-            raise _fault(
-                cls, f"decode option {option.name!r} must be seqpipe.Size, int, float or bool, not {words(hint)}"
-            )
+        said = next((one for one in (SIZE, TOKENS, UNIFORM) if one in metadata), getattr(kind, "__name__", ""))
+        if kind not in (int, float, bool) and said not in (TOKENS, UNIFORM):
+            there_is = "seqpipe.Size, seqpipe.Tokens, seqpipe.Uniform, int, float or bool"
+            raise _fault(cls, f"decode option {option.name!r} must be {there_is}, not {words(hint)}")
         if option.default is inspect.Parameter.empty:
             raise _fault(cls, f"decode option {option.name!r} needs a default")
         _check_default(cls, option, hint)
         low, high = _bounds(kind, metadata)
-        said = SIZE if SIZE in metadata else kind.__name__
-        found[option.name] = DecodeOption(hint, said, kind(option.default), said == SIZE, low, high)
+        default = None if option.default is None else kind(option.default)
+        found[option.name] = DecodeOption(hint, said, default, low, high)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ _TARGET = ".target_tokenizer"
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a run, as its YAML has it; `number` is its place in the list of its kind."""
+    """A stage of a run, as its YAML has it; `number` is its place among all of its kind, `source` whose it is.
+
+    Of a pipeline with one source that has no name.
+    """
 
     key: str
     number: int
@@ -28,6 +31,7 @@ class Stage:
     name: str
     distribution: str
     options: Mapping[str, Plain]
+    source: str = ""
 
     def fits(self, component: Component) -> bool:
         """Whether it is of the component's class."""
@@ -76,10 +80,9 @@ def counterpart(component: Component, folder: Path) -> Stage:
         UsageError: There is none; the message lists what the run has.
     """
     candidates = _stages(component, folder)
-    number = next((int(step) for step in component.key.split(".") if step.isdigit()), 0)
     fitting = [stage for stage in candidates if stage.fits(component)]
     named = [stage for stage in fitting if component.kind == "head" and stage.name == component.name]
-    same_place = [stage for stage in fitting if stage.number == number]
+    same_place = [stage for stage in fitting if _place(stage.key) == _place(component.key)]
     for found in (named, same_place, fitting):
         if len(found) == 1:
             return found[0]
@@ -108,12 +111,12 @@ def _stages(component: Component, folder: Path) -> list[Stage]:
     top: dict[str, Any] = tree.data
     versions = (top.get("plugins") or {}).get("versions") or {}
     if not component.key.endswith(_TARGET):
-        return _listed(component.kind, top.get(component.kind), versions)
+        return _of_kind(component.kind, top, versions)
     found = []
-    (source,) = _listed("tokenizer", top["tokenizer"], versions)
+    source, *_ = [*_of_kind("tokenizer", top, versions), None]
     for head, given in zip(_listed("head", top["head"], versions), _listing(top["head"]), strict=True):
         writer = given.get("target_tokenizer")
-        if writer == "same":
+        if writer == "same" and source:
             found.append(
                 Stage(f"{head.key}{_TARGET}", head.number, source.use, "", source.distribution, source.options)
             )
@@ -121,6 +124,26 @@ def _stages(component: Component, folder: Path) -> list[Stage]:
             (one,) = _listed(f"{head.key}{_TARGET}", writer, versions)
             found.append(Stage(one.key, head.number, one.use, "", one.distribution, one.options))
     return found
+
+
+def _of_kind(kind: str, top: Mapping[str, Any], versions: Mapping[str, str]) -> list[Stage]:
+    """The stages of a kind, of all sources."""
+    inputs: Mapping[str, Any] = top.get("inputs") or {}
+    if kind == "head" or not inputs:
+        return _listed(kind, top.get(kind), versions)
+    found: list[Stage] = []
+    for name, keys in inputs.items():
+        own = _listed(f"inputs.{name}.{kind}", keys.get(kind), versions)
+        alone = name if len(inputs) > 1 else ""
+        found += [replace(stage, number=len(found) + i, source=alone) for i, stage in enumerate(own)]
+    return found
+
+
+def _place(key: str) -> tuple[str, int]:
+    """Whose a stage is, and its place in that source's list, by its key."""
+    steps = key.split(".")
+    number = next((int(step) for step in steps if step.isdigit()), 0)
+    return (steps[1] if steps[0] == "inputs" else ""), number
 
 
 def _listing(value: Any) -> Sequence[Mapping[str, Any]]:

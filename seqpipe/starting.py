@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from seqpipe import checkpoint
 from seqpipe.config import Component, Config
 from seqpipe.errors import ConfigError, PluginError
+from seqpipe.inputs import sources_of
 from seqpipe.layout import CHECKPOINTS
 from seqpipe.learned import Learned, Task
 from seqpipe.pipeline import Pipeline
 from seqpipe.signature import wired
 from seqpipe.sources import Stage, counterpart, differing, told
 from seqpipe.vocabulary import SPECIALS, UNK
-from seqpipe.wiring import declared, who
+from seqpipe.wiring import by_source, declared, who
 
 Names = dict[str, Sequence[str]]  # of what is wired in: what each of its ids stands for
 State = dict[str, Tensor]
@@ -43,8 +44,9 @@ def begin(pipeline: Pipeline, config: Config) -> list[str]:
         if folder := stage.frame.get("init"):
             there, older = counterpart(stage, folder), learned(folder)
             task = older.tasks[there.number] if stage.kind == "head" else _sole(older)
-            mine = _names(pipeline.learned, heads.get(stage.key) or _sole(pipeline.learned))
-            start = _Start(stage, module, there, mine, _names(older, task))
+            own = heads.get(stage.key) or _sole(pipeline.learned)
+            mine = _names(pipeline.learned, own, pipeline.source_of.get(stage.key, ""))
+            start = _Start(stage, module, there, mine, _names(older, task, there.source))
             start.take(_of_stage(weights(folder), stage.kind, there.number))
             lines += start.report()
     return lines
@@ -165,22 +167,28 @@ def _put(into: Tensor, rows: Tensor, places: Sequence[tuple[int, Tensor]]) -> Te
 def _tokenizers(learned: Learned, config: Config) -> Iterator[str]:
     """A line for each tokenizer that is a run's own."""
     targets = [head.frame.get("target_tokenizer") for head in config.head]
-    for chosen in (config.tokenizer, *(one for one in targets if isinstance(one, Component))):
+    texts = {one.tokenizer.key: name for name, one in by_source(config.inputs).items() if one.tokenizer}
+    for chosen in (*config.tokenizers, *(one for one in targets if isinstance(one, Component))):
         if folder := chosen.frame.get("init"):
-            yield f"{chosen.key}: is that of {told(folder)}{_unknown(learned) if chosen is config.tokenizer else ''}"
+            unknown = _unknown(learned, texts[chosen.key]) if chosen.key in texts else ""
+            yield f"{chosen.key}: is that of {told(folder)}{unknown}"
             for change in differing(chosen, counterpart(chosen, folder)):
                 yield f"note: {chosen.key}: {change}, which changes nothing: the tokenizer is the run's"
 
 
-def _unknown(learned: Learned) -> str:
-    share = learned.counts[SPECIALS.index(UNK)] / max(1, sum(learned.counts))
-    return f", of {len(learned.vocabulary):,} tokens; {100 * share:.1f} % of those of the new texts are unknown to it"
+def _unknown(learned: Learned, source: str) -> str:
+    counts = learned.counts[source]
+    share = counts[SPECIALS.index(UNK)] / max(1, sum(counts))
+    tokens = len(learned.vocabularies[source])
+    return f", of {tokens:,} tokens; {100 * share:.1f} % of those of the new texts are unknown to it"
 
 
-def _names(learned: Learned, task: Task | None) -> Names:
-    features = {name: feature.names for name, feature in learned.featurizer.features.items()}
+def _names(learned: Learned, task: Task | None, source: str) -> Names:
+    own = sources_of(learned.featurizer).get(source)
+    features = {name: feature.names for name, feature in own.features.items()} if own else {}
     of_task = {"labels": task.labels, "target_vocabulary": task.target_vocabulary or ()} if task else {}
-    return {"vocabulary": learned.vocabulary, "labels": (), "target_vocabulary": (), **of_task, **features}
+    vocabulary = learned.vocabularies.get(source, ())
+    return {"vocabulary": vocabulary, "labels": (), "target_vocabulary": (), **of_task, **features}
 
 
 def _sole(learned: Learned) -> Task | None:

@@ -38,7 +38,7 @@ def targets(head: Component, labels: Sequence[str], tokenizer: Tokenizer | None,
     """
     target, kind = head.frame.get("target"), answer_kind(head)
     if tokenizer:
-        return _text_target(tokenizer, target or "target")
+        return _text_target(tokenizer, target or "target", head.options.get("equal_length") is True)
     if kind == "span":
         return _answer_target(target or "answers", misaligned, bool(head.options.get("no_answer")))
     scheme, ids = head.options.get("scheme", "none"), _Ids({label: i for i, label in enumerate(labels)})
@@ -73,11 +73,15 @@ class _Ids(dict[str, int]):
         raise UnseenLabelError(f"no training record has the label {label!r}")
 
 
-def _text_target(tokenizer: Tokenizer, field: str) -> Make:
+def _text_target(tokenizer: Tokenizer, field: str, equal: bool) -> Make:
     end = SPECIALS.index(EOS)
 
     def text(record: Record, doc: Doc) -> Targets:
         ids = tokenizer.encode(text_of(record, field), add_special_tokens=False).ids
+        if equal and len(ids) not in (len(doc), len(doc.word_offsets)):
+            told = f"the text has {len(ids)} tokens and its source {len(doc)}; with equal_length they have as many"
+            cure = "correct the record, or leave equal_length out"
+            raise DataError(f"{record.get('where', 'record')}: {told}: {cure}")
         return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}
 
     return text

@@ -28,6 +28,7 @@ from seqpipe.config import Config
 from seqpipe.console import Console, Tick
 from seqpipe.data import Batch, Batches
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
+from seqpipe.evaluate import deciding, headline
 from seqpipe.files import remove_torn, write
 from seqpipe.layout import BEST, LAST
 from seqpipe.metrics import shown
@@ -175,7 +176,7 @@ class Training(lightning.LightningModule):
             if self._evaluate:
                 scores = dict(self._evaluate(self.stop_if_signalled))
                 row |= {"dev": {key: value for key, value in scores.items() if key != "labels"}}
-            metric = next(iter(scores.values())) if scores else -row["loss"]
+            metric = deciding(scores, settings.metric) if scores else -row["loss"]
             better = at.best is None or metric > at.best or not self._evaluate
             if better:
                 at.best, at.best_epoch, at.plateau = float(metric), at.epoch, 0
@@ -196,8 +197,11 @@ class Training(lightning.LightningModule):
         self._report(row)
 
     def _report(self, row: Mapping[str, Any]) -> None:
-        name, value = next(iter(row.get("dev", {}).items()), ("", 0.0))
-        dev = f", dev {name} {shown(name, value)}{' *' if row['best'] else ''}" if name else ""
+        scores, dev = row.get("dev", {}), ""
+        if scores:
+            name = self.config.train.metric or headline(scores)[0]
+            value = abs(deciding(scores, self.config.train.metric))
+            dev = f", dev {name} {shown(name, value)}{' *' if row['best'] else ''}"
         total = self.config.train.epochs
         self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
 

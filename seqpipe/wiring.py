@@ -47,6 +47,34 @@ class Component:
 
 
 @dataclass(frozen=True)
+class Input:
+    """One source of a pipeline and the stages that read it; `name` is empty where the YAML names none.
+
+    Without a tokenizer its `field` holds numbers.
+    """
+
+    name: str
+    field: str | None
+    tokenizer: Component | None
+    embedding: tuple[Component, ...]
+    encoder: tuple[Component, ...]
+
+    @property
+    def stages(self) -> tuple[Component, ...]:
+        return (*self.embedding, *self.encoder)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether its tokenizer reads two texts of a record."""
+        return self.tokenizer is not None and self.tokenizer.pairs
+
+
+def by_source(inputs: Sequence[Input]) -> dict[str, Input]:
+    """The inputs by the name that stands in front of their features: of an only one none."""
+    return {one.name if len(inputs) > 1 else "": one for one in inputs}
+
+
+@dataclass(frozen=True)
 class Answer:
     """What the frame gives to a head's `loss` for an answer kind, and what its `decide` returns."""
 
@@ -72,6 +100,7 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "ids": ("(B, T)", "int64"),
     "mask": ("(B, T)", "bool"),
     "x": ("(B, T, D)", "float32"),
+    "matrix": ("(B, T, F)", "float32"),
     "chars": ("(B, T, C)", "int64"),
     "sentences": ("(B, S, W)", "int64"),
     "pieces": ("(B, N)", "int64"),
@@ -107,6 +136,8 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "target_vocabulary": ("V", "text"),
     "labels": ("L", "text"),
     "sizes": ("", "name: int"),
+    "sources": ("a list", "of names"),
+    "sources()": ("a list", "int"),
 }
 
 
@@ -124,15 +155,15 @@ class _Name:
 Stages = Sequence[Component]
 
 
-def problems(embedding: Stages, encoder: Stages, head: Stages, pairs: bool = False) -> list[Problem]:
+def problems(inputs: Sequence[Input], head: Stages) -> list[Problem]:
     """Every name that a stage asks for and nothing provides, and every stage that is none, at the component's place."""
-    return _Trace(embedding, encoder, head, pairs).problems
+    return _Trace(inputs, head).problems
 
 
-def explain(embedding: Stages, encoder: Stages, head: Stages, pairs: bool = False) -> str:
+def explain(inputs: Sequence[Input], head: Stages) -> str:
     """A table of every name: its shape and dtype, who provides it, who uses it."""
     rows = [("name", "shape", "dtype", "from", "used by")]
-    for name in _Trace(embedding, encoder, head, pairs).names:
+    for name in _Trace(inputs, head).names:
         rows.append((name.name, name.shape, name.dtype, name.provider, ", ".join(name.users) or "-"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -141,7 +172,7 @@ def explain(embedding: Stages, encoder: Stages, head: Stages, pairs: bool = Fals
             *lines,
             "",
             "x and dim stand once for each place that gives them.",
-            "B batch, T source time, N target time, D width, C characters, L labels, K beams, V vocabulary",
+            "B batch, T source time, N target time, D width, C characters, F numbers, L labels, K beams, V tokens",
         ]
     )
 
@@ -185,6 +216,12 @@ def needs_dev(head: Component) -> str:
     """The option of a head under which it chooses something on dev data; "" if it chooses nothing."""
     needs: Callable[[Mapping[str, Any]], str] | None = getattr(head.cls, "needs_dev", None)
     return needs(dict(head.options)) if needs else ""
+
+
+def idle(head: Component) -> tuple[str, ...]:
+    """The decode options that mean nothing under a head's options, which a bundle then does not list."""
+    names: Callable[[Mapping[str, Any]], Sequence[str]] | None = getattr(head.cls, "idle", None)
+    return tuple(names(dict(head.options))) if names else ()
 
 
 def built(component: Component, *wired: Any) -> Any:
@@ -246,27 +283,54 @@ _ANY = Answer(tuple(_TARGETS), tuple(_DECIDED), True)  # of a head that does not
 class _Trace:
     """Goes through the stages once, forward, as a batch would."""
 
-    def __init__(self, embedding: Stages, encoder: Stages, head: Stages, pairs: bool):
+    def __init__(self, inputs: Sequence[Input], head: Stages):
         self.problems: list[Problem] = []
         self.names: list[_Name] = []  # in the order in which they come to be; x may be there several times
         self.given: dict[str, _Name] = {}  # what the methods of a stage see now
         self.wired: dict[str, _Name] = {}  # what its constructor sees
-        self.give("ids", "data")
-        self.give("mask", "data")
-        if pairs:
-            self.give("segments", "data")
-        self.wire("vocabulary", "tokenizer")
-        self.wire("sizes", "features")
-        self.declare([*embedding, *encoder, *head])
+        self.lacking: list[Input] = []  # sources without x
         kinds = [self.answer(stage) for stage in head]
-        if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
-            self.wire_answer(head[0], kinds[0])
-        for stage in embedding:
+        for one in inputs:
+            self.given, self.wired = {}, {}
+            self.begin(one, head if len(inputs) == 1 else ())
+            if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
+                self.wire_answer(head[0], kinds[0])
+            self.source(one)
+            if "x" not in self.given:
+                self.lacking.append(one)
+        ends = " + ".join(one.stages[-1].key for one in inputs if one.stages) or "data"
+        if len(inputs) > 1:
+            self.given, self.wired = {}, {}
+            self.refuse_features(head)
+        self.give("sources", ends)
+        self.wire("sources", ends)
+        for stage, kind in zip(head, kinds, strict=True):
+            if len(inputs) > 1 and not self.reads_several(stage):
+                continue
+            if len(head) > 1 or len(inputs) > 1:
+                self.wire_answer(stage, kind)
+            self.construct(stage)
+            self.decide(stage, kind)
+
+    def begin(self, one: Input, head: Stages) -> None:
+        """What the data of a source provide."""
+        if one.tokenizer is not None:
+            self.give("ids", "data")
+            self.wire("vocabulary", "tokenizer")
+        self.give("mask", "data")
+        if one.pairs:
+            self.give("segments", "data")
+        self.wire("sizes", "features")
+        self.declare([*one.stages, *head], one)
+
+    def source(self, one: Input) -> None:
+        """The stages of one source."""
+        for stage in one.embedding:
             self.construct(stage)
             self.method(stage, "forward")
-        if embedding:
-            self.give("x", " + ".join(stage.key for stage in embedding))
-        for stage in encoder:
+        if one.embedding:
+            self.give("x", " + ".join(stage.key for stage in one.embedding))
+        for stage in one.encoder:
             self.construct(stage)
             self.method(stage, "forward")
             returned = self.returned(stage)
@@ -274,11 +338,26 @@ class _Trace:
                 self.given.pop(name, None)
             for name in returned:
                 self.give(name, stage.key)
-        for stage, kind in zip(head, kinds, strict=True):
-            if len(head) > 1:
-                self.wire_answer(stage, kind)
-            self.construct(stage)
-            self.decide(stage, kind)
+
+    def reads_several(self, head: Component) -> bool:
+        """Whether a head is made for several sources; a problem if not."""
+        try:
+            several = "sources" in wired(head.cls)
+        except PluginError as error:
+            self.complain(head, str(error))
+            return False
+        if not several:
+            self.complain(head, "it reads one source; take a head that asks for `sources`, such as seq2seq")
+        return several
+
+    def refuse_features(self, head: Stages) -> None:
+        """Of several sources nobody knows which one a head's features would be made of."""
+        for stage in head:
+            try:
+                if names := ", ".join(declared(stage)):
+                    self.complain(stage, f"it declares {names}, and of several inputs it cannot say of which; take one")
+            except PluginError as error:
+                self.problems.append(stage.problem(str(error)))
 
     def give(self, name: str, provider: str, kind: str = "") -> None:
         shape, dtype = _SHAPES.get(kind or name, ("as returned", "as returned"))
@@ -288,14 +367,14 @@ class _Trace:
             self.wire("dim", provider)
 
     def wire(self, name: str, provider: str) -> None:
-        self.wired[name] = _Name(name, provider, *_SHAPES[name])
+        self.wired[name] = _Name(name, provider, *_SHAPES[f"{name}()" if f"{name}()" in _SHAPES else name])
         self.names.append(self.wired[name])
 
     def complain(self, stage: Component, message: str) -> None:
         self.problems.append(stage.problem(f"{who(stage)}: {message}"))
 
-    def declare(self, stages: Iterable[Component]) -> None:
-        """The features that the stages declare; one name means one feature."""
+    def declare(self, stages: Iterable[Component], source: Input) -> None:
+        """The features that the stages of a source declare; one name means one feature."""
         found: dict[str, tuple[Component, object]] = {}
         for stage in stages:
             try:
@@ -305,11 +384,13 @@ class _Trace:
                 continue
             for name, feature in features.items():
                 first, same = found.setdefault(name, (stage, feature))
-                if name in {"ids", "mask", "segments", "x"} | _TARGETS | _DECIDED:
+                if name in {"ids", "mask", "segments", "x", "sources"} | _TARGETS | _DECIDED:
                     self.complain(stage, f"feature {name!r} has a name of the frame's own; it needs another")
                 elif same != feature:
                     told = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
                     self.complain(stage, f"{told}; in one pipeline it can be one thing only: leave one of the two out")
+                elif told := _unfit(getattr(feature, "kind", ""), source):
+                    self.complain(stage, told)
                 elif first is stage:
                     self.give(name, f"data (feature of {stage.key})", str(getattr(feature, "kind", name)))
 
@@ -348,7 +429,7 @@ class _Trace:
         """Checks that a stage has the method, and that all it asks for is given."""
         function = getattr(stage.cls, method, None)
         if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
-            if method not in ("score", "margin"):
+            if method not in ("score", "margin", "explain"):
                 self.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
             return
         try:
@@ -359,13 +440,18 @@ class _Trace:
         if options and method != "decide":
             self.complain(stage, f"`{method}` has an option {options[0]!r} after the '*'; only `decide` has options")
         for name in asked:
-            if name in self.given:
+            if name == "sources" and self.lacking:
+                named = f" {self.lacking[0].name!r}" if self.lacking[0].name else ""
+                self.complain(
+                    stage, f"`{method}` asks for the x of every source, and{named} has none; add an embedding"
+                )
+            elif name in self.given:
                 self.given[name].users.append(f"{stage.key}.{method}")
             elif name not in optional_names(function):
                 self.complain(stage, f"`{method}` asks for {name!r}, which nothing provides{self.cure(name)}")
 
     def cure(self, name: str) -> str:
-        there_is = f" (there is: {', '.join(self.given)})"
+        there_is = f" (there is: {', '.join(one for one in self.given if one != 'sources') or 'sources'})"
         if name == "x":
             return f"; add an embedding{there_is}"
         if name == "segments":
@@ -395,6 +481,7 @@ class _Trace:
             ("loss", answer.targets, f"data (target of {head.key})"),
             *([("evidence", answer.targets, f"data (target of {head.key})")] if needs_dev(head) else []),
             ("score", answer.decided, f"{head.key}.decide"),
+            ("explain", answer.decided, f"{head.key}.decide"),
         ):
             for name in names:
                 self.give(name, provider, f"{kind}.{name}" if f"{kind}.{name}" in _SHAPES else "")
@@ -406,9 +493,21 @@ class _Trace:
         self.names = [name for name in self.names if name.users or name.provider != f"{head.key}.decide"]
 
 
+def _unfit(kind: str, source: Input) -> str:
+    """Why a feature cannot be made of a source, and what to do; nothing if it can."""
+    where = f"inputs: {{{source.name or 'numbers'}: {{field: NAME, embedding: …}}}}"
+    if kind == "matrix" and source.tokenizer is not None:
+        return f"it reads rows of numbers, and this source is a text: give them a source of their own, {where}"
+    if kind != "matrix" and source.tokenizer is None:
+        return f"its feature {kind!r} is made of a text, and this source has no tokenizer; add one, or take linear"
+    return ""
+
+
 _CURES: Mapping[str, str] = {
+    "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
+    "sources": "a stage of one source knows of no other; they are for heads",
+    "sizes": "of several inputs nobody knows whose features they would be",
     "dim": "there is no x yet whose width that could be: add an embedding",
     "labels": "the answer of the head has none; use a head that gives labels",
     "target_vocabulary": "there is none: add `target_tokenizer: {use: NAME}` to the head, or `target_tokenizer: same`",
-    "sources": "a pipeline has one input as yet: there are none",
 }

@@ -225,6 +225,12 @@ def top(line: str) -> str:
     return GOOD + line + "\n"
 
 
+def sourced(inputs: str) -> str:
+    """The good YAML with inputs in line 5 in place of its source."""
+    lines = GOOD.splitlines()
+    return "\n".join([*lines[:4], f"inputs: {inputs}", lines[7]]) + "\n"
+
+
 READER = ["reader: lines", "train: train.txt"]
 
 BAD = [
@@ -290,7 +296,40 @@ BAD = [
     ),
     # Keys at the top
     Bad(top("trian: {}"), ["9:1: trian"], "did you mean 'train'?"),
-    Bad(top("inputs: {}"), ["9:1: inputs"], "there is: name, data,"),
+    Bad(top("input: {}"), ["9:1: input"], "did you mean 'inputs'?"),
+    # Several sources
+    Bad(
+        top("inputs: {}"),
+        ["5:1: tokenizer", "6:1: embedding", "7:1: encoder", "9:9: inputs"],
+        "a mapping from the names",
+    ),
+    Bad(sourced("[a]"), ["5:9: inputs"], "a mapping from the names of sources"),
+    Bad(sourced("{a: words}"), ["5:13: inputs.a"], "a mapping of keys (field, tokenizer, embedding, encoder)"),
+    Bad(
+        sourced("{a: {fields: x, tokenizer: words, embedding: lookup}}"),
+        ["5:14: inputs.a.fields"],
+        "did you mean 'field'?",
+    ),
+    Bad(sourced("{a-b: {tokenizer: words, embedding: lookup}}"), ["5:10: inputs.a-b"], "letters, digits and '_'"),
+    Bad(sourced("{a: {embedding: lookup}}"), ["5:10: inputs.a.field"], "name the one field that holds the numbers"),
+    Bad(
+        sourced("{a: {field: x, tokenizer: {use: words, field: y}, embedding: lookup}}"),
+        ["5:55: inputs.a.tokenizer.field"],
+        "delete one of them",
+    ),
+    Bad(
+        sourced("{a: {tokenizer: words, embedding: lokup}}"), ["5:43: inputs.a.embedding.use"], "did you mean 'lookup'?"
+    ),
+    Bad(
+        sourced("{a: {field: x, embedding: lookup}}"),
+        ["5:35: inputs.a.embedding", "5:35: inputs.a.embedding"],
+        "the source has no tokenizer; add one",
+    ),
+    Bad(
+        sourced("{a: {tokenizer: words, embedding: lookup}, b: {tokenizer: words, embedding: lookup}}"),
+        ["6:13: head"],
+        "take a head that asks for `sources`",
+    ),
     Bad(top("no: 1"), ["9:1: no"], "no such key"),
     Bad(top("name: 3"), ["9:7: name"], "should be text, not 3; put it in quotes ('3')"),
     Bad(top("name: ../x"), ["9:7: name"], "will not do for a run"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import stat
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +21,8 @@ SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
 KEYS: dict[str, type | tuple[type, ...]] = {
-    "name": str, "files": dict, "field": (str, list), "inputs": dict, "options": dict, "outputs": list, "answer": dict,
-    "limits": dict, "golden": list, "reader": dict, "metrics": dict, "parity": dict, "made_with": dict,
+    "name": str, "files": dict, "field": (str, list, dict), "inputs": dict, "options": dict, "outputs": list,
+    "answer": dict, "limits": dict, "golden": list, "reader": dict, "metrics": dict, "parity": dict, "made_with": dict,
 }  # fmt: skip
 OUTPUTS = {
     "tags": {"tags", "scores", "opens", "closes"},
@@ -51,59 +53,17 @@ class Token(NamedTuple):
     segment: int = 1
 
 
-class Bundle:
-    """An open bundle: `Bundle(path)("a text", n_best=3)`."""
+class Source:
+    """A text of each record: its tokens, and what the graph reads of them."""
 
-    def __init__(self, path: Path):
-        self.manifest, files = opened(path)
-        answer = self.manifest["answer"]
-        joint = answer["kind"] == "joint"
-        self.parts = {f"{head}.": part for head, part in answer["parts"].items()} if joint else {"": answer}
-        for part in self.parts.values():
-            if part["kind"] not in OUTPUTS:
-                raise RefusedError(f"answer kind {part['kind']!r}")
-        for entry in self.manifest["inputs"].values():
-            if entry.get("kind", "chars") not in ("chars", "sentences", "pieces", "segments"):
-                raise RefusedError(f"input kind {entry['kind']!r}")
-            if entry.get("split", "lines") not in ("lines", "punctuation"):
-                raise RefusedError(f"split {entry['split']!r}")
-        self.tokenizer = tokenizer(files["tokenizer.json"])
-        self.splits_words = json.loads(files["tokenizer.json"])["model"]["type"] != "WordLevel"
-        writing = [before for before, part in self.parts.items() if part["kind"] == "text"]
-        named = {before: f"target_tokenizer.{before}json" if before else "target_tokenizer.json" for before in writing}
-        self.targets = {before: tokenizer(files[name]) for before, name in named.items()}
-        self.session = session(files["model.onnx"])
-        inputs = {one.name for one in self.session.get_inputs() + self.session.get_overridable_initializers()}
-        self.outputs = [one.name for one in self.session.get_outputs()]
-        if inputs != {*self.manifest["inputs"], *self.manifest["options"]}:
-            raise RefusedError("the graph has other inputs")
-        for before, part in self.parts.items():
-            if not {before + name for name in OUTPUTS[part["kind"]]} <= set(self.outputs):
-                raise RefusedError("the graph lacks an output")
-
-    def __call__(self, record: str | Mapping[str, Any], **options: Any) -> Any:
-        return self.batch([record], **options)[0]
-
-    def batch(self, records: Sequence[str | Mapping[str, Any]], **options: Any) -> list[Any]:
-        """Answers, all from one run of the graph."""
-        feeds = option_inputs(self.manifest["options"], options)
-        given = [self.record(record) for record in records]
-        texts, rows = [text for text, _ in given], [tokens for _, tokens in given]
-        full = [i for i, tokens in enumerate(rows) if tokens]
-        several = {before: len(feeds.get(f"{before}n_best", ())) > 1 for before in self.parts}
-        empty = {before: self.empty(part["kind"], several[before]) for before, part in self.parts.items()}
-        found: list[Any] = [joined(empty) for _ in rows]
-        if full:
-            run = self.session.run(None, self.inputs([rows[i] for i in full], [texts[i] for i in full]) | feeds)
-            out = dict(zip(self.outputs, run, strict=True))
-            for b, i in enumerate(full):
-                each = {before: self.read(before, out, b, texts[i], rows[i]) for before in self.parts}
-                found[i] = joined(each)
-        return found
+    def __init__(self, field: str | list[str], file: bytes, entries: Mapping[str, Any], limits: Mapping[str, int]):
+        self.field, self.entries, self.limits = field, entries, limits
+        self.tokenizer = tokenizer(file)
+        self.splits_words = json.loads(file)["model"]["type"] != "WordLevel"
 
     def record(self, given: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
         """The text and its tokens."""
-        field = self.manifest["field"]
+        field = self.field
         if isinstance(field, list):
             if len(field) != 2:
                 raise RefusedError("neither a text nor a pair")
@@ -115,7 +75,7 @@ class Bundle:
         else:
             text = record[field]
             tokens = self.from_text(text)
-        if len(tokens) > self.manifest["limits"]["tokens"]:
+        if len(tokens) > self.limits["tokens"]:
             raise RefusedError("too long a text")
         return text, tokens
 
@@ -123,7 +83,7 @@ class Bundle:
         """Two texts as one, and their tokens."""
         text, shift = f"{first}\n{second}", len(first) + 1
         before, behind = self.from_text(first), self.from_text(second)
-        limits = self.manifest["limits"]
+        limits = self.limits
         if len(before) > limits.get("first_tokens", len(before)):
             raise RefusedError("too long a first text")
         between = Token(3, "\n", shift - 1, shift, (shift - 1, shift))
@@ -181,7 +141,7 @@ class Bundle:
         for b, tokens in enumerate(rows):
             made["ids"][b, : len(tokens)] = [token.id for token in tokens]
             made["mask"][b, : len(tokens)] = True
-        for name, entry in self.manifest["inputs"].items():
+        for name, entry in self.entries.items():
             if entry.get("kind") == "chars":
                 made[name] = chars(rows, size, entry["longest"], entry["alphabet"])
             elif entry.get("kind") == "sentences":
@@ -194,6 +154,118 @@ class Bundle:
                 for b, tokens in enumerate(rows):
                     made[name][b, : len(tokens)] = [token.segment for token in tokens]
         return made
+
+
+class Numbers:
+    """Rows of numbers of each record."""
+
+    def __init__(self, field: str, entries: Mapping[str, Any]):
+        self.field = field
+        self.means, self.deviations = (np.array(entries["matrix"][key]) for key in ("means", "deviations"))
+
+    def record(self, given: Mapping[str, Any]) -> tuple[str, list[Token]]:
+        """A token a row, whose word is its numbers."""
+        rows = given[self.field]
+        rows = [rows] if rows and not isinstance(rows[0], list) else rows
+        if any(len(row) != len(self.means) for row in rows):
+            raise RefusedError("rows of another width")
+        return "", [Token(1, struct.pack(f"<{len(row)}f", *row).hex(), 0, 0, None) for row in rows]
+
+    def inputs(self, rows: Sequence[Sequence[Token]], texts: Sequence[str]) -> dict[str, np.ndarray]:
+        size = (len(rows), max(map(len, rows)))
+        made = {"matrix": np.zeros((*size, len(self.means)), np.float32), "mask": np.zeros(size, np.bool_)}
+        for b, tokens in enumerate(rows):
+            for t, token in enumerate(tokens):
+                numbers = np.array(struct.unpack(f"<{len(self.means)}f", bytes.fromhex(token.word)))
+                made["matrix"][b, t], made["mask"][b, t] = (numbers - self.means) / self.deviations, True
+        return made
+
+
+class Bundle:
+    """An open bundle: `Bundle(path)("a text", n_best=3)`."""
+
+    def __init__(self, path: Path):
+        self.manifest, files = opened(path)
+        answer = self.manifest["answer"]
+        joint = answer["kind"] == "joint"
+        self.parts = {f"{head}.": part for head, part in answer["parts"].items()} if joint else {"": answer}
+        for part in self.parts.values():
+            if part["kind"] not in OUTPUTS:
+                raise RefusedError(f"answer kind {part['kind']!r}")
+        for entry in self.manifest["inputs"].values():
+            if entry.get("kind", "chars") not in ("chars", "sentences", "pieces", "segments", "matrix"):
+                raise RefusedError(f"input kind {entry['kind']!r}")
+            if entry.get("split", "lines") not in ("lines", "punctuation"):
+                raise RefusedError(f"split {entry['split']!r}")
+        field, entries = self.manifest["field"], self.manifest["inputs"]
+        fields = {f"{name}.": one for name, one in field.items()} if isinstance(field, dict) else {"": field}
+        self.sources: dict[str, Any] = {}
+        for before, one in fields.items():
+            own = {name[len(before) :]: entry for name, entry in entries.items() if name.startswith(before)}
+            file = f"tokenizer.{before}json"
+            made = Source(one, files[file], own, self.manifest["limits"]) if "ids" in own else Numbers(one, own)
+            self.sources[before] = made
+        writing = [before for before, part in self.parts.items() if part["kind"] == "text"]
+        named = {before: f"target_tokenizer.{before}json" if before else "target_tokenizer.json" for before in writing}
+        self.targets = {before: tokenizer(files[name]) for before, name in named.items()}
+        self.session = session(files["model.onnx"])
+        inputs = {one.name for one in self.session.get_inputs() + self.session.get_overridable_initializers()}
+        self.outputs = [one.name for one in self.session.get_outputs()]
+        if inputs != {*self.manifest["inputs"], *self.manifest["options"]}:
+            raise RefusedError("the graph has other inputs")
+        for before, part in self.parts.items():
+            if not {before + name for name in OUTPUTS[part["kind"]]} <= set(self.outputs):
+                raise RefusedError("the graph lacks an output")
+
+    def __call__(self, record: str | Mapping[str, Any], **options: Any) -> Any:
+        return self.batch([record], **options)[0]
+
+    def batch(self, records: Sequence[str | Mapping[str, Any]], **options: Any) -> list[Any]:
+        """Answers, all from one run of the graph."""
+        given = [[source.record(record) for source in self.sources.values()] for record in records]
+        if any(sum(len(tokens) for _, tokens in parts) > self.manifest["limits"]["tokens"] for parts in given):
+            raise RefusedError("too long a record")
+        full = [i for i, parts in enumerate(given) if all(tokens for _, tokens in parts)]
+        words = [[token.word for _, tokens in parts for token in tokens] for parts in given]
+        drawn = {name: one for name, one in options.items() if name.rpartition(".")[2] == "seed"}
+        known = self.manifest["options"]
+        feeds = option_inputs(known, {k: v for k, v in options.items() if k not in drawn})
+        for before, target in self.targets.items():
+            for name in ("prefix", "forbidden"):
+                ids = feeds.get(f"{before}{name}", np.zeros(0)).flatten().tolist()
+                if any(one in (0, 2, 3) or not 0 <= one < target.get_vocab_size() for one in ids):
+                    raise RefusedError(name)
+        for name in options:
+            before, _, last = name.rpartition(".")
+            before += "." * bool(before)
+            drawing = last in ("temperature", "top_k", "top_p") and f"{before}uniform" in known
+            if drawing and f"{before}seed" not in drawn:
+                raise RefusedError(name)
+        for name, seed in drawn.items():
+            before = name[: -len("seed")]
+            if known.get(f"{before}uniform") is None or type(seed) is not int or seed < 0:
+                raise RefusedError(name)
+            longest = max((len(words[i]) for i in full), default=0) + 1
+            sizes = [self.size(f"{before}{one}", feeds, n) for one, n in (("beams", 1), ("max_length", longest))]
+            feeds[f"{before}uniform"] = uniform(seed, [words[i] for i in full], *sizes)
+        several = {before: len(feeds.get(f"{before}n_best", ())) > 1 for before in self.parts}
+        empty = {before: self.empty(part["kind"], several[before]) for before, part in self.parts.items()}
+        found: list[Any] = [joined(empty) for _ in given]
+        if full:
+            for number, (before, source) in enumerate(self.sources.items()):
+                texts, rows = zip(*(given[i][number] for i in full), strict=True)
+                feeds |= {before + name: array for name, array in source.inputs(rows, texts).items()}
+            out = dict(zip(self.outputs, self.session.run(None, feeds), strict=True))
+            for b, i in enumerate(full):
+                each = {before: self.read(before, out, b, *given[i][0]) for before in self.parts}
+                found[i] = joined(each)
+        return found
+
+    def size(self, name: str, feeds: Mapping[str, np.ndarray], otherwise: int) -> int:
+        if name in feeds:
+            return len(feeds[name])
+        default: int = self.manifest["options"].get(name, {"default": otherwise})["default"]
+        return default
 
     def read(self, before: str, named: Mapping[str, np.ndarray], b: int, text: str, tokens: Sequence[Token]) -> Any:
         """The answer of row b, of the head whose names begin so."""
@@ -232,7 +304,7 @@ class Bundle:
         for tokens, log in zip(out["tokens"][b].tolist(), out["scores"][b], strict=True):
             before = tokens[: tokens.index(3)] if 3 in tokens else tokens
             text = target.decode([token for token in before if token > 3], skip_special_tokens=False)
-            if np.exp(log) > 0 or len(out["scores"][b]) == 1:
+            if log > -1e8 or len(out["scores"][b]) == 1:
                 made.append({"generated_text": text, "score": score(np.exp(log))})
         return made if len(out["scores"][b]) > 1 else made[0]
 
@@ -328,7 +400,8 @@ def opened(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         files[name] = content(path / name, 1_900_000_000)
         if len(files[name]) != entry["bytes"] or hashlib.sha256(files[name]).hexdigest() != entry["sha256"]:
             raise RefusedError(f"damaged {name}")
-    if not {"model.onnx", "tokenizer.json"} <= set(files):
+    texts = {name[: -len("ids")] for name in manifest["inputs"] if name == "ids" or name.endswith(".ids")}
+    if not {"model.onnx", *(f"tokenizer.{before}json" for before in texts)} <= set(files):
         raise RefusedError("a file is missing")
     return manifest, files
 
@@ -370,7 +443,16 @@ def option_inputs(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
         option = known.get(name)
         if option is None or (isinstance(value, bool) != (option["type"] == "bool")):
             raise RefusedError(name)
-        low, high = option["minimum"], option["maximum"]
+        if option["type"] == "tokens" and isinstance(value, list):
+            made[name] = np.array([value], np.int64).reshape(1, -1)
+            continue
+        low, high = option.get("minimum"), option.get("maximum")
+        if option["type"] not in TYPES:
+            raise RefusedError(name)
+        if isinstance(value, (int, float)) and abs(value) > (
+            3.4028234663852886e38 if option["type"] == "float" else 2**63 - 1
+        ):
+            raise RefusedError(name)
         if not isinstance(value, TYPES[option["type"]]) or not (low is None or value >= low):
             raise RefusedError(name)
         if not (high is None or value <= high):
@@ -381,6 +463,21 @@ def option_inputs(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
         asked = {name: given.get(name, known[name]["default"]) for name in ("n_best", "beams")}
         if asked["n_best"] > asked["beams"]:
             raise RefusedError("more answers than beams")
+    if {"min_length", "max_length", "prefix"} <= set(known):
+        least, most = (given.get(name, known[name]["default"]) for name in ("min_length", "max_length"))
+        if max(least, made["prefix"].shape[1] if "prefix" in made else 0) >= most:
+            raise RefusedError("no room to write")
+    return made
+
+
+def uniform(seed: int, texts: Sequence[Sequence[str]], beams: int, steps: int) -> np.ndarray:
+    """The page's random numbers, one after another."""
+    made = np.zeros((len(texts), beams, steps), np.float32)
+    for b, words in enumerate(texts):
+        lines = "".join(f"\n{word}" for word in words)
+        for k, t in itertools.product(range(beams), range(steps)):
+            digest = hashlib.sha256(f"{seed} {k} {t // 8}{lines}".encode()).digest()
+            made[b, k, t] = (struct.unpack_from("<I", digest, 4 * (t % 8))[0] >> 8) / 2**24
     return made
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import LEAN, Done, command, environ, process, seqpipe, tagging, write_jsonl, writing
+from factory import LEAN, Done, command, environ, process, seqpipe, tagging, write_jsonl
 
 CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
 
@@ -204,20 +204,6 @@ def test_an_output_file_is_written_whole_or_not_at_all(here: Path, tmp_path: Pat
 def test_predict_refuses_what_it_cannot_do(here: Path, arguments: list[str], stdin: Any, code: int, told: str) -> None:
     done = predict(here, *arguments, stdin=stdin)
     assert (done.code, told in done.err, "Traceback" in done.err) == (code, True, False), done.err
-
-
-def test_text_that_is_written_has_beams_and_hypotheses(tmp_path: Path) -> None:
-    writing(tmp_path, {"train": {"epochs": 1, "batch_tokens": 64, "threads": 1}})
-    done = seqpipe("run", "backward.yaml", "-q", "--json", folder=tmp_path)
-    assert done.code == 0, done.err
-    path = tmp_path / "runs/backward/bundle"
-    found = answers(seqpipe("predict", path, "--beams", "3", "--n-best", "2", stdin=b"abc\n"))
-    assert len(found[0]) == 2
-    assert set(found[0][0]) == {"generated_text", "score"}
-    few = seqpipe("predict", path, "--n-best", "4", "--beams", "2", stdin=b"abc\n")
-    assert (few.code, "n_best: 4 answers need as many beams" in few.err) == (2, True)
-    scores = [json.loads(seqpipe("evaluate", place, "--json").out) for place in (path, path.parent)]
-    assert scores[0] == scores[1] == json.loads(done.out)["scores"]
 
 
 # Exit codes

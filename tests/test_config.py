@@ -58,10 +58,10 @@ def test_a_short_yaml_gets_every_default(folder: Path) -> None:
     assert config.data.train == folder / "train.txt"
     assert config.data.tests == {}
     assert config.data.reader.options == {"separator": " ", "header": False}
-    assert config.tokenizer.frame == {"field": "text", "init": None}
-    assert config.encoder[0].cls is Mean
-    assert config.encoder[0].options == {"hidden": 8, "dropout": 0.0}
-    assert config.encoder[0].frame == {"init": None, "freeze": False, "lr": None}
+    assert config.inputs[0].tokenizer.frame == {"field": "text", "init": None}
+    assert config.inputs[0].encoder[0].cls is Mean
+    assert config.inputs[0].encoder[0].options == {"hidden": 8, "dropout": 0.0}
+    assert config.inputs[0].encoder[0].frame == {"init": None, "freeze": False, "lr": None}
     assert config.head[0].frame["weight"] == 1.0
     assert config.train.optimizer == AdamW(lr=0.002)
     assert (config.train.epochs, config.train.clip, config.export.opset) == (30, 5.0, 18)
@@ -69,11 +69,11 @@ def test_a_short_yaml_gets_every_default(folder: Path) -> None:
 
 def test_components_know_where_they_stand(folder: Path) -> None:
     config = read(folder, stage(embedding="[lookup, {dim: 3, use: chars}]"))
-    assert [(one.key, one.line, one.column) for one in config.embedding] == [
+    assert [(one.key, one.line, one.column) for one in config.inputs[0].embedding] == [
         ("embedding.0", 6, 13),
         ("embedding.1", 6, 35),
     ]
-    assert config.embedding[1].offer.distribution == "toys"
+    assert config.inputs[0].embedding[1].offer.distribution == "toys"
 
 
 def test_several_test_sets_have_names(folder: Path) -> None:
@@ -84,7 +84,7 @@ def test_several_test_sets_have_names(folder: Path) -> None:
 
 def test_an_option_that_is_a_path_is_relative_to_the_yaml(folder: Path) -> None:
     config = read(folder, stage(embedding="{use: lookup, vectors: dev.txt}"))
-    assert config.embedding[0].options["vectors"] == folder / "dev.txt"
+    assert config.inputs[0].embedding[0].options["vectors"] == folder / "dev.txt"
 
 
 def test_data_files_are_not_asked_for_when_not_wanted(folder: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_head_that_writes_text_has_a_tokenizer_for_it(folder: Path) -> None:
 
 
 def test_an_encoder_that_asks_for_ids_needs_no_embedding(folder: Path) -> None:
-    assert read(folder, stage(embedding="", encoder="from-ids")).embedding == ()
+    assert read(folder, stage(embedding="", encoder="from-ids")).inputs[0].embedding == ()
 
 
 def test_a_yaml_that_is_not_there_is_told_with_the_path_looked_for(tmp_path: Path) -> None:
@@ -139,13 +139,13 @@ def test_overrides_are_values_like_those_of_the_file(folder: Path) -> None:
         "encoder.freeze=true",
     )
     assert config.train.epochs == 3
-    assert config.embedding[0].options["dim"] == 50
-    assert config.embedding[1].options["widths"] == (2, 3)
+    assert config.inputs[0].embedding[0].options["dim"] == 50
+    assert config.inputs[0].embedding[1].options["widths"] == (2, 3)
     assert config.train.optimizer == AdamW(lr=1e-4)
     assert config.train.schedule == Cosine(warmup_ratio=0.1)
     assert config.head[0].options["scheme"] == "none"
     assert config.train.clip is None
-    assert config.encoder[0].frame["freeze"] is True
+    assert config.inputs[0].encoder[0].frame["freeze"] is True
 
 
 def test_overrides_make_what_is_not_there_and_the_last_one_counts(folder: Path) -> None:
@@ -156,8 +156,8 @@ def test_overrides_make_what_is_not_there_and_the_last_one_counts(folder: Path) 
 
 def test_a_component_alone_is_the_first_of_its_list_and_a_bare_name_takes_options(folder: Path) -> None:
     config = read(folder, stage(embedding="lookup", encoder="mean"), "embedding.0.dim=3", "encoder.hidden=4")
-    assert config.embedding[0].options["dim"] == 3
-    assert config.encoder[0].options["hidden"] == 4
+    assert config.inputs[0].embedding[0].options["dim"] == 3
+    assert config.inputs[0].encoder[0].options["hidden"] == 4
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("tokenizer", "words"): [{}, {"lowercase": True, "fold_digits": True, "min_count": 2}],
     ("embedding", "char-cnn"): [{"dim": 6, "char_dim": 4, "widths": [2, 3], "dropout": 0.1}],
     ("embedding", "char-lstm"): [{"dim": 6, "char_dim": 4, "dropout": 0.1}],
+    ("embedding", "linear"): [{"dim": 6, "dropout": 0.1}],
     ("embedding", "lookup"): [
         {"dim": 6, "dropout": 0.1, "locked_dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2}
     ],
@@ -108,8 +109,23 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"dropout": 0.1, "hidden": 5},
         {"pool": "attention", "loss": "huber", "bounds": [-5.0, 13.0]},
     ],
-    ("head", "seq2seq"): [{"hidden": 6, "embedding_dim": 4, "layers": 2, "dropout": 0.1}],
+    ("head", "seq2seq"): [
+        {"hidden": 6, "embedding_dim": 4, "layers": 2, "dropout": 0.1},
+        {"cell": "lstm", "hidden": 6, "attention": "multi-head", "heads": 2, "input_feeding": False},
+        {"cell": "rnn", "hidden": 6, "embedding_dim": 6, "attention": "none", "tie": True, "label_smoothing": 0.1},
+        {"hidden": 6, "attention": "bilinear", "scheduled_sampling": "linear", "sampling_steps": 3},
+        {"hidden": 6, "embedding_dim": 4, "tie": True, "equal_length": True},
+        {"hidden": 6, "embedding_dim": 4, "hard_attention": "straight-through", "intra_attention": True},
+        {"hidden": 6, "attention": "bilinear", "hard_attention": "reinforce", "input_feeding": False, "cell": "lstm"},
+        {"hidden": 6, "attention": "none", "intra_attention": True, "layers": 2, "dropout": 0.1},
+    ],
     ("head", "tags"): [{"dropout": 0.1}, {"scheme": "none"}],
+    ("head", "transformer-decoder"): [
+        {"heads": 2, "feedforward": 8, "dropout": 0.1},
+        {"hidden": 8, "heads": 2, "layers": 1, "norm": "post", "positions": "learned", "longest": 4, "tie": False},
+        {"heads": 2, "positions": "none", "activation": "gelu", "scale": False, "label_smoothing": 0.1},
+        {"heads": 2, "layers": 1, "feedforward": 8, "equal_length": True},
+    ],
     ("head", "vector"): [{"dropout": 0.1, "width": 4}, {"pool": "attention", "normalize": False}],
 }
 CONLL = "# topic = a\nAda B-PER\nmet O\n\nOslo B-LOC\n\n"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ def test_the_scripts_write_the_files_again_byte_for_byte(tmp_path: Path, hash_se
         subprocess.run([sys.executable, script, "--out", tmp_path], check=True, env=environment)
     written = [path.relative_to(tmp_path) for path in data_files(tmp_path)]
     assert written == [path.relative_to(DATA) for path in data_files(DATA)]
-    assert len(written) == 31
+    assert len(written) == 46
     for path in written:
         assert (tmp_path / path).read_bytes() == (DATA / path).read_bytes(), f"{path}: run its script again"
 
@@ -203,6 +204,64 @@ def test_every_reversal_is_right_and_no_string_stands_twice() -> None:
         strings += [row["text"] for row in rows]
     assert len(strings) == len(set(strings))
     assert {len(text) for text in strings} == set(range(1, 9))
+
+
+def written(folder: str, part: str) -> list[dict[str, str]]:
+    return [json.loads(row) for row in (DATA / folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_date_is_one_and_no_text_stands_twice() -> None:
+    texts: list[str] = []
+    for part, size in {"train": 8000, "dev": 400, "test": 500, "test-new-templates": 500}.items():
+        rows = written("dates", part)
+        assert len(rows) == size
+        for row in rows:
+            day = date.fromisoformat(row["target"])
+            assert 1900 <= day.year < 2100
+            numbers = {int(number) for number in re.findall(r"\d+", row["text"])}
+            assert numbers <= {day.day, day.month, day.year, day.year % 100}
+            for word in re.findall(r"[a-z]+day", row["text"].lower()):
+                assert word == f"{day:%A}".lower()
+        texts += [row["text"] for row in rows]
+    assert len(texts) == len(set(texts))
+
+
+def test_lines_of_a_couplet_answer_each_other_word_by_word() -> None:
+    answers: dict[str, set[str]] = {}
+    for part, size in {"train": 6000, "dev": 300, "test": 500, "test-new-templates": 500}.items():
+        rows = written("couplets", part)
+        assert len(rows) == size
+        for row in rows:
+            assert len(row["text"]) == len(row["target"])
+            assert len(row["text"]) in (5, 7)
+            for first, second in zip(row["text"], row["target"], strict=True):
+                answers.setdefault(first, set()).add(second)
+                answers.setdefault(second, set()).add(first)
+    assert all(len(found) == 1 for found in answers.values())
+
+
+def test_every_reply_of_the_counter_follows_from_what_was_said_last() -> None:
+    replies: dict[str, str] = {}
+    said: dict[str, set[str]] = {}
+    for part, size in {"train": 5000, "dev": 300, "test": 500, "test-new-templates": 500}.items():
+        rows = written("chat", part)
+        assert len(rows) == size
+        for row in rows:
+            *before, guest = row["text"].split(" | ")
+            assert len(before) in (0, 2)
+            assert row["text"] not in replies
+            replies[row["text"]] = row["target"]
+            if before:  # the clerk's last turn: what was ordered is said again, in the price too
+                count, *_, drink = before[1].partition(",")[0].split()
+                if row["target"].startswith("I bring"):
+                    assert row["target"].split()[2] == ("it" if count == "a" else "them")
+                elif " euros" in row["target"]:
+                    assert [row["target"].split()[0], row["target"].partition(",")[0].split()[-1]] == [count, drink]
+            if row["target"].startswith("thank you, "):
+                assert re.search(rf"\b{row['target'].split()[2].rstrip('!')}\b", guest)
+        said[part] = {re.sub(r"\b(?!I\b)[A-Z]\w+", "NAME", row["text"].split(" | ")[-1]) for row in rows}
+    assert len(said["test"] & said["train"]) > len(said["test"]) * 0.9
+    assert not said["test-new-templates"] & said["train"]
 
 
 def read_csv(part: str) -> list[dict[str, str]]:
@@ -326,4 +385,4 @@ def test_questions_of_the_new_templates_are_asked_in_ways_of_their_own() -> None
 
 
 def test_the_data_files_stay_small() -> None:
-    assert sum(path.stat().st_size for path in data_files(DATA)) < 4_000_000
+    assert sum(path.stat().st_size for path in data_files(DATA)) < 6_500_000

@@ -36,11 +36,12 @@ from factory import (
 )
 from independent import Bundle, RefusedError
 
-from seqpipe import Model, answers, bundle, feature_kinds, features, load, predictor, schemes
+from seqpipe import Model, answers, bundle, feature_kinds, features, load, schemes
 from seqpipe.config import load as load_config
 from seqpipe.errors import BundleError, SeqpipeError
 from seqpipe.feature_kinds import Chars
 from seqpipe.features import Doc
+from seqpipe.options import option_arrays
 from seqpipe.run import run_all
 from seqpipe.yaml import dump
 
@@ -75,7 +76,7 @@ SPLIT: list[Any] = [
     {"words": []},
     {"words": None, "text": "in Rome"},
 ]
-KINDS = ("spans", "tags", "text", "label", "joint", "other field")
+KINDS = ("spans", "tags", "text", "label", "joint", "other field", "several")
 
 
 def texts(count: int, seed: int = 1) -> list[str]:
@@ -98,6 +99,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "text": (writing, {"train": {"epochs": 25, **settings}}),
         "label": (labelling, {}),
         "joint": (joint, {}),
+        "several": (several, {}),
     }
     found = {}
     for name, (write, changes) in made.items():
@@ -140,6 +142,32 @@ def joint(folder: Path, changes: Mapping[str, Any]) -> Path:
     return path
 
 
+def several(folder: Path, changes: Mapping[str, Any]) -> Path:
+    """Writes data and the YAML of a pipeline that reads a text and rows of numbers, and writes a text."""
+    for name, count in (("train", 60), ("dev", 8), ("test", 8)):
+        moved = [
+            {**mood, "numbers": numbers(i), "target": mood["text"][: 3 + i % 4]}
+            for i, mood in enumerate(moods(count, 3))
+        ]
+        write_jsonl(folder / f"{name}.jsonl", moved)
+    source = {"tokenizer": "words", "embedding": {"use": "lookup", "dim": 6}, "encoder": {"use": "gru", "hidden": 5}}
+    content: dict[str, Any] = {
+        "name": "several",
+        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
+        "inputs": {"source": source, "rows": {"field": "numbers", "embedding": {"use": "linear", "dim": 4}}},
+        "head": {"use": "seq2seq", "hidden": 16, "embedding_dim": 8, "target_tokenizer": "chars"},
+        "train": {"epochs": 8, "batch_tokens": 96, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
+    }
+    path = folder / "several.yaml"
+    path.write_text(dump(content | dict(changes)))
+    return path
+
+
+def numbers(i: int) -> list[list[float]]:
+    """From no row of numbers to four."""
+    return [[i / 3 - 4, float(j * j), 1e-3 * i * j] for j in range(i % 5 or int(i < 60))]
+
+
 def noted(golden: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**example, "record": {"note": example["record"]["text"]}} for example in golden]
 
@@ -162,19 +190,24 @@ class Pair:
     def __init__(self, path: Path):
         self.path, self.ours, self.theirs = path, load(path, "cpu", threads=1), Bundle(path)
         field = self.ours.manifest["field"]
-        self.inputs = [{field: text} for text in (*texts(60), *(mood["text"] for mood in moods(9, 5)))]
+        given = (*texts(60), *(mood["text"] for mood in moods(9, 5)))
+        self.inputs = [{"text" if isinstance(field, dict) else field: text} for text in given]
+        if isinstance(field, dict):
+            self.inputs = [{**record, "numbers": numbers(i)} for i, record in enumerate(self.inputs)]
         self.inputs += SPLIT if field == "text" else []
         self.options: list[dict[str, Any]] = [{}]
         if "names.n_best" in self.ours.manifest["options"]:
             self.options += [{"names.n_best": 3}]
         if "n_best" in self.ours.manifest["options"]:
             beams = "beams" in self.ours.manifest["options"]
-            self.options += [{"n_best": 3} | ({"beams": 4, "longest": 7} if beams else {})]
+            self.options += [{"n_best": 3} | ({"beams": 4, "max_length": 7} if beams else {})]
+        drawn = {"seed": 7, "beams": 2, "n_best": 2, "temperature": 1.3, "max_length": 9, "prefix": [4]}
+        self.drawn = [drawn] if "uniform" in self.ours.manifest["options"] else []  # Node's program draws nothing
 
     def differences(self) -> list[str]:
         """What the two do not do alike, over inputs, options and documents."""
         found = []
-        for options, record in itertools.product(self.options, self.inputs):
+        for options, record in itertools.product([*self.options, *self.drawn], self.inputs):
             ours = self.ours(record, **options)
             theirs = attempt(lambda record=record, options=options: self.theirs(record, **options))
             if not independent.same(ours, theirs):
@@ -287,14 +320,14 @@ def test_one_run_for_all_texts_answers_as_one_run_each(pairs: dict[str, Pair], k
 def test_the_second_runtime_makes_the_same_inputs(pairs: dict[str, Pair], longest: int) -> None:
     ours, theirs = pairs["spans"].ours.predictor.featurizer, pairs["spans"].theirs
     records = [*({"text": text} for text in texts(40, seed=3)), *SPLIT]
-    read = [theirs.record(record) for record in records]
+    read = [theirs.sources[""].record(record) for record in records]
     docs, wholes, rows = ours.docs(records), [text for text, _ in read], [tokens for _, tokens in read]
     assert [[(t.id, t.word, (t.start, t.end)) for t in row] for row in rows] == [triples(doc) for doc in docs]
     feature = Chars(longest, "abcdeÀO你👩")
     size = (len(docs), max(map(len, docs)))
     expected = feature.array(docs, size[1])
     assert np.array_equal(independent.chars(rows, size, longest, feature.alphabet), expected)
-    made = theirs.inputs(rows, wholes)
+    made = theirs.sources[""].inputs(rows, wholes)
     assert all(np.array_equal(array, ours.collate(docs)[name]) for name, array in made.items())
 
 
@@ -341,11 +374,16 @@ FAULTS: dict[str, tuple[str, Any, str, Any]] = {
         "spans",
         lambda tags: [(s[0], s[1], s[1]) for s in original["spans"](tags)],
     ),
-    "words are not normalised": ("spans", Bundle, "id", lambda self, word: self.tokenizer.token_to_id(word) or 1),
+    "words are not normalised": (
+        "spans",
+        independent.Source,
+        "id",
+        lambda self, word: self.tokenizer.token_to_id(word) or 1,
+    ),
     "special tokens are words": ("text", independent, "SPECIAL", ()),
     "words are searched from the start": (
         "spans",
-        Bundle,
+        independent.Source,
         "from_words",
         lambda self, words, text: from_the_start(self, words, text),
     ),
@@ -356,7 +394,7 @@ FAULTS: dict[str, tuple[str, Any, str, Any]] = {
 }
 
 
-def from_the_start(theirs: Bundle, words: Sequence[str], text: str) -> list[independent.Token]:
+def from_the_start(theirs: independent.Source, words: Sequence[str], text: str) -> list[independent.Token]:
     places = [text.find(word) for word in words]
     found = [(w, at, at + len(w)) for w, at in zip(words, places, strict=True)]
     return [independent.Token(theirs.id(word), word, a, b, (a, b)) for word, a, b in found]
@@ -458,6 +496,17 @@ def test_a_bundle_sealed_by_the_page_is_opened_by_both(copy: Path) -> None:
         ("spans", {"nbest": 2}),
         ("text", {"n_best": 3}),
         ("text", {"length_penalty": -0.1}),
+        ("text", {"length_penalty": 1e39}),
+        ("text", {"min_length": 2**63}),
+        ("text", {"min_length": 100}),
+        ("text", {"min_length": 5, "max_length": 5}),
+        ("text", {"prefix": [4] * 6, "max_length": 6}),
+        ("text", {"prefix": [4, 1_000_000]}),
+        ("text", {"forbidden": [3]}),
+        ("text", {"temperature": 0.5}),
+        ("text", {"top_p": 0, "seed": 1}),
+        ("text", {"seed": -1}),
+        ("text", {"seed": True}),
         ("label", {"n_best": 1}),
     ],
 )
@@ -479,7 +528,7 @@ def test_options_of_every_type_are_fed_as_the_page_says(option: str) -> None:
     }
     value = {"scale": 3, "by": 5, "flag": True}[option]
     ours, theirs = (
-        predictor.option_arrays(known, {option: value})[option],
+        option_arrays(known, {option: value})[option],
         independent.option_inputs(known, {option: value}),
     )
     assert (ours, ours.dtype, ours.shape) == (theirs[option], theirs[option].dtype, ())

@@ -7,6 +7,7 @@ each word of a sentence alike.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import subprocess
 import sys
@@ -175,6 +176,22 @@ def test_pairs_are_a_matrix_of_the_mean_and_one_of_each_head() -> None:
     assert len(titles) == 3 * 4
     assert titles[:4] == ["a → a: 0.250000", "a → b: 0.375000", "b → a: 0.500000", "b → b: 0.625000"]
     assert titles[4:8] == ["a → a: 0.000000", "a → b: 0.125000", "b → a: 0.250000", "b → b: 0.375000"]
+
+
+def test_what_was_written_looks_at_the_text() -> None:
+    doc = Doc("a b c", ["a", "b", "c"], [(0, 1), (2, 3), (4, 5)], [4, 5, 6])
+    weights = np.arange(12, dtype=np.float32).reshape(4, 3) / 12  # the last row is of the end, and nothing
+    found = attention(Attended("head.attention", "written", "sequence_length"), doc, weights, None, ["X", "Y"])
+    assert found.weights.shape == (1, 2, 3)
+    assert found.data()["written"] == ["X", "Y"]
+    assert np.array(found.data()["weights"]).shape == (2, 3)
+    both = explanation(doc.text, attentions=(found,))
+    titles = [given["title"] for tag, given in Page(page(both)).tags if tag == "td"]
+    assert titles == [f"{y} → {x}: {i / 12:.6f}" for i, (y, x) in enumerate(itertools.product("XY", "abc"))]
+    assert "head.attention, over written:\n  0.4167  Y  c\n  0.3333  Y  b" in both.table()
+    assert picture(both)
+    with pytest.raises(BundleError, match=r"head\.attention has the shape"):
+        attention(Attended("head.attention", "written", "sequence_length"), doc, weights[:, :2], None, ["X", "Y"])
 
 
 def test_a_page_of_pairs_that_no_browser_would_bear_says_what_it_leaves_out() -> None:
@@ -566,7 +583,10 @@ def test_a_stage_that_does_not_return_what_it_states_is_named(tmp_path: Path) ->
     [
         ({"use": "mean"}, r"export\.explain: no stage has attention weights to look at; take one that has"),
         ({"use": "choosing", "order": ["bad", "good"]}, r"export\.explain: no stage has attention weights"),
-        ({"use": "odd"}, r"head 'odd' of toys: `explains` must be a dict from names to one of words, sentences, pairs"),
+        (
+            {"use": "odd"},
+            r"head 'odd' of toys: `explains` must be a dict from names to one of words, sentences, pairs, written",
+        ),
         (
             {"encoder": "lost"},
             r"export\.explain: an encoder before it makes places of its own.* head\.attention stands",

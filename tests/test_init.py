@@ -79,7 +79,7 @@ def test_the_scheme_of_a_column_file_is_found(
     made = initialised(tmp_path, conll(line.format, tagger))
     assert changed(made) == options
     assert [record["tags"] for record in read(made)][2] == ["B-person", "B-city", "B-city"]
-    assert made.tokenizer.use == "words"
+    assert made.inputs[0].tokenizer.use == "words"
     assert made.head[0].options["scheme"] == "BIOES"
 
 
@@ -124,7 +124,7 @@ def glued(dice: random.Random, digits: bool = True) -> str:
 def test_positions_glued_to_characters_are_taken_off(tmp_path: Path) -> None:
     made = initialised(tmp_path, glued(random.Random(1)))
     assert changed(made) == {"pattern": "^(.)", "joiner": ""}
-    assert made.tokenizer.use == "chars"
+    assert made.inputs[0].tokenizer.use == "chars"
     records = read(made)
     assert all(len(word) == 1 for record in records for word in record["words"])
     assert all(record["text"] == "".join(record["words"]) for record in records)
@@ -134,13 +134,13 @@ def test_positions_glued_to_characters_are_taken_off(tmp_path: Path) -> None:
 def test_characters_with_nothing_glued_on_are_only_joined(tmp_path: Path) -> None:
     made = initialised(tmp_path, glued(random.Random(1), digits=False))
     assert changed(made) == {"joiner": ""}
-    assert made.tokenizer.use == "chars"
+    assert made.inputs[0].tokenizer.use == "chars"
 
 
 def test_words_that_end_in_digits_now_and_then_are_words(tmp_path: Path) -> None:
     made = initialised(tmp_path, conll("{0} {1}".format) + "A1 O\nB2 O\n\n")
     assert changed(made) == {}
-    assert made.tokenizer.use == "words"
+    assert made.inputs[0].tokenizer.use == "words"
 
 
 def jsonl(*records: dict[str, Any]) -> str:
@@ -151,7 +151,7 @@ def test_texts_with_spans_are_found(tmp_path: Path) -> None:
     spans = [{"start": 3, "end": 7, "label": "city"}]
     content = jsonl({"text": "in Bern", "spans": spans}, {"text": "你", "spans": []}, {"text": "a"})
     made = initialised(tmp_path, "\ufeff" + content)
-    assert (made.data.reader.use, changed(made), made.tokenizer.use) == ("jsonl", {}, "words")
+    assert (made.data.reader.use, changed(made), made.inputs[0].tokenizer.use) == ("jsonl", {}, "words")
     assert made.data.misaligned == "error"
     assert "# Entities: city 1" in made.file.read_text(encoding="utf-8")
 
@@ -159,14 +159,14 @@ def test_texts_with_spans_are_found(tmp_path: Path) -> None:
 def test_chinese_texts_are_taken_character_by_character(tmp_path: Path) -> None:
     spans = [{"start": 1, "end": 3, "label": "city"}]
     made = initialised(tmp_path, jsonl({"text": "在北京", "spans": spans}, {"text": "ok", "spans": []}, {"text": "好"}))
-    assert made.tokenizer.use == "chars"
+    assert made.inputs[0].tokenizer.use == "chars"
 
 
 @pytest.mark.parametrize("labels", [["sad", "glad", "sad"], [10, 2, 10], ["-", "1: [x", "-"]])
 def test_texts_with_a_label_get_the_head_for_it(labels: list[Any], tmp_path: Path) -> None:
     records = [{"text": f"a {label} day", "label": label, "spans": []} for label in labels]
     made = initialised(tmp_path, jsonl(*records))
-    assert (made.data.reader.use, changed(made), made.tokenizer.use) == ("jsonl", {}, "words")
+    assert (made.data.reader.use, changed(made), made.inputs[0].tokenizer.use) == ("jsonl", {}, "words")
     assert (made.head[0].use, made.head[0].frame["target"]) == ("label", None)
     text = made.file.read_text(encoding="utf-8")
     assert f"# Labels: {labels[0]} 2, {labels[1]} 1\n# Note: texts with one label each.\n" in text
@@ -175,10 +175,10 @@ def test_texts_with_a_label_get_the_head_for_it(labels: list[Any], tmp_path: Pat
 
 def test_words_or_chinese_characters_with_a_label_get_the_head_for_it_too(tmp_path: Path) -> None:
     made = initialised(tmp_path, jsonl({"words": ["a", "day"], "label": "x"}, {"words": ["b"], "label": "y"}))
-    assert (made.head[0].use, made.tokenizer.use) == ("label", "words")
+    assert (made.head[0].use, made.inputs[0].tokenizer.use) == ("label", "words")
     (tmp_path / "made.yaml").unlink()
     made = initialised(tmp_path, jsonl({"text": "好天气", "label": "x"}, {"text": "不好", "label": "y"}))
-    assert (made.head[0].use, made.tokenizer.use) == ("label", "chars")
+    assert (made.head[0].use, made.inputs[0].tokenizer.use) == ("label", "chars")
 
 
 def test_spans_are_learned_where_a_text_has_a_label_beside_them(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_dev_label_that_training_never_saw_is_told(tmp_path: Path, capsys: pyt
 
 def test_explain_gives_the_shapes_of_this_answer_kind(tmp_path: Path) -> None:
     config = labels(tmp_path)
-    rows = [line.split() for line in explain(config.embedding, config.encoder, config.head).splitlines()]
+    rows = [line.split() for line in explain(config.inputs, config.head).splitlines()]
     assert ["label", "(B,)", "int64", "data", "(target", "of", "head)", "head.loss"] in rows
 
 

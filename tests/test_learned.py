@@ -14,8 +14,9 @@ from torch import nn
 from seqpipe.config import Config, load
 from seqpipe.data import read
 from seqpipe.errors import DataError, PluginError, UsageError
-from seqpipe.learned import Learned, learn, unknown_share
+from seqpipe.learned import Learned, learn, unknown_share, unwritable
 from seqpipe.vocabulary import SPECIALS
+from seqpipe_plugins.tokenizers.words import Words
 
 
 def learned_of(config: Config) -> Learned:
@@ -136,3 +137,21 @@ def test_the_share_of_unknown_words_is_counted_by_tokens(tmp_path: Path) -> None
     docs = made.featurizer.docs([{"text": "ada flew to zanzibar"}, {"text": ""}])
     assert unknown_share(made, docs) == pytest.approx(1 / 4)
     assert unknown_share(replace(made), []) == 0
+
+
+def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path) -> None:
+    (task,) = learned_of(load(writing(tmp_path))).tasks
+    records = [{"reversed": text} for text in ("abc def", "abc", "ab, c", "a")]
+    task = replace(task, target_tokenizer=Words().train([record["reversed"] for record in records]))
+    assert [*unwritable(task, [records[0], records[3]], 100)] == []
+    assert [*unwritable(task, records, 4)] == [
+        "1 of 4 texts can be written in other characters only: 'ab, c' as 'ab , c'; "
+        "the target tokenizer {use: bpe, byte_level: true} loses nothing",
+    ]
+    assert [*unwritable(task, [{"reversed": "a zoo"}, {"reversed": "a a a a"}], 4)] == [
+        "1 of 2 texts can be written in other characters only: 'a zoo' as 'a'; "
+        "the target tokenizer {use: bpe, byte_level: true} loses nothing",
+        "1 of 2 texts have 4 tokens or more, and are cut there in scores; a caller may give max_length=5",
+    ]
+    assert [*unwritable(task, [{"reversed": "a a a a"}], None)] == []
+    assert [*unwritable(learned_of(tiny(tmp_path)).tasks[0], records, 4)] == []

@@ -10,7 +10,7 @@ import pytest
 import sklearn.metrics
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 
-from seqpipe import metrics, schemes
+from seqpipe import metrics, schemes, text_metrics
 from seqpipe.errors import UsageError
 
 TAGS = ["O", "O", "O", *(f"{prefix}-{label}" for prefix in "BI" for label in ("PER", "ORG", "a-b"))]
@@ -184,10 +184,9 @@ def test_tag_scores_by_hand() -> None:
 
 
 def test_text_scores_are_over_all_characters() -> None:
-    assert metrics.text_scores(["abcd", "日本"], ["abcd", "日木語"]) == {
-        "exact_match": 0.5,
-        "character_error_rate": 2 / 6,
-    }
+    scores = metrics.text_scores(["abcd", "日本"], ["abcd", "日木語"])
+    assert (scores["exact_match"], scores["character_error_rate"]) == (0.5, 2 / 6)
+    assert scores["token_accuracy"] == 2 / 4  # of one token and three characters
 
 
 def by_table(a: str, b: str) -> int:
@@ -206,7 +205,7 @@ def test_edit_distance_is_levenshteins(longest: int) -> None:
         a, b = ("".join(dice.choices("ab𝒜語", k=dice.randint(0, longest))) for _ in "ab")
         if dice.random() < 0.5:
             b = a[: dice.randint(0, longest)] + b[:2] + a[dice.randint(0, longest) :]
-        assert metrics.edit_distance(a, b) == by_table(a, b), (a, b)
+        assert text_metrics.edit_distance(a, b) == by_table(a, b), (a, b)
 
 
 @pytest.mark.parametrize(("kind", "gold", "predicted"), [("spans", [], []), ("tags", [], []), ("text", "", "")])
@@ -274,6 +273,6 @@ def test_the_tables_of_tags_and_texts_end_with_all() -> None:
     assert [line.split()[0] for line in tags[1:]] == ["N", "V", "overall"]
     assert tags[-1].split() == ["overall", "50.00"]
     assert metrics.table(metrics.text_scores(["ab"], ["ac"])).splitlines() == [
-        "         exact match  character error rate",
-        "overall         0.00                 50.00",
+        "         exact match  token accuracy  character error rate  bleu   chrf",
+        "overall         0.00            0.00                 50.00  0.00  25.00",
     ]

@@ -125,7 +125,7 @@ def test_the_resolved_file_reads_the_same_pair(tmp_path: Path) -> None:
     config = load(pairing(tmp_path))
     again = tmp_path / "again.yaml"
     again.write_text(dump(resolved(config, tmp_path)))
-    assert config.tokenizer.pairs
+    assert config.inputs[0].tokenizer.pairs
     assert load(again) == config
 
 

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import parts, tiny
+from factory import parts, tiny, writing
 
+from seqpipe.config import load
 from seqpipe.errors import ParityError
 from seqpipe.features import Arrays
+from seqpipe.nn.search import EOS
+from seqpipe.options import option_arrays
 from seqpipe.parity import LENGTHS, SIZES, Tally, compare, grid
-from seqpipe.pipeline import Pipeline, predictor
+from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import Run
 
 Change = Callable[[Arrays, Arrays], None]
@@ -166,6 +169,42 @@ def test_a_head_may_say_itself_how_near_it_was_to_another_decision(both: tuple[P
         pipeline.head.margin = margins(margin)
         try:
             tally = compared((pipeline, run), another, ((1,), (7,)))
+        finally:
+            del pipeline.head.margin
+        assert (tally.ties, tally.different) == (ties, 1 - ties)
+
+
+@pytest.fixture(scope="module")
+def writes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
+    """A pipeline with random weights that writes texts of 100 tokens, whatever it reads."""
+    config = load(writing(tmp_path_factory.mktemp("parity")))
+    pipeline, _ = parts(config)
+    with torch.no_grad():
+        pipeline.head.vocabulary.output.bias[EOS] = -100.0
+    run, defaults = predictor(pipeline, config).run, option_arrays(option_table(*config.head), {})
+    return pipeline, lambda feeds: run(defaults | feeds)
+
+
+def test_the_score_of_a_text_may_be_off_by_the_root_of_its_length_times_as_much(writes: tuple[Pipeline, Run]) -> None:
+    pipeline, run = writes
+    made = run(next(grid(pipeline.learned, 0, (3,), (7,))))
+    assert ((made["tokens"] != 0).sum(2) == 100).all()
+    allowed = 10 * 1e-4 + 1e-5 * float(np.abs(made["scores"]).min())
+    for off, different in ((0.9 * allowed, 0), (1.5 * allowed, 3)):
+        tally = compared(writes, lambda feeds, made, off=off: made["scores"].__iadd__(np.float32(off)))
+        assert tally.different == different
+
+
+def test_a_text_that_leaves_another_where_two_tokens_are_as_likely_is_a_tie(writes: tuple[Pipeline, Run]) -> None:
+    pipeline, _ = writes
+
+    def another(feeds: Arrays, made: Arrays) -> None:
+        made["tokens"][0, 0, 3:] = 4 + (made["tokens"][0, 0, 3:] - 3) % 5
+
+    for margin, ties in ((5e-5, 1), (2e-4, 0)):
+        pipeline.head.margin = margins(margin)
+        try:
+            tally = compared(writes, another, ((1,), (7,)))
         finally:
             del pipeline.head.margin
         assert (tally.ties, tally.different) == (ties, 1 - ties)

@@ -44,19 +44,29 @@ def small(path: Path, folder: Path) -> list[str]:
     if data.tests:
         files = {name: str(shortened(file, FEW["test"], folder)) for name, file in data.tests.items()}
         found.append(f"data.test={json.dumps(files)}")
-    if config.tokenizer.use == "pretrained":
-        texts = make_checkpoint.cells if config.tokenizer.pairs else make_checkpoint.sentences
+    source = config.inputs[0]
+    if source.tokenizer and source.tokenizer.use == "pretrained":
+        texts = make_checkpoint.cells if source.pairs else make_checkpoint.sentences
         texts = make_checkpoint.passages if data.train.suffix == ".json" else texts
         made = checkpoint(folder / "checkpoint", "bert", texts(data.train), most=600)
-        place = "encoder.0" if len(config.encoder) > 1 else "encoder"
+        place = "encoder.0" if len(source.encoder) > 1 else "encoder"
         found += [f"tokenizer.checkpoint={made}", f"{place}.checkpoint={made}"]
-        found += [f"{place}.first=30"] if config.tokenizer.pairs else []
+        found += [f"{place}.first=30"] if source.pairs else []
     return found
 
 
 def test_there_are_pipelines() -> None:
     shipped = "document-han intent-bert intent-lstm intent-zh ner ner-bert-crf ner-zh pos reverse sentiment-cnn"
-    assert {*shipped.split(), "answer-span", "pairs-bert", "slots-and-intent"} <= {path.stem for path in PIPELINES}
+    assert {
+        *shipped.split(),
+        "answer-span",
+        "chat",
+        "couplet",
+        "dates",
+        "describe",
+        "pairs-bert",
+        "slots-and-intent",
+    } <= {path.stem for path in PIPELINES}
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
@@ -84,7 +94,10 @@ class TestPipeline:
         scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
         assert json.loads(scored.out) == result["scores"]
         texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
-        if load(path).tokenizer.pairs:
+        if load(path).inputs[0].pairs:
             texts = "".join(f"{text}\tit is noon\n" for text in texts.splitlines())
+        if path.stem == "describe":
+            lines = ({"weather": [i, 9.5, 0, 60], "tone": text} for i, text in enumerate(texts.splitlines()))
+            texts = "".join(f"{json.dumps(line)}\n" for line in lines)
         answered = seqpipe("predict", bundle, "--device", "cpu", stdin=texts.encode())
         assert (answered.code, len(answered.out.splitlines())) == (0, 4), answered.err

@@ -14,7 +14,7 @@ from seqpipe import Model
 from seqpipe.answers import Spans, Text
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features import Arrays, Featurizer
-from seqpipe.predictor import Predictor, batches, cores, option_arrays
+from seqpipe.predictor import Predictor, batches, cores
 from seqpipe_plugins.tokenizers.words import Words
 
 TOKENIZER = Words().train(["Bern a b c ."])
@@ -154,54 +154,6 @@ def test_what_has_no_offsets_is_not_split_into_sentences() -> None:
         made.document({"text": "a"})
     with pytest.raises(UsageError, match="n_best is for single sentences"):
         predictor(n_best={"type": "size", "default": 1}).document({"text": "a"}, n_best=2)
-
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "beams": {"type": "size", "default": 5, "minimum": 1, "maximum": 100},
-    "n_best": {"type": "size", "default": 1, "minimum": 1, "maximum": 100},
-    "penalty": {"type": "float", "default": 0.5, "minimum": 0, "maximum": None},
-    "steps": {"type": "int", "default": 9},
-    "greedy": {"type": "bool", "default": False},
-}
-
-
-def test_options_become_inputs_and_a_size_the_length_of_one() -> None:
-    arrays = option_arrays(OPTIONS, {"beams": 7, "penalty": 2})
-    assert {name: array.shape for name, array in arrays.items()} == {
-        "beams": (7,),
-        "n_best": (1,),
-        "penalty": (),
-        "steps": (),
-        "greedy": (),
-    }
-    assert [array.dtype for array in arrays.values()] == [np.int64, np.int64, np.float32, np.int64, np.bool_]
-    assert (arrays["penalty"], arrays["steps"], arrays["greedy"]) == (2.0, 9, False)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"beam": 3}, r"no decode option 'beam'; did you mean 'beams'\? \(there is: beams, n_best, penalty"),
-        ({"beams": 0}, "beams: 0 is not between 1 and 100"),
-        ({"beams": 101}, "beams: 101 is not between"),
-        ({"beams": 2.0}, "beams: must be int, not 2.0"),
-        ({"beams": True}, "beams: must be int, not True"),
-        ({"beams": "3"}, "beams: must be int, not '3'"),
-        ({"penalty": float("nan")}, "penalty: nan is not between 0 and None"),
-        ({"penalty": False}, "penalty: must be float, not False"),
-        ({"greedy": 1}, "greedy: must be bool, not 1"),
-        ({"n_best": 6}, "n_best: 6 answers need as many beams; beams is 5"),
-    ],
-)
-def test_a_wrong_option_is_named(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        option_arrays(OPTIONS, given)
-
-
-def test_without_options_there_are_none() -> None:
-    assert option_arrays({}, {}) == {}
-    with pytest.raises(UsageError, match=r"there is: none"):
-        option_arrays({}, {"beams": 1})
 
 
 def test_an_option_reaches_the_graph(tiny: Model) -> None:

@@ -143,7 +143,7 @@ def test_a_checkpoint_answers_from_passages_longer_than_its_window(tmp_path: Pat
     content = path.read_text().replace("embedding:\n  use: lookup\n  dim: 16\n", "")
     path.write_text(content.replace("epochs: 12", "epochs: 1"))
     config = load(path)
-    assert not config.embedding
+    assert not config.inputs[0].embedding
     done = seqpipe("run", path, "--device", "cpu", "--json", folder=tmp_path)
     assert done.code == 0, done.err
     found = tmp_path / json.loads(done.out)["bundle"]

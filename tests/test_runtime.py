@@ -240,7 +240,7 @@ MANIFESTS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown option type": ({"options": {"bias": {"type": "x", "default": 0}}}, "lacks or misstates 'x'"),
     "an option out of its range": (
         {"options": {"bias": {"type": "float", "default": 9.0, "maximum": 1}}},
-        "lacks or misstates bias: 9.0 is not between",
+        "lacks or misstates bias: 9.0 is not at most 1",
     ),
     "an option of another kind": ({"options": {"bias": 5}}, "lacks or misstates"),
     "an option that the graph lacks": (

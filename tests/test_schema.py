@@ -141,7 +141,7 @@ def wired(folder: Path, bad: Bad, wrong: list[Problem]) -> bool:
 def between_keys(folder: Path, bad: Bad, wrong: list[Problem]) -> bool:
     """A rule between two keys is code, and would stand in the schema a second time: another key mends it."""
     path = write(folder, bad.yaml)
-    mended = ("train.optimizer.momentum=0.9", "data.dev=dev.txt", "head.1.name=another")
+    mended = ("train.optimizer.momentum=0.9", "data.dev=dev.txt", "head.1.name=another", "inputs.a.field=y")
     return any(not problems(path, one) for one in mended)
 
 

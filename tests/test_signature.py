@@ -16,6 +16,8 @@ from seqpipe.signature import (
     Means,
     Row,
     Size,
+    Tokens,
+    Uniform,
     decode_options,
     describe,
     method_names,
@@ -328,14 +330,8 @@ def test_a_method_that_asks_for_nothing_by_name_is_told() -> None:
 def test_decode_options_are_the_keyword_only_parameters_of_decide() -> None:
     found = decode_options(LSTM)  # its Tensor is imported for type checkers alone
     beams, penalty, raw = found["beams"], found["penalty"], found["raw"]
-    assert (beams.type, beams.default, beams.is_size, beams.minimum, beams.maximum) == (SIZE, 4, True, 1, 100_000)
-    assert (penalty.type, penalty.default, penalty.is_size, penalty.minimum, penalty.maximum) == (
-        "float",
-        0.0,
-        False,
-        0,
-        None,
-    )
+    assert (beams.type, beams.default, beams.minimum, beams.maximum) == (SIZE, 4, 1, 100_000)
+    assert (penalty.type, penalty.default, penalty.minimum, penalty.maximum) == ("float", 0.0, 0, None)
     assert isinstance(penalty.default, float)
     assert (raw.type, raw.default, raw.minimum) == ("bool", False, None)
 
@@ -359,6 +355,17 @@ def test_bounds_of_decode_options_are_inclusive() -> None:
     assert -1e-300 < found["t"].maximum < 0
 
 
+def test_tokens_and_random_numbers_have_types_of_their_own() -> None:
+    class Writer:
+        def decide(self, *, prefix: Tokens = None, uniform: Uniform = None): ...
+
+    found = decode_options(Writer)
+    assert [(name, one.type, one.default) for name, one in found.items()] == [
+        ("prefix", "tokens", None),
+        ("uniform", "uniform", None),
+    ]
+
+
 def test_a_wrong_decode_option_is_told() -> None:
     class Required:
         def decide(self, x, *, beams: Size): ...
@@ -374,7 +381,10 @@ def test_a_wrong_decode_option_is_told() -> None:
 
     for cls, message in (
         (Required, "decode option 'beams' needs a default"),
-        (Worded, "decode option 'mode' must be seqpipe.Size, int, float or bool, not text"),
+        (
+            Worded,
+            "decode option 'mode' must be seqpipe.Size, seqpipe.Tokens, seqpipe.Uniform, int, float or bool, not text",
+        ),
         (Untyped, "'beams' has no type"),
         (TooMany, "the default of 'beams' should be a whole number from 1 to 100000, not 0"),
     ):

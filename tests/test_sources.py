@@ -44,7 +44,7 @@ def problems(yaml: Path, *overrides: str) -> list[Problem]:
 def test_what_stands_there_is_read_from_the_folder_of_the_yaml(yaml: Path) -> None:
     run(yaml.parent / "runs/old", encoder={"use": "lstm"})
     config = load(yaml, ["encoder.init=runs/old", "train.seed=3"])
-    assert config.encoder[0].frame["init"] == yaml.parent / "runs/old"
+    assert config.inputs[0].encoder[0].frame["init"] == yaml.parent / "runs/old"
     assert config != load(yaml, ["train.seed=3"])
 
 
@@ -93,7 +93,7 @@ def test_the_stage_of_the_same_place_goes_first_then_the_only_one_of_its_use(yam
 
     for folder, places in (("a", [0, 1]), ("b", [2, 0])):
         config = load(yaml, [f"embedding.0.init={folder}", f"embedding.1.init={folder}"])
-        assert [counterpart(one, yaml.parent / folder).number for one in config.embedding] == places
+        assert [counterpart(one, yaml.parent / folder).number for one in config.inputs[0].embedding] == places
 
 
 def test_a_run_without_such_a_stage_is_told_with_what_it_has(yaml: Path) -> None:

@@ -260,8 +260,8 @@ def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_da
     assert pipeline.learned.vocabulary == older.vocabulary
     assert pipeline.learned.featurizer.tokenizer.to_str() == older.featurizer.tokenizer.to_str()
     words = [line.split("\t")[0].lower() for line in CONLL.splitlines() if line]
-    assert sum(pipeline.learned.counts) == len(words)
-    assert pipeline.learned.counts[older.vocabulary.index("came")] == 1
+    assert sum(pipeline.learned.counts[""]) == len(words)
+    assert pipeline.learned.counts[""][older.vocabulary.index("came")] == 1
     unknown = sum(word not in older.vocabulary for word in words) / len(words)
     assert 0 < unknown < 1
     assert f"of {len(older.vocabulary)} tokens; {100 * unknown:.1f} % of those of the new texts are unknown" in told[0]
@@ -292,7 +292,7 @@ def test_a_decoder_goes_on_with_its_target_tokens(tmp_path: Path, init: str) -> 
     old = weights_of(run)
     mine, theirs = (one.tasks[0].target_vocabulary or () for one in (pipeline.learned, Learned.load(run)))
     assert (mine == theirs) is bool(init)
-    for name in ("embedding.weight", "output.weight", "output.bias"):
+    for name in (f"vocabulary.{one}" for one in ("embedding.weight", "output.weight", "output.bias")):
         new = by_name(pipeline.state_dict()[f"heads.0.{name}"], mine)
         if init:
             assert torch.equal(pipeline.state_dict()[f"heads.0.{name}"], old[f"heads.0.{name}"])

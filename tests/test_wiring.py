@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -11,7 +12,7 @@ from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 from seqpipe.errors import PluginError
 from seqpipe.plugins import Offer
 from seqpipe.signature import Size
-from seqpipe.wiring import ANSWERS, Component, answer_kind, explain, problems
+from seqpipe.wiring import ANSWERS, Component, Input, answer_kind, explain, problems
 
 
 def component(
@@ -22,14 +23,17 @@ def component(
     return Component(kind, use, options or {}, frame, Offer(kind, use, "toys", "1.0", cls), cls, "f.yaml", 7, 3, key)
 
 
+def text(embedding: list[type], encoder: list[type]) -> Input:
+    """The only source, a text."""
+    embeddings = tuple(component("embedding", cls, number=i) for i, cls in enumerate(embedding))
+    encoders = tuple(component("encoder", cls, number=i) for i, cls in enumerate(encoder))
+    return Input("", None, component("tokenizer", object), embeddings, encoders)
+
+
 def told(
     embedding: list[type], encoder: list[type], head: type, options: Mapping[str, Any] | None = None, **frame: Any
 ) -> list[str]:
-    found = problems(
-        [component("embedding", cls, number=i) for i, cls in enumerate(embedding)],
-        [component("encoder", cls, number=i) for i, cls in enumerate(encoder)],
-        [component("head", head, options or {"scheme": "IOB2"}, **frame)],
-    )
+    found = problems([text(embedding, encoder)], [component("head", head, options or {"scheme": "IOB2"}, **frame)])
     assert all((p.file, p.line, p.column) == ("f.yaml", 7, 3) for p in found)
     return [f"{p.key}: {p.message}" for p in found]
 
@@ -169,7 +173,7 @@ def test_constructors_get_what_there_is() -> None:
     class Labels(Writer):
         def __init__(self, dim, labels, target_vocabulary): ...
 
-    assert "a pipeline has one input as yet" in told([Lookup], [Sources], Tagger)[0]
+    assert "a stage of one source knows of no other" in told([Lookup], [Sources], Tagger)[0]
     assert (
         "built from 'labels', and the answer of the head has none"
         in told([Lookup], [Mean], Labels, target_tokenizer="same")[0]
@@ -268,8 +272,7 @@ def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it(
 
 def test_the_table_says_who_gives_what_to_whom() -> None:
     table = explain(
-        [component("embedding", Lookup, number=0), component("embedding", Chars, number=1)],
-        [component("encoder", Mean)],
+        [replace(text([Lookup, Chars], []), encoder=(component("encoder", Mean),))],
         [component("head", Tagger, {"scheme": "IOB2"})],
     )
     rows = [line.split() for line in table.splitlines() if line]

@@ -1,94 +1,222 @@
-"""The encoder's last state in, a text out, token by token."""
+"""x of a text in, another text out, token by token: a recurrent decoder that attends to the source."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from seqpipe import Size
-from seqpipe.nn.cells import gru_step
-from seqpipe.nn.search import BOS, EOS, PAD, State, beam_search
+from seqpipe.errors import UsageError
+from seqpipe.nn.attention import Score
+from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.hard import Estimator
+from seqpipe.nn.loops import scan
+from seqpipe.nn.recurrent import rounds
+from seqpipe.nn.search import BOS, State
+from seqpipe.nn.several import Combination, Names, SourceAttention, mask_of_all, summary
+from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted
+from seqpipe.nn.written import Written
 
 Positive = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+_CELLS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 
-class Seq2Seq(nn.Module):
-    """A gated recurrent decoder that knows the source by its last state alone (Cho et al. 2014; Sutskever et al. 2014).
+class Seq2Seq(Writer):
+    """A recurrent decoder with attention (Bahdanau et al. 2015; Luong et al. 2015).
+
+    Its state begins as tanh(W s + b), s being the encoder's `state` or, where none is as wide as x, the mean of x; of
+    several sources s has that of each, and each has an attention of its own (Libovický and Helcl 2017). At each step
+    it reads the token before and, with `input_feeding`, its last readout (Luong et al. 2015). The readout is
+    tanh(U [h; c]) of the top layer's state h and the context c that h attends to; the next token's logits are linear
+    in it. Without attention the source is known by s alone (Sutskever et al. 2014), and the readout is h. With
+    `intra_attention` (Paulus et al. 2018) it is tanh(U [h; c; d]), d being the context of its own states before that h
+    attends to; with `hard_attention` (Xu et al. 2015) c is what stands at one position of the source.
+
+    In training it reads the true token before. With `scheduled_sampling` (Bengio et al. 2015) it does so with a
+    probability ε alone, and else one drawn from its own prediction; after i steps of training, k being
+    `sampling_steps`, ε is 1 - i / k (linear), exp(-i / k) or k / (k + exp(i / k)), and at least `sampling_floor`.
 
     Args:
+        cell: The recurrent cell.
         hidden: Units of each layer.
         embedding_dim: Width of a target token's vector.
         layers: Layers on top of each other.
-        dropout: Probability that a number is silenced in training: in token vectors, between layers, before the output.
+        attention: What says how well a state and a source position match; none for no attention.
+        units: Units of the scores `additive` and `concat-tanh`.
+        heads: Heads of the score `multi-head`.
+        combine: How the contexts of several sources become one: side by side, or by a second attention over them.
+        hard_attention: Whether it attends to one position at a time, the one of most weight, and how that is trained:
+            as if it were the mean by the weights (Bengio et al. 2013), or by drawing positions (Williams 1992).
+        intra_attention: Whether it attends to what it has already written.
+        input_feeding: Whether a step reads the readout of the step before; only with attention.
+        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
+        dropout: Probability that a number is silenced in training: in token vectors, between layers, in the readout.
+        scheduled_sampling: How the true tokens that it reads in training become fewer.
+        sampling_steps: k, in steps of training; of the inverse sigmoid also where the fall is steepest, at k ln k.
+        sampling_floor: The least probability of reading the true token.
+        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+        equal_length: Whether a text has as many tokens as its first source, as a verse has that answers another.
     """
 
-    answer = "text"
-    rows: ClassVar = dict.fromkeys(("embedding.weight", "output.weight", "output.bias"), ("target_vocabulary",))
-    never: Tensor
+    trained: Tensor
 
     def __init__(
         self,
-        dim: int,
+        sources: Sequence[int],
         target_vocabulary: Sequence[str],
         *,
+        cell: Literal["rnn", "lstm", "gru"] = "gru",
         hidden: Positive = 128,
         embedding_dim: Positive = 64,
         layers: Positive = 1,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        attention: Score | Literal["none"] = "additive",
+        units: Positive = 128,
+        heads: Positive = 1,
+        combine: Combination = "concatenation",
+        hard_attention: Estimator | Literal["none"] = "none",
+        intra_attention: bool = False,
+        input_feeding: bool = True,
+        tie: bool = False,
+        dropout: Share = 0.0,
+        scheduled_sampling: Literal["none", "linear", "exponential", "inverse-sigmoid"] = "none",
+        sampling_steps: Positive = 10_000,
+        sampling_floor: Annotated[float, Field(ge=0, le=1)] = 0.0,
+        label_smoothing: Share = 0.0,
+        equal_length: bool = False,
     ):
-        super().__init__()
-        V = len(target_vocabulary)
-        self.embedding = nn.Embedding(V, embedding_dim, padding_idx=PAD)
-        self.bridge = nn.Linear(dim, layers * hidden)
-        self.gru = nn.GRU(embedding_dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
+        self.attention: SourceAttention | None = None
+        if attention != "none":
+            self.attention = SourceAttention(
+                hidden, sources, combine=combine, hard=hard_attention, score=attention, units=units, heads=heads
+            )
+        elif hard_attention != "none":
+            cure = "choose an attention, such as additive, or hard_attention: none"
+            raise UsageError(f"hard_attention: with attention: none there is nothing to choose from; {cure}")
+        self.written = Written(hidden) if intra_attention else None
+        reads = hidden + (0 if self.attention is None else self.attention.dim) + (hidden if intra_attention else 0)
+        if reads == hidden and tie and hidden != embedding_dim:
+            raise UsageError(
+                f"tie: without attention it needs hidden ({hidden}) and embedding_dim ({embedding_dim}) equal"
+            )
+        self.sampling, self.sampling_steps, self.sampling_floor = scheduled_sampling, sampling_steps, sampling_floor
+        self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
+        self.feeds = input_feeding and self.attention is not None
+        width = embedding_dim if tie else hidden  # of the readout
+        self.vocabulary = Vocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
+        self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
+        between = dropout if layers > 1 else 0.0
+        read = embedding_dim + (width if self.feeds else 0)
+        self.rnn = _CELLS[cell](read, hidden, layers, batch_first=True, dropout=between)
+        self.states = 2 if cell == "lstm" else 1
+        self.bridge = nn.Linear(sum(sources), self.states * layers * hidden)
+        self.readout = None if reads == hidden else nn.Linear(reads, width)
         self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(hidden, V)
-        never = torch.zeros(V).index_fill(0, torch.tensor([PAD, BOS]), -1e4)
-        self.register_buffer("never", never, persistent=False)  # (V,) what no text holds
 
-    def loss(self, state: Tensor, target_ids: Tensor, target_mask: Tensor) -> Tensor:  # (B, D), (B, N), (B, N) -> ()
-        """Mean cross-entropy of a target token, given the true ones before it."""
-        return F.cross_entropy(self._given(state, target_ids)[target_mask], target_ids[target_mask])
+    @staticmethod
+    def explains(options: Mapping[str, Any]) -> dict[str, str]:
+        return {} if options.get("attention") == "none" else {"attention": "written"}
 
-    def decide(
-        self,
-        state: Tensor,
-        *,
-        beams: Size = 1,
-        n_best: Size = 1,
-        longest: Size = 100,
-        length_penalty: Annotated[float, Field(ge=0)] = 0.0,
-    ) -> dict[str, Tensor]:
-        """The likeliest texts (B, n_best, longest) and their log-probabilities (B, n_best), the best first."""
-        tokens, scores = beam_search(
-            self, self.start(state), beams=beams, n_best=n_best, longest=longest, length_penalty=length_penalty
-        )
-        return {"tokens": tokens, "scores": scores}
+    def read(self, sources: Sequence[Names]) -> Source:
+        if self.attention is None:
+            return Source(None, None)
+        return Source(self.attention.project(sources), mask_of_all(sources))
 
-    def score(self, state: Tensor, tokens: Tensor) -> Tensor:  # (B, D), (B, n, N) -> (B,)
-        """Log-probability of the first of the given texts, its [EOS] included."""
-        ids = tokens[:, 0]
-        ends = (ids == EOS).long()
-        real = ends.cumsum(1) == ends  # (B, N) up to the first [EOS]
-        log_p = self._given(state, ids).log_softmax(2).gather(2, ids[..., None])[..., 0]
-        return torch.where(real, log_p, 0.0).sum(1)
+    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
+        state = summary(sources)
+        parts = torch.tanh(self.bridge(state)).unflatten(1, (self.states, self.rnn.num_layers, -1))
+        begin: State = tuple(part.contiguous() for part in parts.unbind(1))  # (B, layers, H) each
+        if self.written is not None:
+            begin = (*begin, *self.written.start(state, longest))
+        if self.readout is None or not self.feeds:
+            return begin
+        return (*begin, torch.zeros(state.shape[0], self.readout.out_features, device=state.device))
 
-    def start(self, state: Tensor) -> State:  # (B, D) -> (B, layers, H)
-        return (torch.tanh(self.bridge(state)).reshape(-1, self.gru.num_layers, self.gru.hidden_size),)
+    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+        readout, state, weights = self._advance(source, self.vocabulary(tokens), state)
+        return self.vocabulary.logits(readout, self.never), state, weights
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:  # (R,) -> (R, V)
-        x, after = gru_step(self.gru, self.embedding(tokens), state[0])
-        return (self.output(x) + self.never).log_softmax(1), (after,)
+    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+        if self.training and self.sampling != "none":
+            return self._sampled(source, ids, state)
+        vectors = self.dropout(self.vocabulary(shifted(ids)))  # (B, N, E)
+        if self.feeds:
+            _, (readouts, weights) = scan(partial(self._fed, source), state, (vectors.transpose(0, 1).contiguous(),))
+            return self.vocabulary.logits(readouts.transpose(0, 1), self.never), weights.transpose(0, 1)
+        first = tuple(part.transpose(0, 1).contiguous() for part in state[: self.states])  # (layers, B, H) each
+        h = self._run(vectors, first)
+        readout, attended = self._look(source, h, None if self.written is None else self.written(h))
+        return self.vocabulary.logits(readout, self.never), attended
 
-    def _given(self, state: Tensor, ids: Tensor) -> Tensor:  # (B, D), (B, N) -> (B, N, V)
-        """Each token's logits, given the tokens before it."""
-        before = F.pad(ids[:, :-1], (1, 0), value=BOS)
-        (hidden,) = self.start(state)
-        x, _ = self.gru(self.dropout(self.embedding(before)), hidden.transpose(0, 1).contiguous())
-        logits: Tensor = self.output(self.dropout(x)) + self.never
-        return logits
+    def lesson(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
+        drawing = None if self.attention is None else self.attention.drawing
+        if not self.training or drawing is None or attention is None:
+            return 0.0
+        log_p = logits.log_softmax(2).gather(2, ids[..., None])[..., 0]
+        return drawing.lesson(attention, log_p, mask)
+
+    def _run(self, vectors: Tensor, first: State) -> Tensor:  # (B, N, E), (layers, B, H) each -> (B, N, H)
+        if rounds(self.rnn, vectors):
+            with torch.autocast(vectors.device.type, enabled=False):
+                return self._run(vectors.float(), tuple(part.float() for part in first))
+        h: Tensor = self.rnn(vectors, first if self.states > 1 else first[0])[0]
+        return h
+
+    def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
+        readout, after, weights = self._advance(source, rows[0], state)
+        return after, (readout, readout if weights is None else weights[:, 0])
+
+    def _sampled(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+        """As `given`, each token read being the true one or one that was drawn."""
+        share, tokens, steps = self.teacher_share(int(self.trained)), torch.full_like(ids[:, 0], BOS), []
+        self.trained += 1
+        for true in ids.unbind(1):
+            readout, state, weights = self._advance(source, self.dropout(self.vocabulary(tokens)), state)
+            logits = self.vocabulary.logits(readout, self.never)  # (B, V)
+            drawn = torch.multinomial(logits.detach().softmax(1), 1)[:, 0]
+            tokens = torch.where(torch.rand(len(true), device=true.device) < share, true, drawn)
+            steps.append((logits, None if weights is None else weights[:, 0]))
+        made, attention = zip(*steps, strict=True)
+        return torch.stack(made, 1), None if source.mask is None else torch.stack(attention, 1)
+
+    def teacher_share(self, i: int) -> float:
+        """The probability of reading the true token after i steps of training."""
+        k = self.sampling_steps
+        share = {
+            "linear": lambda: 1 - i / k,
+            "exponential": lambda: math.exp(-i / k),
+            "inverse-sigmoid": lambda: k / (k + math.exp(min(i / k, 700))),
+        }
+        return max(self.sampling_floor, share[self.sampling]())
+
+    def _advance(self, source: Source, vector: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+        """One step: token vectors (R, E) and the state before to the readout, the state after and weights (B, K, S)."""
+        x = torch.cat([vector, state[-1]], 1) if self.feeds else vector
+        h, after = recurrent_step(self.rnn, x, state[: self.states], self.dropout)
+        rows, own = h.shape[0] if source.mask is None else source.mask.shape[0], None
+        if self.written is not None:
+            own, kept = self.written.step(h, state[self.states : self.states + 2])
+            own, after = own.unflatten(0, (rows, -1)), (*after, *kept)
+        readout, weights = self._look(source, h.unflatten(0, (rows, -1)), own)  # (B, K, …)
+        readout = readout.flatten(0, 1)
+        return readout, (*after, readout) if self.feeds else after, weights
+
+    def _look(self, source: Source, h: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Readouts (B, N, …) and weights (B, N, S) of states (B, N, H), given what they found in those before."""
+        found, weights = [h], None
+        if self.attention is not None and source.mask is not None:
+            context, each = self.attention.attend(h, source.parts)
+            found, weights = [h, context], each.mean(1)
+        if own is not None:
+            found.append(own)
+        if self.readout is None:
+            return self.dropout(h), weights
+        all_found = torch.cat(found, 2)
+        readout = self.readout(all_found.flatten(0, 1)).unflatten(0, h.shape[:2])  # a matrix: one Gemm, bias and all
+        return self.dropout(torch.tanh(readout)), weights

@@ -37,7 +37,7 @@ def page(explanation: Explanation) -> str:
     """The page; every string of the text and the answer is escaped."""
     answer = "<br>".join(map(_safe, told(explanation.answer)))
     parts = [_view(explanation.text, view) for view in views(explanation)]
-    parts += [_pairs(explanation.text, a) for a in explanation.attentions if a.over == "pairs"]
+    parts += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
     return (
         '<!doctype html>\n<html>\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
@@ -77,34 +77,34 @@ def _piece(piece: Piece) -> str:
 
 def _pairs(text: str, attention: Attention) -> str:
     """The mean of the heads and each head as a matrix, a row looking at its columns."""
-    heads, count, _ = attention.weights.shape
-    fit = min(count, int((MOST_CELLS / (heads + 1)) ** 0.5))
+    heads, *sides = attention.weights.shape
+    fit = min(max(sides), int((MOST_CELLS / (heads + 1)) ** 0.5))
     words = [_safe(text[a:b]) for a, b in attention.places[:fit]]
-    cut = f"; the first {fit:,} of {count:,} are shown" if fit < count else ""
-    figures = "".join(_figures(attention, words, fit))
-    title = f"{_safe(attention.name)} (over pairs: each row looks at its columns{cut})"
-    return f"<section>\n<h2>{title}</h2>\n{figures}</section>\n"
+    rows = words if attention.written is None else [_safe(token) for token in attention.written[:fit]]
+    cut = f"; the first {fit:,} of {max(sides):,} are shown" if fit < max(sides) else ""
+    figures = "".join(_figures(attention, rows, words))
+    return f"<section>\n<h2>{_safe(attention.title)}{cut})</h2>\n{figures}</section>\n"
 
 
-def _figures(attention: Attention, words: list[str], fit: int) -> Iterator[str]:
+def _figures(attention: Attention, rows: list[str], words: list[str]) -> Iterator[str]:
     shown = attention.weights if len(attention.weights) == 1 else [attention.mean, *attention.weights]
     for number, weights in enumerate(shown):
         name = "one head" if len(shown) == 1 else f"head {number}" if number else "mean of the heads"
         most = float(weights.max(initial=0.0))
         caption = f'{name}: 0 <span class="ramp"></span> {most:.6f}'
-        yield f"<figure><figcaption>{caption}</figcaption>{_matrix(weights[:fit, :fit], words, most)}</figure>\n"
+        yield f"<figure><figcaption>{caption}</figcaption>{_matrix(weights, rows, words, most)}</figure>\n"
 
 
-def _matrix(weights: np.ndarray, words: list[str], most: float) -> str:
-    head = "".join(f"<th>{word}</th>" for word in words)
-    rows = []
-    for word, row in zip(words, weights.tolist(), strict=True):
+def _matrix(weights: np.ndarray, rows: list[str], columns: list[str], most: float) -> str:
+    head = "".join(f"<th>{word}</th>" for word in columns)
+    lines = []
+    for word, row in zip(rows, weights[: len(rows), : len(columns)].tolist(), strict=True):
         cells = "".join(
             f'<td title="{word} → {other}: {w:.6f}" style="--a:{w / most if most else 0:.3f}"></td>'
-            for other, w in zip(words, row, strict=True)
+            for other, w in zip(columns, row, strict=True)
         )
-        rows.append(f"<tr><th>{word}</th>{cells}</tr>")
-    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        lines.append(f"<tr><th>{word}</th>{cells}</tr>")
+    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def _safe(text: str) -> str:

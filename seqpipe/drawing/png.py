@@ -40,7 +40,7 @@ def picture(explanation: Explanation, font: Path | None = None) -> bytes:
     for view in views(explanation):
         _view(sheet, explanation.text, view)
     for attention in explanation.attentions:
-        if attention.over == "pairs":
+        if attention.is_matrix:
             _pairs(sheet, explanation.text, attention)
     image = Image.new("RGB", (max(WIDTH, sheet.right + MARGIN), sheet.y + MARGIN), PAPER)
     sheet.onto(image)
@@ -154,24 +154,25 @@ def _trimmed(pieces: Sequence[Piece]) -> list[Piece]:
 
 def _pairs(sheet: _Sheet, text: str, attention: Attention) -> None:
     """The mean of the heads as a matrix, a row looking at its columns."""
-    count = len(attention.places)
-    if count > MOST_PAIRS:
+    high, count = attention.mean.shape
+    if max(high, count) > MOST_PAIRS:
         raise UsageError(
-            f"{attention.name}: {count:,} × {count:,} weights are too many for a picture; at most {MOST_PAIRS} words. "
+            f"{attention.name}: {high:,} × {count:,} weights are too many for a picture; at most {MOST_PAIRS} words. "
             "Write .html or .json"
         )
     words = [text[a:b] for a, b in attention.places]
-    longest = round(max(map(sheet.width, words), default=0)) + 12
+    rows = words if attention.written is None else [*attention.written]
+    longest = round(max(map(sheet.width, {*words, *rows}), default=0)) + 12
     mean, heads = attention.mean, len(attention.weights)
     most = float(mean.max(initial=0.0))
     sheet.down(LINE // 2)
     of = f", mean of {heads} heads" if heads > 1 else ""
-    sheet.paragraph([Piece(f"{attention.name} (over pairs: each row looks at its columns{of})")])
+    sheet.paragraph([Piece(f"{attention.title}{of})")])
     sheet.paragraph([Piece(f"darkest: {most:.4f}")], colour=FAINT)
     sheet.down(longest)
     for j, word in enumerate(words):
         sheet.text(MARGIN + longest + j * CELL - 4, sheet.y - 6, word, upward=True)
-    for word, row in zip(words, mean.tolist(), strict=True):
+    for word, row in zip(rows, mean.tolist(), strict=True):
         sheet.text(MARGIN, sheet.y, word)
         for j, weight in enumerate(row):
             sheet.box(MARGIN + longest + j * CELL, sheet.y, CELL - 2, CELL - 2, weight / most if most else 0.0)

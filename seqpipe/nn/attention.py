@@ -106,14 +106,20 @@ class Attention(nn.Module):
             projected: What `project` made of the keys.
             mask: (B, T), or (B, N, T) where each query may see other positions.
         """
+        weights = self._weights(query, projected, mask)
+        return self._context(query, projected, weights), weights
+
+    def _weights(self, query: Tensor | None, projected: Projected, mask: Tensor) -> Tensor:  # (B, H, N, T)
         real = (mask[:, None] if mask.dim() == 2 else mask)[:, None]  # (B, 1, 1 or N, T)
         scores = self._scores(query, projected.keys)
         lowest = torch.finfo(scores.dtype).min
-        weights = torch.where(real, torch.where(real, scores, lowest).softmax(3), 0.0)  # (B, H, N, T)
-        context = self.output((self.dropout(weights) @ projected.values).transpose(1, 2).flatten(2))
+        return torch.where(real, torch.where(real, scores, lowest).softmax(3), 0.0)
+
+    def _context(self, query: Tensor | None, projected: Projected, weights: Tensor) -> Tensor:  # (B, N, D)
+        context: Tensor = self.output((self.dropout(weights) @ projected.values).transpose(1, 2).flatten(2))
         if self.combine is not None and query is not None:
             context = self.combine(torch.cat([query, context], 2))
-        return context, weights
+        return context
 
     def _scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
         if self.score == "concat":  # one for all queries

@@ -98,16 +98,47 @@ def apart(weight: Tensor, columns: int) -> tuple[Tensor, Tensor]:
     return weight[..., :columns].clone(), weight[..., columns:].clone()
 
 
-def gru_step(gru: nn.GRU, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of an `nn.GRU` (Cho et al. 2014): x (R, D) and state (R, layers, H) to output (R, H), state."""
-    after = []
-    for layer in range(gru.num_layers):
-        before = state[:, layer]  # (R, H)
-        inward = F.linear(x, getattr(gru, f"weight_ih_l{layer}"), getattr(gru, f"bias_ih_l{layer}"))  # (R, 3H)
-        onward = F.linear(before, getattr(gru, f"weight_hh_l{layer}"), getattr(gru, f"bias_hh_l{layer}"))  # (R, 3H)
-        (r, z, n), (hr, hz, hn) = inward.chunk(3, 1), onward.chunk(3, 1)
-        z = torch.sigmoid(z + hz)
-        n = torch.tanh(n + torch.sigmoid(r + hr) * hn)
-        x = n + z * (before - n)
-        after.append(x)
-    return x, torch.stack(after, 1)
+def recurrent_step(
+    rnn: nn.RNNBase, x: Tensor, state: State, between: Callable[[Tensor], Tensor] = lambda x: x
+) -> tuple[Tensor, State]:
+    """One step of an `nn.RNN` (tanh), `nn.GRU` or `nn.LSTM`: x (R, D) and its state to output (R, H), state.
+
+    A state has the hidden states (R, layers, H), and of an LSTM also the cells, as the second tensor. `between` is
+    done to what one layer gives the next.
+    """
+    after: list[State] = []
+    for layer in range(rnn.num_layers):
+        if layer:
+            x = between(x)
+        before = tuple(part[:, layer] for part in state)  # (R, H) each
+        weights = [getattr(rnn, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        after.append(_STEPS[rnn.mode](x, before, *weights))
+        x = after[-1][0]
+    return x, tuple(torch.stack(parts, 1) for parts in zip(*after, strict=True))
+
+
+def _rnn(x: Tensor, before: State, *weights: Tensor) -> State:
+    return (torch.tanh(_gates(x, before[0], *weights)),)
+
+
+def _gru(x: Tensor, before: State, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> State:  # Cho et al. 2014
+    (r, z, n), (hr, hz, hn) = F.linear(x, w, b).chunk(3, 1), F.linear(before[0], u, c).chunk(3, 1)
+    z = torch.sigmoid(z + hz)
+    n = torch.tanh(n + torch.sigmoid(r + hr) * hn)
+    return (n + z * (before[0] - n),)
+
+
+def _lstm(x: Tensor, before: State, *weights: Tensor) -> State:  # Hochreiter and Schmidhuber 1997
+    i, f, g, o = _gates(x, before[0], *weights).chunk(4, 1)
+    cell = torch.sigmoid(f) * before[1] + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(cell), cell
+
+
+def _gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """W x + b + U h + c; in a graph one product, whose weights are joined before the loop (`seqpipe.hoisting`)."""
+    if torch.compiler.is_exporting():
+        return F.linear(torch.cat([x, h], 1), torch.cat([w, u], 1), b + c)
+    return F.linear(x, w, b) + F.linear(h, u, c)
+
+
+_STEPS: Mapping[str, Callable[..., State]] = {"RNN_TANH": _rnn, "GRU": _gru, "LSTM": _lstm}

@@ -32,8 +32,11 @@ class Positions(nn.Module):
         self.register_buffer("rates", rates.float(), persistent=False)  # (D / 2,) radians a position
 
     def forward(self, x: Tensor) -> Tensor:  # (B, T, …) -> (T, D)
-        t = torch.arange(x.shape[1], device=x.device)
+        return self.at(torch.arange(x.shape[1], device=x.device))
+
+    def at(self, t: Tensor) -> Tensor:  # (…) int64 -> (…, D)
+        """The vectors of these positions."""
         if self.table is not None:
-            return self.table[t.clamp(max=self.longest - 1)]
-        angles = t[:, None] * self.rates
-        return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, : self.dim]
+            return nn.functional.embedding(t.clamp(max=self.longest - 1), self.table)
+        angles = t[..., None] * self.rates
+        return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., : self.dim]

@@ -101,8 +101,7 @@ def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: 
     node = rnn.node if isinstance(rnn, Cell) else LIBRARY[rnn.mode]
     if torch.compiler.is_exporting() and node is not None:
         return as_node(rnn, node, x, lengths, backward)
-    if torch.is_autocast_enabled(x.device.type) and not (x.is_cuda and isinstance(rnn, nn.RNNBase)):
-        # A state that is carried on is rounded at each step, and few processors have the kernels in bf16.
+    if rounds(rnn, x):
         with torch.autocast(x.device.type, enabled=False):
             return ragged_rnn(rnn, x.to(next(rnn.parameters()).dtype), lengths, backward=backward)
     real = (torch.arange(x.shape[1], device=x.device)[None] < lengths[:, None])[..., None]  # (B, T, 1)
@@ -114,6 +113,14 @@ def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: 
     last = [_pick(states, lengths[:, None] - 1) for states in made]  # (B, 1, H) each
     states = [_pick(states, turn) if turned else states for states, turned in zip(made, ways, strict=True)]
     return torch.where(real[..., None], torch.stack(states, 2), 0.0), torch.cat(last, 1)
+
+
+def rounds(rnn: nn.RNNBase | Cell, x: Tensor) -> bool:
+    """Whether autocast has to be left for it: elsewhere than in a GPU's own kernels the state is rounded at each step.
+
+    Few processors have the kernels in bf16 at all.
+    """
+    return torch.is_autocast_enabled(x.device.type) and not (x.is_cuda and isinstance(rnn, nn.RNNBase))
 
 
 def _by_kernel(rnn: nn.RNNBase, rows: list[Tensor]) -> list[Tensor]:

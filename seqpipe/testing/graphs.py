@@ -11,9 +11,9 @@ import onnx
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.features import Arrays
 from seqpipe.graph import to_onnx
-from seqpipe.parity import Tally, compare, grid
+from seqpipe.parity import Tally, compare, given_to, grid, trials
 from seqpipe.pipeline import option_table, predictor
-from seqpipe.predictor import Run, option_arrays
+from seqpipe.predictor import Run
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import SHAPES
 from seqpipe.testing.toys import Bench
@@ -89,10 +89,13 @@ class Graph:
             raise FaultError(told, cure)
 
     def free_axes(self, data: bytes) -> None:
-        features = self.bench.learned.featurizer.collate([])
+        known = self.bench.learned.featurizer
+        features = {name: known.axes(name) for name in known.manifest()}
         for node in onnx.load_from_string(data).graph.input:
+            if node.name not in features:
+                continue
             axes = [dim.dim_param for dim in node.type.tensor_type.shape.dim]
-            if node.name in features and not all(axes):
+            if not all(axis for axis, name in zip(axes, features[node.name], strict=True) if isinstance(name, str)):
                 raise FaultError(f"the graph's input {node.name!r} has fixed axes: {axes}", _EXPORT)
 
     def is_standard(self) -> None:
@@ -104,10 +107,9 @@ class Graph:
         bench, tally = self.bench, Tally()
         pipeline = bench.pipeline(2, NAN).eval()
         ours, theirs = predictor(pipeline, bench.config).run, _session(self.made)
-        sizes = {name: 3 for name, option in self.options.items() if option["type"] == "size"}
-        for given in [{}, sizes] if sizes else [{}]:
+        for given in trials(self.options):
             for feeds in grid(bench.learned, 1, SIZES, LENGTHS):
-                compare(tally, pipeline, ours, theirs, feeds, option_arrays(self.options, given))
+                compare(tally, pipeline, ours, theirs, feeds, given_to(feeds, self.options, given))
         try:
             tally.check()
         except ParityError as error:

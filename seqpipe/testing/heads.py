@@ -93,7 +93,7 @@ class _Looks:
         arrays = self.bench.learned.featurizer.collate(self.bench.docs(RAGGED))
         features = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         options = decode_options(self.bench.subject.cls)
-        sizes = {name: size for name, option in options.items() if option.is_size and option.default == 1}
+        sizes = {name: size for name, option in options.items() if option.type == "size" and option.default == 1}
         with torch.no_grad():
             return pipeline, features, pipeline.decide(features, sizes)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from seqpipe import checkpoint
 from seqpipe.console import Console, Tick
 from seqpipe.errors import PluginError
+from seqpipe.feature_kinds import Matrix
 from seqpipe.features import Arrays
 from seqpipe.parity import CLOSE, TIE, TOKENS
 from seqpipe.pipeline import Pipeline, option_table
@@ -165,6 +166,8 @@ class _Looks:
             made[name] = array
             feature = learned.featurizer.features.get(name)
             by_token = feature is None or feature.axes[1] == TOKENS
+            if isinstance(feature, Matrix):
+                made[name] = np.where(outside[..., None], np.float32("nan"), array)
             if array.dtype.kind == "i" and array.shape[:2] == outside.shape and by_token:
                 made[name] = np.array(array)
                 made[name][outside] = random.integers(1, sizes[name], made[name][outside].shape)

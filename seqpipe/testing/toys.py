@@ -49,6 +49,7 @@ def records() -> list[Record]:
         found.append(
             {"text": " ".join(words), "words": words, "tags": tags, "label": LABELS[i % 3], "target": target}
             | {"labels": sorted({LABELS[i % 3], LABELS[i // 3 % 3]}), "score": i * 1.5 - 4, "where": f"toy:{i + 1}"}
+            | {"numbers": _numbers(i, length)}
             | {"question": " ".join(_words(i + 3, i % 3)), "context": " ".join(words), "answers": _answer(words, i)}
         )
     return found
@@ -59,6 +60,11 @@ def _answer(words: Sequence[str], i: int) -> dict[str, Any]:
     first = i % len(words)
     text = " ".join(words[first : first + 1 + i % 4])
     return {"text": [text], "answer_start": [len(" ".join(words[:first])) + (first > 0)]}
+
+
+def _numbers(i: int, length: int) -> list[list[float]]:
+    """As many rows of numbers as there are words."""
+    return [[(i * 5 + j * 7) % 11 / 4.0, float(i - j), 1.0] for j in range(length)]
 
 
 def _words(i: int, length: int) -> list[str]:
@@ -77,7 +83,7 @@ class ToyReader:
 
     fields: ClassVar = (
         *("text", "words", "tags", "label", "labels", "score", "target", "where"),
-        *("question", "context", "answers"),
+        *("question", "context", "answers", "numbers"),
     )
 
     def read(self, path: Path) -> list[Record]:
@@ -191,7 +197,7 @@ class Bench:
             return self._load(ToyEncoder, watching((), ()))
         returned = due(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags")]
-        tagging = not self.replaces_mask
+        tagging = not (self.replaces_mask or self.numbers)
         probe = self._load(None, watching((), (), tagging))
         if not names:
             return probe
@@ -207,6 +213,11 @@ class Bench:
     def replaces_mask(self) -> bool:
         """Whether the component makes other rows of the tokens: of words, or of sentences."""
         return self.subject.kind == "encoder" and "mask" in getattr(self.subject.cls, "returns", ())
+
+    @property
+    def numbers(self) -> bool:
+        """Whether the component reads rows of numbers."""
+        return "matrix" in self._kinds()
 
     @property
     def pairs(self) -> bool:
@@ -247,6 +258,10 @@ class Bench:
         content[kind] |= plain(dict(self.subject.options))
         if kind == "head" and "target_vocabulary" in wired(cls):
             content[kind]["target_tokenizer"] = "same"
+        if self.numbers:
+            del content["tokenizer"]
+            stages = {key: content.pop(key) for key in ("embedding", "encoder") if key in content}
+            content["inputs"] = {"numbers": {"field": "numbers", **stages}}
         if self.pairs:
             content["tokenizer"]["field"] = ["question", "context"]
         content["name"] = "toy"
@@ -284,6 +299,8 @@ class Bench:
         """Texts of so many words, long words and short ones; pairs of so many tokens, which are two at least."""
         if self.pairs:
             return self.learned.featurizer.docs([_pair(i, n) for i, n in enumerate(lengths)])
+        if self.numbers:
+            return self.learned.featurizer.docs([{"numbers": _numbers(i, n)} for i, n in enumerate(lengths)])
         return self.learned.featurizer.docs([{"words": _words(i, n)} for i, n in enumerate(lengths)])
 
     def batch(self) -> Batch:

@@ -13,6 +13,7 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
+from seqpipe.hoisting import hoisted
 from seqpipe.rewriting import rewritten
 
 Arrays = dict[str, np.ndarray]
@@ -71,6 +72,7 @@ def export(
             verbose=False,
         )
     model = program.model_proto
+    hoisted(model.graph)
     rewritten(model.graph)
     onnx.save(model, path)
     graph = Graph(path)

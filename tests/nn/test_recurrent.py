@@ -24,7 +24,7 @@ from encoders.cells import (
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqpipe.nn.cells import gru_step
+from seqpipe.nn.cells import recurrent_step
 from seqpipe.nn.recurrent import ragged_rnn
 from seqpipe_plugins.encoders.gru import ResetBefore
 from seqpipe_plugins.encoders.lstm import Variant
@@ -112,12 +112,15 @@ def test_where_the_reset_gate_stands_makes_a_difference() -> None:
     assert (after - before).abs().max() > 1e-3
 
 
-def test_steps_of_a_gru_are_the_library_s() -> None:
-    gru, x = nn.GRU(3, 4, 2, batch_first=True), torch.randn(5, 7, 3)
-    state, outputs = torch.randn(5, 2, 4), []
-    expected, last = gru(x, state.transpose(0, 1).contiguous())
+@pytest.mark.parametrize("layer", [nn.RNN, nn.GRU, nn.LSTM])
+def test_steps_are_the_library_s(layer: Any) -> None:
+    rnn, x, outputs = layer(3, 4, 2, batch_first=True), torch.randn(5, 7, 3), []
+    state = tuple(torch.randn(5, 2, 4) for _ in range(1 + (layer is nn.LSTM)))
+    first = tuple(part.transpose(0, 1).contiguous() for part in state)
+    expected, last = rnn(x, first if layer is nn.LSTM else first[0])
     for t in range(7):
-        output, state = gru_step(gru, x[:, t], state)
+        output, state = recurrent_step(rnn, x[:, t], state)
         outputs.append(output)
     assert torch.allclose(torch.stack(outputs, 1), expected, atol=1e-6)
-    assert torch.allclose(state.transpose(0, 1), last, atol=1e-6)
+    for part, theirs in zip(state, last if layer is nn.LSTM else (last,), strict=True):
+        assert torch.allclose(part.transpose(0, 1), theirs, atol=1e-6)

@@ -1,137 +1,428 @@
+"""Search over tables of probabilities, in PyTorch and in onnxruntime: against every sequence there is, and more.
+
+Each row of a table is a random model and its input. Of `MODELS` of them, every text that they could write is laid out.
+"""
+
 from __future__ import annotations
 
-from itertools import product
+import itertools
+import math
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from nn.exported import Graph, export
+from torch import Tensor, nn
 
-from seqpipe.nn.search import BOS, EOS, NEVER, PAD, State, beam_search, best
+from seqpipe.nn.search import BOS, EOS, NEVER, PAD, State, best, search
 
-LONGEST, V = 4, 6  # tokens 4 and 5 may be written, and 1; never [PAD] and [BOS]
+N, S, V = 5, 3, 6  # the most tokens, source positions, vocabulary; [PAD] and [BOS] are never written
+H = 3  # what a model remembers of all tokens before the last: one of so many states
+ALL = 4 * 3 ** (N - 1)  # beams that leave nothing out: 4 tokens can be written, and a text goes on behind 3 of them
+Tokens = tuple[int, ...]
 
 
-class Table:
-    """A decoder whose next token depends on the row, the last token and how many were written; it counts its steps."""
+class Table(nn.Module):
+    """A decoder whose next token depends on the row, how many were written, the last one, and those before by a state.
 
-    def __init__(self, rows: int, seed: int = 0):
-        logits = torch.randn(rows, LONGEST + 20, V, V, generator=torch.Generator().manual_seed(seed)) * 2
+    It counts its steps.
+    """
+
+    log_p: Tensor
+    attention: Tensor
+    mask: Tensor
+
+    def __init__(self, rows: int, seed: int = 0, most: int = N, ending: float = 0.0):
+        super().__init__()
+        noise = torch.Generator().manual_seed(seed)
+        logits = torch.randn(rows, most, H, V, V, generator=noise) * 2
+        logits[..., EOS] += ending
         logits[..., [PAD, BOS]] = NEVER
-        self.log_p, self.steps = logits.double().log_softmax(3), 0
+        self.register_buffer("log_p", logits.log_softmax(4))
+        real = torch.arange(S) < torch.randint(1, S + 1, (rows, 1), generator=noise)  # (rows, S)
+        weights = torch.randn(rows, most, H, V, S, generator=noise).masked_fill(~real[:, None, None, None], -math.inf)
+        self.register_buffer("attention", weights.softmax(4))
+        self.register_buffer("mask", real)
+        self.steps = 0
 
-    def start(self, rows: list[int]) -> State:
-        return (torch.tensor(rows), torch.zeros(len(rows), dtype=torch.int64))
+    def begin(self, rows: list[int]) -> tuple[Reading, State]:
+        chosen = torch.tensor(rows)
+        return Reading(self, self.mask[chosen]), (chosen, torch.zeros_like(chosen), torch.zeros_like(chosen))
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        self.steps += 1
-        row, t = state
-        return self.log_p[row, t, tokens], (row, t + 1)
-
-    def everything(self, row: int, alpha: float) -> list[tuple[tuple[int, ...], float]]:
-        """All finished sequences of at most LONGEST tokens, and unfinished ones of that length, ranked."""
-        found = []
-        for length in range(1, LONGEST + 1):
-            for tokens in product((1, 4, 5, EOS), repeat=length):
-                if EOS in tokens[:-1] or (tokens[-1] != EOS and length < LONGEST):
-                    continue
-                pairs = zip((BOS, *tokens), tokens, strict=False)
-                found.append((tokens, sum(self.log_p[row, t, a, b].item() for t, (a, b) in enumerate(pairs))))
-        return sorted(found, key=lambda one: -one[1] / ((5 + len(one[0])) / 6) ** alpha)
+    def row(self, row: int) -> tuple[Any, Any]:
+        return self.log_p[row].double().numpy(), self.attention[row].double().numpy()
 
 
-def written(tokens: Tensor) -> list[tuple[int, ...]]:
+class Reading(NamedTuple):
+    table: Table
+    mask: Tensor | None
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+        row, t, h = state
+        if not torch.compiler.is_exporting():
+            self.table.steps += 1
+        at = ((row * self.table.log_p.shape[1] + t) * H + h) * V + tokens
+        log_p, attention = (one.flatten(0, 3)[at] for one in (self.table.log_p, self.table.attention))
+        beams = None if self.mask is None else attention.unflatten(0, (self.mask.shape[0], -1))  # (B, K, S)
+        return log_p, (row, t + 1, (2 * h + tokens).remainder(H)), beams
+
+
+def places(sequences: list[Tokens]) -> tuple[Any, Any]:
+    """Where each token of each sequence stands in a row's table, (4, sequences, N), and which are real."""
+    found, real = np.zeros((4, len(sequences), max(map(len, sequences), default=1)), int), []
+    for n, tokens in enumerate(sequences):
+        h = 0
+        for t, (before, token) in enumerate(zip((BOS, *tokens), tokens, strict=False)):
+            found[:, n, t] = t, h, before, token
+            h = (2 * h + before) % H
+        real.append(len(tokens))
+    return found, np.arange(found.shape[2]) < np.array(real).reshape(-1, 1)
+
+
+def scores(table: Table, row: int, sequences: list[Tokens]) -> Any:
+    """The log-probability of each sequence."""
+    at, real = places(sequences)
+    return np.where(real, table.row(row)[0][*at], 0).sum(1)
+
+
+def gains(table: Table, row: int, before: list[int]) -> Any:
+    """The log-probabilities of the token behind these, (V,)."""
+    (t, h, last, _), _ = places([(*before, PAD)])
+    return table.row(row)[0][t[0, -1], h[0, -1], last[0, -1]]
+
+
+def score(table: Table, row: int, tokens: Tokens) -> float:
+    return float(scores(table, row, [tokens])[0])
+
+
+def ranks(table: Table, row: int, sequences: list[Tokens], options: dict[str, Any]) -> Any:
+    """What sequences are ordered by, worked out from the papers."""
+    (t, h, before, _), real = places(sequences)
+    made = scores(table, row, sequences) / ((5 + real.sum(1)) / 6) ** options.get("length_penalty", 0)
+    got = (table.row(row)[1][t, h, before] * real[..., None]).sum(1)  # (sequences, S)
+    covered = np.log(np.clip(got, 1e-6, 1))[:, table.mask[row].numpy()].sum(1)
+    return made + options.get("coverage_penalty", 0) * covered
+
+
+def best_of(table: Table, row: int, sequences: list[Tokens], options: dict[str, Any]) -> list[Tokens]:
+    """The sequences, best first; of equal ones the first."""
+    order = np.argsort(-ranks(table, row, sequences, options), kind="stable")
+    return [sequences[i] for i in order.tolist()]
+
+
+def may_follow(before: Tokens, token: int, options: dict[str, Any]) -> bool:
+    """Whether a token may be written behind these."""
+    prefix, n = options.get("prefix", ()), options.get("no_repeat_ngram_size", 0)
+    if len(before) == options.get("length"):
+        return token == EOS
+    if len(before) < len(prefix):
+        return bool(token == prefix[len(before)])
+    if token in (PAD, BOS, *options.get("forbidden", ())):
+        return False
+    if token == EOS and len(before) < max(options.get("min_length", 0), options.get("length", 0)):
+        return False
+    tokens = (*before, token)
+    grams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
+    return not n or len(tokens) < n or grams[-1] not in grams[:-1]
+
+
+def every(options: dict[str, Any]) -> list[Tokens]:
+    """All sequences that end, or are as long as they may be."""
+    found: list[Tokens] = []
+    for length in range(1, N + 1):
+        for tokens in itertools.product(range(V), repeat=length):
+            whole = tokens[-1] == EOS or length == N
+            if (
+                whole
+                and EOS not in tokens[:-1]
+                and all(may_follow(tokens[:t], tokens[t], options) for t in range(length))
+            ):
+                found.append(tokens)
+    return found
+
+
+def beams_of(table: Table, row: int, beams: int, options: dict[str, Any], most: int = N) -> list[Tokens]:
+    """Beam search of one row in plain Python."""
+    alive: list[Tokens] = [()]
+    ended: list[Tokens] = []
+    for t in range(most):
+        following = [(*one, token) for one in alive for token in range(V) if may_follow(one, token, options)]
+        following = best_of(table, row, following, options)[: 2 * beams]
+        last = t + 1 == most
+        fresh = [one for one in following[:beams] if last or one[-1] == EOS]
+        ended = best_of(table, row, [*ended, *fresh], options)[:beams]
+        alive = [one for one in following if not last and one[-1] != EOS][:beams]
+        if not alive or (len(ended) == beams and (options.get("early_stopping") or beams == 1)):
+            break
+    return ended
+
+
+def written(tokens: Tensor | np.ndarray) -> list[Tokens]:
     """Rows without their padding."""
-    rows = tokens.reshape(-1, tokens.shape[-1]).tolist()
-    return [tuple(row[: row.index(EOS) + 1]) if EOS in row else tuple(row) for row in rows]
+    rows = [row[: row.index(EOS) + 1] if EOS in row else row for row in tokens.reshape(-1, tokens.shape[-1]).tolist()]
+    return [tuple(token for token in row if token) for row in rows]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_a_beam_as_wide_as_there_are_prefixes_finds_the_best_of_all(alpha: float) -> None:
-    table = Table(3)
-    tokens, scores = beam_search(
-        table, table.start([0, 1, 2]), beams=300, n_best=5, longest=LONGEST, length_penalty=torch.tensor(alpha)
-    )
-    for row in range(3):
-        expected = table.everything(row, alpha)[:5]
-        assert written(tokens[row]) == [sequence for sequence, _ in expected]
-        assert scores[row].tolist() == pytest.approx([score for _, score in expected], abs=1e-5)
+def tensors(options: dict[str, Any], rows: int) -> dict[str, Any]:
+    """Options as search takes them, for so many rows."""
+    made = dict(options)
+    if "length" in made:
+        made["lengths"] = torch.full((rows,), made.pop("length"))
+    if "prefix" in made:
+        made["prefix"] = torch.tensor([made["prefix"]], dtype=torch.int64).reshape(1, -1)
+    if "forbidden" in made:
+        made["forbidden"] = torch.tensor([made["forbidden"]], dtype=torch.int64).reshape(1, -1)
+    return made
 
 
-def test_the_length_penalty_changes_what_is_best() -> None:
-    table = Table(20)
-    lengths = []
-    for alpha in (0.0, 2.0):
-        tokens, _ = beam_search(
-            table, table.start(list(range(20))), beams=300, n_best=1, longest=LONGEST, length_penalty=alpha
+SIZES = ("beams", "n_best", "max_length", "top_k")
+AXES = {name: ("n_" + name,) for name in SIZES} | {
+    "rows": ("b",),
+    "lengths": ("b",),
+    "prefix": ("op", "p"),
+    "forbidden": ("of", "f"),
+}
+NUMBERS: dict[str, Any] = {
+    "min_length": 0,
+    "length_penalty": 0.0,
+    "coverage_penalty": 0.0,
+    "early_stopping": False,
+    "no_repeat_ngram_size": 0,
+    "temperature": 1.0,
+    "top_p": 1.0,
+}
+
+
+def inputs(rows: list[int], beams: int, n: int, options: dict[str, Any]) -> dict[str, Tensor]:
+    made = {name: torch.tensor(options.get(name, value)) for name, value in NUMBERS.items()}
+    sizes = {"beams": beams, "n_best": n, "max_length": N, "top_k": options.get("top_k", 50)}
+    made |= {name: torch.zeros(size) for name, size in sizes.items()}
+    lists = tensors({"prefix": (), "forbidden": (), **options}, len(rows))
+    uniform = options.get("uniform", torch.zeros(1, 1, 0))
+    made["lengths"] = torch.full((len(rows),), options.get("length", -1))
+    return made | {"rows": torch.tensor(rows), "uniform": uniform} | {n: lists[n] for n in ("prefix", "forbidden")}
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"length_penalty": 0.6},
+    {"length_penalty": 2.0, "min_length": 2},
+    {"coverage_penalty": 0.7},
+    {"no_repeat_ngram_size": 1},
+    {"no_repeat_ngram_size": 2, "length_penalty": 1.0},
+    {"prefix": (4, 1)},
+    {"forbidden": (1, 5), "coverage_penalty": 0.2, "length_penalty": 0.5},
+    {"min_length": 4, "no_repeat_ngram_size": 3},
+    {"length": 2},
+    {"length": 3, "prefix": (4,), "length_penalty": 1.0},
+]
+MODELS = 91 * len(OPTIONS)  # 1,001
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    """A thousand random models, each with its input."""
+    return Table(MODELS, seed=2)
+
+
+@pytest.fixture(scope="module")
+def graph(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Search on that table, with every option: which rows is an input."""
+    given = {"prefix": (4, 1), "forbidden": (5, 4, 1), "uniform": torch.rand(6, 4, 5)}
+    axes: Any = AXES | {"uniform": ("ub", "uk", "un")} | dict.fromkeys(NUMBERS, ())
+    example = inputs([3, 1, 2, 4, 5, 7], 4, 3, given)
+    return export(tmp_path_factory.mktemp("search") / "search.onnx", table, partial(decide, table), axes, **example)
+
+
+def decide(table: Table, rows: Tensor, **given: Any) -> dict[str, Tensor]:
+    for name in SIZES:
+        given[name] = given[name].shape[0]
+    start = (rows, torch.zeros_like(rows), torch.zeros_like(rows))
+    tokens, scores = search(Reading(table, table.mask[rows]), start, **given)
+    return {"tokens": tokens, "scores": scores}
+
+
+@pytest.mark.parametrize("group", range(len(OPTIONS)), ids=lambda group: str(OPTIONS[group]))
+def test_a_beam_as_wide_as_there_are_prefixes_finds_the_best_of_all(table: Table, graph: Graph, group: int) -> None:
+    options, rows = OPTIONS[group], list(range(group, MODELS, len(OPTIONS)))
+    given = inputs(rows, ALL, 5, options)
+    made, found, sequences = graph(**given), decide(table, **given), every(options)
+    for i, row in enumerate(rows):
+        expected = best_of(table, row, sequences, options)[:5]
+        assert written(found["tokens"][i])[: len(expected)] == expected
+        assert written(made["tokens"][i])[: len(expected)] == expected
+        told = [*scores(table, row, expected), *[NEVER] * (5 - len(expected))]
+        assert found["scores"][i].tolist() == pytest.approx(told, abs=1e-4)
+        assert made["scores"][i].tolist() == pytest.approx(told, abs=1e-4)
+
+
+def test_narrow_beams_miss_what_wide_ones_find(table: Table, graph: Graph) -> None:
+    rows = list(range(MODELS))
+    best = [graph(**inputs(rows, beams, 1, {}))["tokens"] for beams in (1, 3, ALL)]
+    missed = [int((narrow != best[-1]).any((1, 2)).sum()) for narrow in best[:-1]]
+    assert MODELS / 2 > missed[0] > missed[1] > 5
+
+
+def test_one_beam_is_greedy_search_whatever_the_penalties(table: Table, graph: Graph) -> None:
+    rows = list(range(MODELS))
+    expected = []
+    for row in rows:
+        tokens: list[int] = []
+        while EOS not in tokens and len(tokens) < N:
+            tokens.append(int(gains(table, row, tokens).argmax()))
+        expected.append(tuple(tokens))
+    for alpha in (0.0, 3.0):
+        given = inputs(rows, 1, 1, {"length_penalty": alpha})
+        assert written(decide(table, **given)["tokens"]) == expected
+        assert written(graph(**given)["tokens"]) == expected
+
+
+def test_a_thousand_at_once_are_found_as_one_by_one(table: Table, graph: Graph) -> None:
+    rows = list(range(MODELS))
+    given = inputs(rows, 3, 3, {"length_penalty": 1.0, "coverage_penalty": 0.2})
+    together, whole = decide(table, **given), graph(**given)
+    for row in rows:
+        one = given | {"rows": given["rows"][[row]], "lengths": given["lengths"][[row]]}
+        alone, made = decide(table, **one), graph(**one)
+        assert torch.equal(alone["tokens"][0], together["tokens"][row])
+        assert np.array_equal(made["tokens"][0], whole["tokens"][row])
+        assert np.array_equal(made["tokens"][0], alone["tokens"][0].numpy())
+        assert np.allclose(made["scores"][0], together["scores"][row].numpy(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options", [*OPTIONS, {"early_stopping": True}, {"early_stopping": True, "min_length": 1}], ids=str
+)
+@pytest.mark.parametrize("beams", [1, 2, 4])
+def test_any_beam_finds_what_a_search_in_plain_python_finds(beams: int, options: dict[str, Any]) -> None:
+    table, rows = Table(40, seed=beams), list(range(40))
+    found, told = search(*table.begin(rows), beams=beams, n_best=beams, max_length=N, **tensors(options, len(rows)))
+    for row in rows:
+        expected = beams_of(table, row, beams, options)
+        got = written(found[row])[: len(expected)]
+        assert got == expected
+        assert told[row, : len(expected)].tolist() == pytest.approx(scores(table, row, expected).tolist(), abs=1e-4)
+        assert (told[row, len(expected) :] == NEVER).all()
+
+
+def test_options_change_what_is_found() -> None:
+    table, rows = Table(40), list(range(40))
+    plain = search(*table.begin(rows), beams=4, n_best=1, max_length=N)[0]
+    for options in OPTIONS[1:]:
+        assert not torch.equal(
+            search(*table.begin(rows), beams=4, n_best=1, max_length=N, **tensors(options, len(rows)))[0], plain
         )
-        lengths.append(np.mean([len(sequence) for sequence in written(tokens)]))
-    assert lengths[1] > lengths[0] + 0.3
-
-
-def test_one_beam_takes_the_likeliest_token_at_each_step() -> None:
-    table, tokens, score = Table(1), [BOS], 0.0
-    while tokens[-1] != EOS and len(tokens) <= 20:
-        log_p = table.log_p[0, len(tokens) - 1, tokens[-1]]
-        tokens.append(int(log_p.argmax()))
-        score += log_p.max().item()
-    found, scores = beam_search(table, table.start([0]), beams=1, n_best=1, longest=20)
-    assert written(found) == [tuple(tokens[1:])]
-    assert scores.item() == pytest.approx(score, abs=1e-5)
-    assert not found[0, 0, len(tokens) - 1 :].any()
 
 
 @pytest.mark.parametrize("beams", [1, 2, 5])
-def test_neighbours_never_change_a_row(beams: int) -> None:
-    table, rows = Table(8), list(range(8))
-    together, scores = beam_search(table, table.start(rows), beams=beams, n_best=beams, longest=20)
+@pytest.mark.parametrize("options", [{}, {"length_penalty": 1.0}, {"early_stopping": True}, {"uniform": True}], ids=str)
+def test_neighbours_never_change_a_row(beams: int, options: dict[str, Any]) -> None:
+    table, rows = Table(12, most=20, ending=1.0), list(range(12))
+    uniform = torch.rand(12, beams, 20) if options.get("uniform") else torch.zeros(12, 1, 0)
+    given: dict[str, Any] = {**options, "beams": beams, "n_best": beams, "max_length": 20}
+    together, scores = search(*table.begin(rows), **given | {"uniform": uniform})
     for row in rows:
-        alone, score = beam_search(table, table.start([row]), beams=beams, n_best=beams, longest=20)
+        alone, score = search(*table.begin([row]), **given | {"uniform": uniform[[row]]})
         assert torch.equal(alone[0], together[row])
         assert torch.allclose(score[0], scores[row])
 
 
-def test_a_wider_beam_finds_what_a_narrow_one_misses() -> None:
-    table, rows = Table(40), list(range(40))
-    narrow = beam_search(table, table.start(rows), beams=1, n_best=1, longest=LONGEST)[1]
-    wide = beam_search(table, table.start(rows), beams=300, n_best=1, longest=LONGEST)[1]
-    assert (wide > narrow + 0.01).any()
-    assert (wide > narrow - 1e-5).all()
-
-
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 4.0])
-def test_stopping_early_never_changes_an_answer(alpha: float) -> None:
-    table, rows = Table(60), list(range(60))
-    late = beam_search(table, table.start(rows), beams=4, n_best=4, longest=20, length_penalty=alpha)
-    for row, n_best in product(rows, (1, 2)):
-        early = beam_search(table, table.start([row]), beams=4, n_best=n_best, longest=20, length_penalty=alpha)
+def test_being_settled_never_changes_an_answer(alpha: float) -> None:
+    table, rows = Table(60, most=20), list(range(60))
+    late = search(*table.begin(rows), beams=4, n_best=4, max_length=20, length_penalty=alpha)
+    for row, n_best in itertools.product(rows, (1, 2)):
+        early = search(*table.begin([row]), beams=4, n_best=n_best, max_length=20, length_penalty=alpha)
         assert torch.equal(early[0][0], late[0][row, :n_best])
         assert torch.allclose(early[1][0], late[1][row, :n_best])
 
 
 def test_search_stops_once_nothing_can_catch_up() -> None:
-    table = Table(1)
-    table.log_p[:, :, :, :] = torch.tensor([NEVER, -8.0, NEVER, -0.001, -8.0, -8.0])
-    beam_search(table, table.start([0]), beams=3, n_best=1, longest=20)
+    table = Table(1, most=20)
+    table.log_p[:] = torch.tensor([NEVER, -8.0, NEVER, -0.001, -8.0, -8.0])
+    search(*table.begin([0]), beams=3, n_best=1, max_length=20)
     assert table.steps == 1
 
 
 def test_sequences_that_do_not_exist_are_marked() -> None:
     table = Table(2)
-    tokens, scores = beam_search(table, table.start([0, 1]), beams=9, n_best=9, longest=1)
+    tokens, scores = search(*table.begin([0, 1]), beams=9, n_best=9, max_length=1)
     assert (scores[:, :4] > -100).all()  # 1, 3, 4 and 5 can be written
-    assert (scores[:, 6:] == NEVER).all()
+    assert (scores[:, 4:] == NEVER).all()
     assert not tokens[scores == NEVER].any()
 
 
 def test_more_answers_than_beams_are_as_many_as_there_are_beams() -> None:
-    table = Table(2)
-    tokens, scores = beam_search(table, table.start([0, 1]), beams=2, n_best=7, longest=5)
+    tokens, scores = search(*Table(2).begin([0, 1]), beams=2, n_best=7, max_length=5)
     assert tokens.shape == (2, 2, 5)
     assert scores.shape == (2, 2)
+
+
+def drawn(table: Table, row: int, numbers: Any, temperature: float, top_k: int, top_p: float) -> Tokens:
+    """A sequence that is drawn, in double precision."""
+    tokens: list[int] = []
+    for number in numbers:
+        log_p = gains(table, row, tokens)
+        order = np.argsort(-log_p, kind="stable")[:top_k]
+        p = np.exp((log_p[order] - log_p[order[0]]) / temperature) if temperature else (order == order[0]) + 0.0
+        p /= p.sum()
+        kept = p[: max(1, int(((np.cumsum(p) - p) < top_p).sum()))]
+        tokens.append(int(order[np.searchsorted(np.cumsum(kept) / kept.sum(), number, side="right")]))
+        if tokens[-1] == EOS:
+            break
+    return tuple(tokens)
+
+
+SAMPLED = [(1.0, 50, 1.0), (0.7, 50, 1.0), (1.5, 3, 1.0), (1.0, 50, 0.8), (2.0, 4, 0.6), (0.0, 50, 1.0), (1.0, 1, 1.0)]
+
+
+@pytest.mark.parametrize(("temperature", "top_k", "top_p"), SAMPLED)
+def test_what_is_drawn_is_what_the_numbers_say(temperature: float, top_k: int, top_p: float) -> None:
+    table, rows, most = Table(50, seed=3, most=9), list(range(50)), 9
+    uniform = torch.rand(50, 2, most, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).float()
+    found, scores = search(
+        *table.begin(rows),
+        beams=2,
+        n_best=2,
+        max_length=most,
+        uniform=uniform,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+    )
+    for row in rows:
+        expected = [drawn(table, row, uniform[row, k].double().numpy(), temperature, top_k, top_p) for k in range(2)]
+        expected.sort(key=lambda one: -score(table, row, one))
+        assert sorted(written(found[row])) == sorted(expected)
+        assert scores[row].tolist() == pytest.approx([score(table, row, one) for one in expected], abs=1e-4)
+
+
+def test_many_texts_that_are_drawn_have_the_model_s_frequencies() -> None:
+    table = Table(1, seed=5)
+    found, _ = search(*table.begin([0]), beams=4000, n_best=4000, max_length=1, uniform=torch.rand(1, 4000, 1))
+    counts = np.bincount(found.flatten().numpy(), minlength=V) / 4000
+    assert np.abs(counts - np.exp(gains(table, 0, []))).max() < 0.04
+
+
+def test_a_text_that_is_drawn_is_no_longer_than_there_are_numbers() -> None:
+    table = Table(4, most=20, ending=-50)
+    found, _ = search(*table.begin([0, 1, 2, 3]), beams=1, n_best=1, max_length=20, uniform=torch.rand(4, 1, 6))
+    assert [len(one) for one in written(found)] == [6] * 4
 
 
 def test_of_equal_values_the_first_is_best() -> None:
     values = torch.tensor([[1.0, 3.0, 3.0, 0.0, 3.0, 0.0]])
     assert best(values, 4)[1].tolist() == [[1, 2, 4, 0]]
     assert best(values, 3, largest=False)[1].tolist() == [[3, 5, 0]]
+
+
+def test_the_graph_finds_the_same_with_every_option(table: Table, graph: Graph) -> None:
+    rows, cases = list(range(40)), [*OPTIONS, {"early_stopping": True}]
+    cases += [{"uniform": torch.rand(40, K, N), "K": K, "temperature": 0.8, "top_p": 0.9, "top_k": 4} for K in (1, 3)]
+    for options, K in itertools.product(cases, (1, 2, 5)):
+        given = inputs(rows, options.get("K", K), min(2, options.get("K", K)), options)
+        made, expected = graph(**given), decide(table, **given)
+        assert np.array_equal(made["tokens"], expected["tokens"].numpy())
+        assert np.abs(made["scores"] - expected["scores"].numpy()).max() < 1e-4

@@ -212,10 +212,8 @@ def test_characters_are_those_of_each_piece_and_pieces_point_at_first_ones() -> 
 @every
 def test_a_reader_of_the_format_alone_finds_the_same_pieces_words_and_sentences(name: str) -> None:
     kinds = {"sentences": Sentences(), "lines": Sentences("lines"), "pieces": Pieces()}
-    theirs = object.__new__(independent.Bundle)
-    theirs.tokenizer, theirs.splits_words = TRAINED[name], True
-    inputs = {"ids": {}, "mask": {}, **{key: kind.manifest() for key, kind in kinds.items()}}
-    theirs.manifest = {"field": "text", "limits": {"tokens": 9999}, "inputs": inputs}
+    entries = {"ids": {}, "mask": {}, **{key: kind.manifest() for key, kind in kinds.items()}}
+    theirs = independent.Source("text", TRAINED[name].to_str().encode(), entries, {"tokens": 9999})
     records: list[dict[str, Any]] = [*({"text": text} for text in TRICKY), *({"words": t.split(" ")} for t in TRICKY)]
     ours = Featurizer(TRAINED[name], kinds)
     found = [(record, doc) for record, doc in zip(records, ours.docs(records), strict=True) if len(doc)]

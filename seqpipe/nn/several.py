@@ -1,0 +1,153 @@
+"""The sources that a decoder reads in, what a query makes of all of them out: one attention each, then one context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from seqpipe.errors import UsageError
+from seqpipe.nn.attention import Attention, Projected, Score
+from seqpipe.nn.hard import Estimator, HardAttention
+
+Names = Mapping[str, Tensor]  # what the stages of a source made: x (B, S, D), mask (B, S), perhaps state (B, D) …
+Combination = Literal["concatenation", "hierarchy"]
+
+
+class Parts(NamedTuple):
+    """Of every source what all queries share, and its mask (B, S)."""
+
+    projected: tuple[Projected, ...]
+    masks: tuple[Tensor, ...]
+
+
+class SourceAttention(nn.Module):
+    """An attention to each source, and of their contexts one (Libovický and Helcl 2017).
+
+    - `concatenation`: [c_1; c_2; …], the contexts side by side.
+    - `hierarchy`: a second, additive attention over the contexts, e_i = v · tanh(W q + b + U_i c_i), and the sum of
+      V_i c_i by its weights; V_i makes each as wide as `hidden`.
+
+    Of one source both are its own attention.
+
+    Args:
+        hidden: Dq, the width of a query.
+        dims: The width of each source's x.
+        combine: How the contexts become one.
+        hard: Whether each attends to one position at a time, and how that is trained, as `HardAttention` has it.
+        score, units, heads, dropout: Of each attention, as `Attention` has them.
+
+    Raises:
+        UsageError: if the widths or the heads do not fit the score, or several sources are to learn by `reinforce`.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        dims: Sequence[int],
+        *,
+        combine: Combination = "concatenation",
+        hard: Estimator | Literal["none"] = "none",
+        score: Score = "additive",
+        units: int = 128,
+        heads: int = 1,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        several = len(dims) > 1
+        if several and hard == "reinforce":
+            cure = "choose straight-through"
+            raise UsageError(f"hard_attention: reinforce tells one position a token, not one a source; {cure}")
+        of_all: dict[str, Any] = {"score": score, "units": units, "heads": heads}
+        self.attentions = nn.ModuleList(
+            Attention(hidden, dim, dropout=dropout, **of_all)
+            if hard == "none"
+            else HardAttention(hidden, dim, trained=hard, **of_all)
+            for dim in dims
+        )
+        widths = [attention.dim for attention in self._each]
+        self.second: nn.Module | None = None
+        self.dim = sum(widths)
+        if several and combine == "hierarchy":
+            self.second = _Hierarchy(hidden, widths, units)
+            self.dim = hidden
+
+    @property
+    def drawing(self) -> HardAttention | None:
+        """The attention of an only source, if it learns by drawing positions."""
+        only = self.attentions[0]
+        return only if isinstance(only, HardAttention) and only.draws else None
+
+    @property
+    def _each(self) -> list[Attention]:
+        return [one for one in self.attentions if isinstance(one, Attention)]
+
+    def project(self, sources: Sequence[Names]) -> Parts:
+        """What all queries share."""
+        pairs = zip(self._each, sources, strict=True)
+        projected = tuple(attention.project(source["x"], source["mask"]) for attention, source in pairs)
+        if len(sources) > 1:
+            projected = tuple(map(_turned, projected))
+        return Parts(projected, tuple(source["mask"] for source in sources))
+
+    def attend(self, query: Tensor, parts: Parts) -> tuple[Tensor, Tensor]:
+        """(B, N, Dq) -> the context (B, N, D) and the weights (B, H, N, S) of one source's heads.
+
+        Of several sources they are the mean of the heads, (B, 1, N, S), those of all sources side by side. They sum to
+        1: each source has an equal share, or in a hierarchy its weight.
+        """
+        projected, masks = parts
+        if len(projected) > 1:
+            projected = tuple(map(_turned, projected))
+        every = zip(self._each, projected, masks, strict=True)
+        found = [attention.attend(query, one, mask) for attention, one, mask in every]
+        contexts, weights = [context for context, _ in found], [own for _, own in found]
+        if len(found) == 1:
+            return contexts[0], weights[0]
+        means = [own.mean(1) for own in weights]  # of three axes: `cat` of four looks at strides, which has no graph
+        if self.second is None:
+            return torch.cat(contexts, 2), (torch.cat(means, 2) / len(found))[:, None]
+        context, shares = self.second(query, contexts)
+        return context, torch.cat([share * own for share, own in zip(shares, means, strict=True)], 2)[:, None]
+
+
+def _turned(one: Projected) -> Projected:
+    """With keys that stand in columns in rows, and back: a loop would take how many there are from their stride."""
+    return one if one.keys.dim() == 3 else one._replace(keys=one.keys.transpose(2, 3).contiguous())
+
+
+class _Hierarchy(nn.Module):
+    """The second attention, over the contexts of the sources."""
+
+    def __init__(self, hidden: int, widths: Sequence[int], units: int):
+        super().__init__()
+        self.query = nn.Linear(hidden, units)
+        self.keys = nn.ModuleList(nn.Linear(width, units, bias=False) for width in widths)
+        self.values = nn.ModuleList(nn.Linear(width, hidden, bias=False) for width in widths)
+        self.v = nn.Linear(units, 1, bias=False)
+
+    def forward(self, query: Tensor, contexts: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """(B, N, Dq), (B, N, Di) each -> the context (B, N, D) and the weight (B, N, 1) of each source."""
+        asked = self.query(query)
+        met = [self.v(torch.tanh(asked + key(c))) for key, c in zip(self.keys, contexts, strict=True)]
+        shares = torch.cat(met, 2).softmax(2)  # (B, N, sources)
+        values = torch.stack([value(c) for value, c in zip(self.values, contexts, strict=True)], 2)
+        return (shares[:, :, None] @ values).flatten(2), shares.split(1, 2)
+
+
+def mask_of_all(sources: Sequence[Names]) -> Tensor:
+    """(B, S): the positions of all sources side by side."""
+    return torch.cat([source["mask"] for source in sources], 1)
+
+
+def summary(sources: Sequence[Any]) -> Tensor:
+    """(B, D): of each source its state, or where none is as wide as x, the mean of x; of all of them side by side."""
+    return torch.cat([_summary(**{name: source.get(name) for name in ("x", "mask", "state")}) for source in sources], 1)
+
+
+def _summary(x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:
+    if state is not None and state.shape[-1] == x.shape[-1]:
+        return state
+    return torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True)

@@ -1,0 +1,158 @@
+"""What a caller says about decoding in, inputs of the graph out: numbers, sizes, tokens, random numbers of a seed."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqpipe.answers import Kind, Text
+from seqpipe.errors import UsageError, nearest
+from seqpipe.features import Arrays, Doc
+from seqpipe.joint import Joint
+
+SEED = "seed"  # what a caller gives in place of random numbers
+DRAWING = ("temperature", "top_k", "top_p")  # options that mean something only where texts are drawn
+Known = Mapping[str, Mapping[str, Any]]
+
+_NUMBERS: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
+_DTYPES = {"int": np.int64, "float": np.float32, "bool": np.bool_}
+_LARGEST = {"int": int(np.iinfo(np.int64).max), "float": float(np.finfo(np.float32).max)}
+_OF_A_BLOCK = 8  # numbers that one SHA-256 gives
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Decode options as a caller chose them: what is the same for every batch, and the seeds of what is not."""
+
+    arrays: Arrays
+    seeds: Mapping[str, int]
+
+    def of(self, docs: Sequence[Doc]) -> Arrays:
+        """The inputs for a batch of these texts.
+
+        Of a head without `max_length`, whose texts are as long as their sources, the longest says how many numbers.
+        """
+        drawn, longest = {}, max((len(doc) for doc in docs), default=0) + 1
+        for name, seed in self.seeds.items():
+            beams, steps = (self._size(_beside(name, "beams"), 1), self._size(_beside(name, "max_length"), longest))
+            drawn[name] = np.stack([random_numbers(seed, doc, beams, steps) for doc in docs])
+        return self.arrays | drawn
+
+    def _size(self, name: str, otherwise: int) -> int:
+        return len(self.arrays[name]) if name in self.arrays else otherwise
+
+
+def chosen(known: Known, given: Mapping[str, Any], kind: Kind | None = None) -> Chosen:
+    """The options that are known, as given or by default.
+
+    Tokens are given as a text, which the target tokenizer of the answer kind splits, as a list of tokens, or as their
+    ids; without a kind as ids alone, which are then not checked. Random numbers by their seed, a whole number from 0.
+
+    Raises:
+        UsageError: names an unknown option, a wrong type, a value out of range, or two that do not go together.
+    """
+    seeds = {}
+    for name, option in known.items():
+        seed = given.get(_beside(name, SEED)) if option["type"] == "uniform" else None
+        if seed is not None:
+            seeds[name] = _whole(_beside(name, SEED), seed)
+    named = {_beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
+    for name in given:
+        if name in named.values():
+            raise UsageError(f"{name}: the numbers are made of a whole number; give it as {_beside(name, SEED)}")
+        if name not in named and name not in known:
+            names = [one for one in known if one not in named.values()] + [*named]
+            told = f"(there is: {', '.join(names) or 'none'})"
+            raise UsageError(f"no decode option {name!r}{nearest(name, names)} {told}")
+    arrays = {name: _array(name, option, given.get(name, option["default"]), kind) for name, option in known.items()}
+    _check(arrays, given, {_beside(name, SEED) for name in seeds})
+    return Chosen(arrays, seeds)
+
+
+def option_arrays(known: Known, given: Mapping[str, Any]) -> Arrays:
+    """Decode options as graph inputs, where nothing is drawn."""
+    return chosen(known, given).arrays
+
+
+def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
+    """Numbers from 0 up to but not 1, (beams, steps) float32: a function of the seed and the text, and of nothing else.
+
+    The numbers 8 i to 8 i + 7 of beam k are the eight little-endian 32-bit words of the SHA-256 of the UTF-8 text
+    "seed k i" and the text's tokens as written, a line each; of each word the upper 24 bits, divided by 2^24.
+    """
+    written = "".join(f"\n{word}" for word in doc.words).encode("utf-8", "surrogatepass")
+    blocks = -(-steps // _OF_A_BLOCK)
+    digests = (hashlib.sha256(f"{seed} {k} {i}".encode() + written) for k in range(beams) for i in range(blocks))
+    words = np.frombuffer(b"".join(digest.digest() for digest in digests), "<u4").reshape(beams, -1)
+    return ((words[:, :steps] >> 8) / np.float32(2**24)).astype(np.float32)
+
+
+def _array(name: str, option: Mapping[str, Any], value: Any, kind: Kind | None) -> np.ndarray:
+    if option["type"] == "uniform":
+        return np.zeros((1, 1, 0), np.float32)
+    if option["type"] == "tokens":
+        return np.array([_token_ids(name, value, kind)], np.int64).reshape(1, -1)
+    if type(value) not in _NUMBERS[option["type"]]:
+        raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
+    low, high = option.get("minimum"), option.get("maximum")
+    if not ((low is None or value >= low) and (high is None or value <= high)):  # nan is not between either
+        raise UsageError(f"{name}: {value} is not {_bounds(low, high)}")
+    if abs(value) > _LARGEST.get(option["type"], math.inf):
+        raise UsageError(f"{name}: {value} is more than the graph's numbers hold; choose a smaller one")
+    return np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, _DTYPES[option["type"]])
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    """The bounds in words; the nearest number to a whole one stands for a bound that is not allowed itself."""
+    above = low is not None and (before := math.nextafter(low, -math.inf)) == round(before)
+    least = f"above {round(before)}" if above else f"at least {low}"
+    if low is None or high is None:
+        return least if high is None else f"at most {high}"
+    return f"{least} and at most {high}" if above else f"between {low} and {high}"
+
+
+def _token_ids(name: str, value: Any, kind: Kind | None) -> list[int]:
+    if value is None or value == []:
+        return []
+    head, _, _ = name.rpartition(".")
+    writer = kind.parts[head] if isinstance(kind, Joint) else kind
+    if kind is None and isinstance(value, list):
+        return value
+    if not isinstance(writer, Text) or not isinstance(value, str | list):
+        raise UsageError(f"{name}: must be a text, a list of tokens, or a list of their ids, not {value!r}")
+    return writer.ids(name, value)
+
+
+def _check(arrays: Arrays, given: Mapping[str, Any], seeds: set[str]) -> None:
+    """Refuses options that do not go together."""
+    for name, array in arrays.items():
+        wide, long, seed = (_beside(name, other) for other in ("beams", "max_length", SEED))
+        beams, most = (len(arrays[size]) if size in arrays else math.inf for size in (wide, long))
+        told = ""
+        match name.rpartition(".")[2]:
+            case "n_best" if len(array) > beams:
+                told = f"{len(array)} answers need as many beams; {wide} is {beams}: give {wide}={len(array)}"
+            case "min_length" if array >= most:
+                told = f"{array} tokens and an end do not fit into {long} {most}: give {long}={array + 1}"
+            case "prefix" if (tokens := array.shape[1]) >= most:
+                told = f"{tokens} tokens leave nothing to write of {long} {most}: give a greater {long}"
+            case last if last in DRAWING and name in given and seed not in seeds:
+                told = f"it is for texts that are drawn: give {seed} too, a whole number"
+        if told:
+            raise UsageError(f"{name}: {told}")
+
+
+def _whole(name: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise UsageError(f"{name}: must be a whole number from 0, not {value!r}")
+    return value
+
+
+def _beside(name: str, other: str) -> str:
+    """Another option of the same head."""
+    return f"{name[: -len(name.rpartition('.')[2])]}{other}"

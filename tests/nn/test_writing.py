@@ -1,0 +1,96 @@
+"""What heads that write texts share: texts as long as their source, whatever options say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factory import writing
+
+from seqpipe.config import load
+from seqpipe.data import examples, read
+from seqpipe.errors import DataError, UsageError
+from seqpipe.learned import learn
+from seqpipe.nn.search import BOS, EOS
+from seqpipe.pipeline import Pipeline, option_table, predictor
+from seqpipe.predictor import Predictor
+from seqpipe_plugins.heads.seq2seq import Seq2Seq
+from seqpipe_plugins.heads.transformer_decoder import TransformerDecoder
+
+HEADS: dict[str, dict[str, Any]] = {
+    "seq2seq": {"hidden": 8, "embedding_dim": 4},
+    "transformer-decoder": {"heads": 2, "layers": 1, "feedforward": 8},
+}
+
+
+def untrained(folder: Path, head: str, **options: Any) -> Predictor:
+    """A pipeline of random weights that writes texts, in PyTorch."""
+    said = {"use": head, "target": "reversed", "target_tokenizer": "same", **HEADS[head], **options}
+    config = load(writing(folder, {"head": said}))
+    learned = learn(config, read(config.data.reader, config.data.train))
+    torch.manual_seed(1)
+    return predictor(Pipeline(config, learned), config)
+
+
+def lengths(made: Predictor, texts: list[str], **options: Any) -> list[int]:
+    return [len(one["generated_text"]) for one in made.stream(({"text": text} for text in texts), **options)]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_text_of_equal_length_is_as_long_as_its_source_however_long_and_drawn_too(head: str, tmp_path: Path) -> None:
+    made = untrained(tmp_path, head, equal_length=True)
+    texts = ["ab" * 55, "c", "", "fade"]  # the first is longer than max_length would be
+    wanted = [len(text) for text in texts]
+    unknown = ["[UNK]"]  # no text holds it: what is written would be shorter
+    assert lengths(made, texts, forbidden=unknown) == wanted
+    assert lengths(made, texts, forbidden=unknown, beams=3) == wanted
+    assert lengths(made, texts, forbidden=unknown, seed=4) == wanted
+    drawn = [*made.stream(({"text": text} for text in texts), seed=4, beams=2)]
+    assert drawn == [next(made.stream([{"text": text}], seed=4, beams=2)) for text in texts]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_lengths_are_no_options_of_a_head_whose_source_says_them(head: str, tmp_path: Path) -> None:
+    made = untrained(tmp_path, head, equal_length=True)
+    other = untrained(tmp_path, head)
+    assert {*other.options} - {*made.options} == {"max_length", "min_length"}
+    for name in ("max_length", "min_length"):
+        with pytest.raises(UsageError, match=f"no decode option '{name}'"):
+            [*made.stream([{"text": "abc"}], **{name: 2})]
+    config = load(writing(tmp_path))
+    assert {*option_table(*config.head)} == {*other.options}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_margin_is_the_least_lead_of_a_token_step_by_step(head: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    made = Seq2Seq([6], "abcdefg", hidden=5) if head == "seq2seq" else TransformerDecoder([6], "abcdefg", heads=2)
+    sources = [{"x": torch.randn(4, 5, 6), "mask": torch.arange(5) < torch.tensor([[5], [1], [3], [4]])}]
+    with torch.no_grad():
+        for parameter in made.eval().parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+        source = made.read(sources)
+        state, tokens = made.start(source, sources, 100), torch.full((4,), BOS)
+        least, ended = torch.full((4,), torch.inf), torch.zeros(4, dtype=torch.bool)
+        for _ in range(100):
+            logits, state, _ = made.step(source, tokens, state)
+            ordered = logits.log_softmax(1).sort(1, descending=True)
+            lead = ordered.values[:, 0] - ordered.values[:, 1]
+            least = torch.where(ended, least, torch.minimum(least, lead))
+            tokens = ordered.indices[:, 0]
+            ended |= tokens == EOS
+        assert torch.allclose(made.margin(sources), least, atol=1e-5)
+        assert int(ended.sum()) > 0
+
+
+def test_a_record_whose_text_is_not_as_long_as_its_source_is_named(tmp_path: Path) -> None:
+    said = {"use": "seq2seq", "target": "reversed", "target_tokenizer": "same", "equal_length": True}
+    config = load(writing(tmp_path, {"head": said}))
+    records = read(config.data.reader, config.data.train)
+    assert len(examples(config, learn(config, records), records)) == len(records)
+    records[3] = {**records[3], "text": "abc", "reversed": "cb"}
+    told = r"train\.jsonl:4: the text has 2 tokens and its source 3; with equal_length they have as many"
+    with pytest.raises(DataError, match=told):
+        examples(config, learn(config, records), records)
