@@ -1,0 +1,253 @@
+"""Writing texts: quality on SCAN and two translation sets, and the speed of the search in the graph.
+
+    python benchmarks/seq2seq.py quality scan-simple --seeds 1 2 3   # trains and tests; bundle and PyTorch must agree
+    python benchmarks/seq2seq.py quality all
+    python benchmarks/seq2seq.py speed --run runs/bench-small_parallel_enja-1   # beside the same search in PyTorch
+    python benchmarks/seq2seq.py quality transformer-enja   # --epochs 1: for its sizes alone
+    python benchmarks/seq2seq.py peer --run runs/bench-transformer-enja-1   # beside CTranslate2 on the same weights
+
+BLEU is sacrebleu's over the tokens as the sets have them (`tokenize="none"`), beam 5. `peer` installs CTranslate2 into
+.peers-seq2seq, or takes the environment that `--environment` names. Run it on an otherwise idle machine. The figures it
+prints go into RESULTS.md by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+DATA = ROOT.parent / "shared" / "data"
+PREPARED = ROOT / "runs" / "data"  # git ignores it
+SETS = ("scan-simple", "scan-length", "tanaka10k_ja_en", "small_parallel_enja")
+TRANSFORMER = "transformer-enja"  # the set of small_parallel_enja
+PEERS = ROOT / ".peers-seq2seq"
+BEAMS, LONGEST = 5, 60
+TEXTS, SINGLY = 320, 40  # that are written in batches, and one at a time
+
+
+def prepare(name: str) -> None:
+    """Makes JSON lines of SCAN; the others are read as they are."""
+    folder = PREPARED / name
+    if not name.startswith("scan-") or folder.exists():
+        return
+    parts: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
+    for split in ("train", "test"):
+        lines = gzip.decompress((DATA / "scan" / name.removeprefix("scan-") / f"{split}.txt.gz").read_bytes()).decode()
+        for number, line in enumerate(lines.splitlines()):
+            text, _, target = line.removeprefix("IN: ").partition(" OUT: ")
+            part = "dev" if split == "train" and number % 10 == 9 else split
+            parts[part].append(json.dumps({"text": text.strip(), "target": target.strip()}))
+    folder.mkdir(parents=True)
+    for part, rows in parts.items():
+        (folder / f"{part}.jsonl").write_text("".join(f"{row}\n" for row in rows))
+
+
+def quality(name: str, seeds: Sequence[int], threads: int | None, epochs: int | None) -> None:
+    prepare(name)
+    for seed in seeds:
+        run, clock = ROOT / "runs" / f"bench-{name}-{seed}", time.perf_counter()
+        given = [f"name={run.name}", f"train.seed={seed}"]
+        given += [f"train.{key}={value}" for key, value in (("threads", threads), ("epochs", epochs)) if value]
+        command = [sys.executable, "-m", "seqpipe", "run", str(HERE / "seq2seq" / f"{name}.yaml"), *given]
+        subprocess.run(command, check=True, cwd=ROOT)
+        minutes = (time.perf_counter() - clock) / 60
+        print(f"{name} seed {seed}: {_told(name, run)}, {minutes:.1f} min", flush=True)
+
+
+def _told(name: str, run: Path) -> str:
+    import sacrebleu
+
+    import seqpipe
+
+    model, (texts, gold) = seqpipe.load(run / "bundle", "cpu"), _pairs(name)
+    found = []
+    for beams in (1, BEAMS):
+        answers = [answer["generated_text"] for answer in model(texts, beams=beams, length_penalty=1.0)]
+        equal = sum(a == b for a, b in zip(answers, gold, strict=True)) / len(gold)
+        bleu = sacrebleu.corpus_bleu(answers, [gold], tokenize="none").score
+        found.append(f"beam {beams}: exact {100 * equal:.2f}, BLEU {bleu:.2f}")
+    return "; ".join(found)
+
+
+def _pairs(name: str) -> tuple[list[str], list[str]]:
+    if name.startswith("scan-"):
+        rows = [json.loads(line) for line in (PREPARED / name / "test.jsonl").read_text().splitlines()]
+        return [row["text"] for row in rows], [row["target"] for row in rows]
+    folder, _, direction = name.replace(TRANSFORMER, "small_parallel_enja").rpartition("_")
+    source, target = ("ja", "en") if direction == "en" else ("en", "ja")
+    folder = DATA / f"{folder}_{direction}"
+    texts, gold = ((folder / f"test.{side}").read_text(encoding="utf-8").splitlines() for side in (source, target))
+    return texts, gold
+
+
+def speed(run: Path, rounds: int, threads: int) -> None:
+    """Texts a second of the graph and of the same search in eager PyTorch, on as many cores each, in turn."""
+    import torch
+
+    from seqpipe.pipeline import predictor
+
+    torch.set_num_threads(threads)
+    pipeline, config, model, docs, options = _opened(run, threads)
+    eager = predictor(pipeline, config)
+    sides: dict[str, Any] = {"graph": model.run, "eager PyTorch": eager.run}
+    for size in (1, 32):
+        batches = _batches(model, docs, size)
+        calls = {side: partial(_seconds, call, batches, options) for side, call in sides.items()}
+        _in_turn(size, calls, rounds, sum(len(batch["mask"]) for batch in batches))
+
+
+def peer(run: Path, environment: Path, rounds: int) -> None:
+    """Texts a second of the graph and of CTranslate2 with the same weights, one core each, in turn."""
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(1)
+    pipeline, _, model, docs, options = _opened(run)
+    head, encoder = pipeline.heads[0], pipeline.encoder[0]
+    arrays = {name: tensor.numpy() for name, tensor in pipeline.state_dict().items()}
+    arrays |= {"never": head.never.numpy(), "positions": head.positions.at(torch.arange(500)).numpy()}
+    learned = pipeline.learned
+    tokens = [one.get_vocab() for one in (learned.featurizer.tokenizer, *learned.target_tokenizers.values())]
+    source, target = (sorted(vocabulary, key=vocabulary.__getitem__) for vocabulary in tokens)
+    layers = {"encoder_layers": len(encoder.layers), "layers": len(head.layers), "heads": head.layers[0].itself.heads}
+    few = _batches(model, docs, 1)
+    texts = [[source[i] for i in feed["ids"][0]] for feed in (model.predictor.featurizer.collate([d]) for d in docs)]
+    task = {"sizes": {**layers, "source": source, "target": target}, "texts": texts, "singly": len(few)}
+    folder = ROOT / "runs" / "bench-ctranslate2"
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "weights.npz", **arrays)
+    (folder / "task.json").write_text(json.dumps(task | {"beams": BEAMS, "longest": LONGEST}), encoding="utf-8")
+    with _Peer(environment, folder) as ask:
+        for way, beams in (("greedy 32", 1), ("beam 32", BEAMS)):
+            ours = _written(model, docs, target, beams)
+            theirs = ask(f"tokens {way}")
+            same = sum(a == b for a, b in zip(ours, theirs, strict=True))
+            several = len({token for text in ours for token in text})
+            print(f"{way}: {same} of {len(ours)} texts are the same, of {several} tokens", flush=True)
+        for size in (1, 32):
+            batches = _batches(model, docs, size)
+            calls = {
+                "graph": partial(_seconds, model.run, batches, options),
+                "CTranslate2": partial(ask, f"beam {size}"),
+            }
+            _in_turn(size, calls, rounds, sum(len(batch["mask"]) for batch in batches))
+
+
+def _opened(run: Path, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]:
+    """The pipeline, its configuration and bundle, texts by length, and the options that they are answered with."""
+    import seqpipe
+    from seqpipe.console import Console
+    from seqpipe.options import option_arrays
+    from seqpipe.run import open_run, trained
+
+    opened = open_run(run, Console(-1), need_data=False)
+    model = seqpipe.load(run / "bundle", "cpu", threads=threads)
+    texts, _ = _pairs(run.name.removeprefix("bench-").rpartition("-")[0])
+    docs = sorted(model.predictor.featurizer.docs([{"text": text} for text in texts[:TEXTS]]), key=len)
+    options = option_arrays(model.manifest["options"], {"beams": BEAMS, "max_length": LONGEST})
+    return trained(opened), opened.config, model, docs, options
+
+
+def _batches(model: Any, docs: Sequence[Any], size: int) -> list[Any]:
+    few = docs if size > 1 else docs[:: len(docs) // SINGLY][:SINGLY]
+    return [model.predictor.featurizer.collate(few[at : at + size]) for at in range(0, len(few), size)]
+
+
+def _in_turn(size: int, calls: Mapping[str, Callable[[], float]], rounds: int, count: int) -> None:
+    """Prints texts a second of each side, and how much the first is faster than the second."""
+    seconds: dict[str, list[float]] = {side: [] for side in calls}
+    for number in range(rounds + 1):
+        for side, call in calls.items():
+            taken = call()
+            if number:  # the first warms up
+                seconds[side].append(taken)
+    medians = {side: statistics.median(found) for side, found in seconds.items()}
+    told = ", ".join(f"{side} {count / median:.1f} texts/s" for side, median in medians.items())
+    ours, theirs = medians.values()
+    print(f"beam {BEAMS}, batch {size}: {told}: {theirs / ours:.2f} times", flush=True)
+
+
+def _seconds(call: Any, batches: Sequence[Any], options: Any) -> float:
+    clock = time.perf_counter()
+    for batch in batches:
+        call(batch | options)
+    return time.perf_counter() - clock
+
+
+class _Peer:
+    """A process in the peer's environment: it does what it is asked for, and waits in between."""
+
+    def __init__(self, environment: Path, folder: Path):
+        python = environment / "bin" / "python"
+        if not python.exists():
+            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+            needed = HERE / "peers" / "requirements-seq2seq.txt"
+            subprocess.run([python, "-m", "pip", "install", "-q", "-r", needed], check=True)
+        self.command = [str(python), str(HERE / "peers" / "ctranslate2_seq2seq.py"), "--folder", str(folder)]
+
+    def __enter__(self) -> Callable[[str], Any]:
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+        return self._ask
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+    def _ask(self, what: str) -> Any:
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the peer stopped with {self.process.wait()}: {' '.join(self.command)}")
+        return json.loads(line)
+
+
+def _written(model: Any, docs: Sequence[Any], target: Sequence[str], beams: int) -> list[list[str]]:
+    """Of each text the tokens of the best answer, without its end."""
+    from seqpipe.options import option_arrays
+
+    options = option_arrays(model.manifest["options"], {"beams": beams, "max_length": LONGEST})
+    found = []
+    for batch in _batches(model, docs, 32):
+        for row in model.run(batch | options)["tokens"][:, 0]:
+            tokens = [target[i] for i in row if i]
+            found.append(tokens[: tokens.index("[EOS]")] if "[EOS]" in tokens else tokens)
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("quality")
+    one.add_argument("name", choices=(*SETS, TRANSFORMER, "all"))
+    one.add_argument("--seeds", type=int, nargs="+", default=[1])
+    one.add_argument("--threads", type=int)
+    one.add_argument("--epochs", type=int)
+    two, three = commands.add_parser("speed"), commands.add_parser("peer")
+    for each in (two, three):
+        each.add_argument("--run", type=Path, required=True)
+        each.add_argument("--rounds", type=int, default=5)
+    two.add_argument("--threads", type=int, default=1)
+    three.add_argument("--environment", type=Path, default=PEERS)
+    given = parser.parse_args()
+    if given.command == "speed":
+        speed(given.run, given.rounds, given.threads)
+    elif given.command == "peer":
+        peer(given.run, given.environment, given.rounds)
+    else:
+        for name in SETS if given.name == "all" else (given.name,):
+            quality(name, given.seeds, given.threads, given.epochs)
