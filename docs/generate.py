@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from seqpipe import errors
 from seqpipe.cli import app
 from seqpipe.plugins import BUILTIN, KINDS, Plugins
-from seqpipe.settings import TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
+from seqpipe.settings import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
 from seqpipe.signature import FRAME_KEYS, Frame, decode_options, describe, plain, words
 from seqpipe.yaml import shown
 
@@ -53,6 +53,12 @@ def yaml_page() -> str:
         "## data",
         "",
         *_table(_HEAD, [("`reader`", "a component", "required", "What makes records of a file."), *_keys(DataKeys)]),
+        "",
+        "## inputs",
+        "",
+        "In place of `tokenizer`, `embedding` and `encoder`: a mapping from the names of sources to keys of their own.",
+        "",
+        *_table(("key", "meaning"), [(f"`{key}`", text) for key, text in OF_A_SOURCE.items()]),
         "",
         "## Keys beside any use",
         "",
