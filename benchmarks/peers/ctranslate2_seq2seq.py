@@ -49,9 +49,13 @@ def converted(arrays: dict[str, np.ndarray], sizes: dict[str, Any], folder: Path
             _linear(layer.self_attention.linear[1], arrays, f"{itself}.output")
             if side is decoder:
                 _norm(layer.attention.layer_norm, arrays, f"{name}.norms.1")
-                _linear(layer.attention.linear[0], arrays, f"{name}.source.query")
-                _joined(layer.attention.linear[1], arrays, *(f"{name}.source.{part}" for part in ("key", "value")))
-                _linear(layer.attention.linear[2], arrays, f"{name}.source.output")
+                _linear(layer.attention.linear[0], arrays, f"{name}.source.attentions.0.query")
+                _joined(
+                    layer.attention.linear[1],
+                    arrays,
+                    *(f"{name}.source.attentions.0.{part}" for part in ("key", "value")),
+                )
+                _linear(layer.attention.linear[2], arrays, f"{name}.source.attentions.0.output")
     spec.register_source_vocabulary(sizes["source"])
     spec.register_target_vocabulary(sizes["target"])
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = BOS, EOS, UNK
