@@ -65,22 +65,30 @@ def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
     return next((name, float(value)) for name, value in scores.items())
 
 
-def deciding(scores: Mapping[str, Any], metric: str | None) -> float:
-    """How good these dev scores are, more being better, by the score of this name or by the headline.
+def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]:
+    """The name and value of the dev score that decides which weights are best: `train.metric`, or the headline.
 
     Raises:
         UsageError: if there is no such score.
     """
     if metric is None:
-        return headline(scores)[1]
+        return headline(scores)
+    name = metric.removeprefix("-")
     found: Any = scores
-    for part in metric.split("."):
+    for part in name.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
     if isinstance(found, Mapping) or found is None:
         names = [*_names(scores)]
-        told = f"there is no dev score {metric!r}{nearest(metric, names)} (there is: {', '.join(names)})"
+        told = f"there is no dev score {name!r}{nearest(name, names)} (there is: {', '.join(names)})"
         raise UsageError(f"train.metric: {told}")
-    return -float(found) if metric.rpartition(".")[2] in metrics.LOWER else float(found)
+    return name, float(found)
+
+
+def goodness(scores: Mapping[str, Any], metric: str | None) -> float:
+    """The deciding score so that more is better: those of `train.metric` of which less is better are negated."""
+    name, value = deciding(scores, metric)
+    less = metric is not None and (metric.startswith("-") or name.rpartition(".")[2] in metrics.LOWER)
+    return -value if less else value
 
 
 def _names(scores: Mapping[str, Any]) -> Iterator[str]:

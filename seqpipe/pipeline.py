@@ -25,6 +25,7 @@ from seqpipe.signature import decode_options
 from seqpipe.wiring import Input, answer_kind, built, by_source, due, idle, needs_dev, outdated, own_metrics, who
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
+_MOST_EXP = 700.0  # exp of more is no number
 Names = dict[str, Any]
 
 
@@ -212,8 +213,7 @@ class Pipeline(nn.Module):
     def perplexities(self, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
         """Of each head that writes text, by its name, exp of the mean loss of a target token."""
         writing = [one for one in self._named_heads if answer_kind(one[1]) == "text"]
-        totals, tokens = dict.fromkeys([before[:-1] for before, *_ in writing], 0.0), 0.0
-        counts = dict(totals)
+        losses, tokens = ({before: 0.0 for before, *_ in writing} for _ in range(2))
         was_training = self.training
         self.eval()
         with torch.no_grad():
@@ -221,11 +221,12 @@ class Pipeline(nn.Module):
                 names = self(dict(batch))
                 for before, stage, head in writing:
                     own = _own(names, before)
-                    tokens = float(own["target_mask"].sum())
-                    totals[before[:-1]] += float(_asked(stage, head.loss, own)) * tokens
-                    counts[before[:-1]] += tokens
+                    count = float(own["target_mask"].sum())
+                    losses[before] += float(_asked(stage, head.loss, own)) * count
+                    tokens[before] += count
         self.train(was_training)
-        return {head: math.exp(min(total / max(1.0, counts[head]), 700.0)) for head, total in totals.items()}
+        means = {before[:-1]: loss / max(1.0, tokens[before]) for before, loss in losses.items()}
+        return {head: math.exp(min(mean, _MOST_EXP)) for head, mean in means.items()}
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
         """The first head's own score of a given decision of its, (B,)."""

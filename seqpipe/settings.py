@@ -130,7 +130,8 @@ class Train(_Keys):
     )
     metric: str | None = Field(
         default=None,
-        description="The dev score that says which weights are best, as bleu or slots.f1; null: the first one.",
+        description="The dev score that says which weights are best, as bleu or slots.f1; null: the first one. "
+        "Behind a minus less is better, as it is anyway of error rates, mae, rmse and perplexity.",
     )
     average: Share | None = Field(
         default=None, description="Decay of the moving average of the weights that is shipped; null: none."

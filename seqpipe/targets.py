@@ -78,8 +78,9 @@ def _text_target(tokenizer: Tokenizer, field: str, equal: bool) -> Make:
 
     def text(record: Record, doc: Doc) -> Targets:
         ids = tokenizer.encode(text_of(record, field), add_special_tokens=False).ids
-        if equal and len(ids) not in (len(doc), len(doc.word_offsets)):
-            told = f"the text has {len(ids)} tokens and its source {len(doc)}; with equal_length they have as many"
+        first = doc.parts[0] if doc.parts else doc
+        if equal and len(ids) not in (len(first), len(first.word_offsets)):
+            told = f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"
             cure = "correct the record, or leave equal_length out"
             raise DataError(f"{record.get('where', 'record')}: {told}: {cure}")
         return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}

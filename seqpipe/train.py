@@ -28,7 +28,7 @@ from seqpipe.config import Config
 from seqpipe.console import Console, Tick
 from seqpipe.data import Batch, Batches
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
-from seqpipe.evaluate import deciding, headline
+from seqpipe.evaluate import deciding, goodness
 from seqpipe.files import remove_torn, write
 from seqpipe.layout import BEST, LAST
 from seqpipe.metrics import shown
@@ -176,7 +176,7 @@ class Training(lightning.LightningModule):
             if self._evaluate:
                 scores = dict(self._evaluate(self.stop_if_signalled))
                 row |= {"dev": {key: value for key, value in scores.items() if key != "labels"}}
-            metric = deciding(scores, settings.metric) if scores else -row["loss"]
+            metric = goodness(scores, settings.metric) if scores else -row["loss"]
             better = at.best is None or metric > at.best or not self._evaluate
             if better:
                 at.best, at.best_epoch, at.plateau = float(metric), at.epoch, 0
@@ -199,8 +199,7 @@ class Training(lightning.LightningModule):
     def _report(self, row: Mapping[str, Any]) -> None:
         scores, dev = row.get("dev", {}), ""
         if scores:
-            name = self.config.train.metric or headline(scores)[0]
-            value = abs(deciding(scores, self.config.train.metric))
+            name, value = deciding(scores, self.config.train.metric)
             dev = f", dev {name} {shown(name, value)}{' *' if row['best'] else ''}"
         total = self.config.train.epochs
         self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")

@@ -13,7 +13,7 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqpipe import Model
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
-from seqpipe.evaluate import SPLIT, evaluate, headline
+from seqpipe.evaluate import SPLIT, deciding, evaluate, goodness, headline
 from seqpipe.scoring import score_target
 
 GOLD = [
@@ -151,3 +151,29 @@ def test_a_bundle_that_stands_alone_needs_a_file(build: Build, tmp_path: Path) -
     (tmp_path / "pipeline.yaml").write_text("data:\n  reader: conll\n")
     with pytest.raises(UsageError, match="has no test set; name a file with --data"):
         score_target(bundle, Console(-1), device="cpu")
+
+
+SCORES = {"mean": 0.5, "rated": {"mae": 0.25, "pearson": -0.5, "labels": {"a": {"f1": 1.0}}}, "own": {"distance": 3.0}}
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "value", "good"),
+    [
+        (None, "mean", 0.5, 0.5),
+        ("rated.pearson", "rated.pearson", -0.5, -0.5),
+        ("rated.mae", "rated.mae", 0.25, -0.25),
+        ("-rated.mae", "rated.mae", 0.25, -0.25),
+        ("-own.distance", "own.distance", 3.0, -3.0),
+    ],
+)
+def test_the_deciding_score_is_told_as_it_is_and_more_of_its_goodness_is_better(
+    metric: str | None, name: str, value: float, good: float
+) -> None:
+    assert deciding(SCORES, metric) == (name, value)
+    assert goodness(SCORES, metric) == good
+
+
+@pytest.mark.parametrize("metric", ["rated.pearsn", "rated", "labels", "-nothing"])
+def test_a_deciding_score_that_is_not_there_is_told_with_those_that_are(metric: str) -> None:
+    with pytest.raises(UsageError, match=r"train.metric: there is no dev score .*there is: mean, rated.mae, rated.pea"):
+        deciding(SCORES, metric)

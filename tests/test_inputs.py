@@ -171,6 +171,16 @@ def test_a_record_with_an_empty_source_is_empty(tmp_path: Path) -> None:
     assert [len(doc) for doc in lacking] == [0, 0]
 
 
+def test_texts_of_equal_length_are_as_long_as_the_first_source(tmp_path: Path) -> None:
+    head = {"use": "seq2seq", "equal_length": True, "target_tokenizer": "words"}
+    config, some = pipeline(tmp_path, head=head), records(6)
+    some = [{**record, "target": record["text"]} for record in some]
+    learned = learn(config, some)
+    assert len(examples(config, learned, some)) == 6
+    with pytest.raises(DataError, match="toy:1: the text has 4 tokens and its source 2; with equal_length"):
+        examples(config, learned, [{**some[0], "target": "which colour which colour"}])
+
+
 def test_a_source_that_is_neither_is_refused() -> None:
     with pytest.raises(ValueError, match="neither a name nor two"):
         source_from({"a": 3}, {}, {})

@@ -1,0 +1,67 @@
+"""`train.metric`: the dev score that it names chooses the weights; one that is not there is told before training."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from factory import QUIET, writing
+
+from seqpipe.config import Config, load
+from seqpipe.data import Batches, examples, read
+from seqpipe.errors import UsageError
+from seqpipe.pipeline import Pipeline
+from seqpipe.run import start, train_run
+from seqpipe.train import METRICS
+
+TRAIN = {"epochs": 4, "batch_tokens": 48, "threads": 1}
+
+
+def test_the_weights_of_the_least_perplexity_are_kept_and_it_is_that_of_dev(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    optimizer = {"use": "adamw", "lr": 0.05}
+    config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "perplexity", "optimizer": optimizer}}))
+    run = start(config, QUIET)
+    pipeline = train_run(run, QUIET)
+    rows = [json.loads(line) for line in (run.checkpoints / METRICS).read_text().splitlines()]
+    found = [row["dev"]["perplexity"] for row in rows]
+    least = [min(found[: i + 1]) for i in range(len(found))]
+    assert [row["best"] for row in rows] == [i == 0 or one < least[i - 1] for i, one in enumerate(found)]
+    assert len({round(one, 3) for one in found}) == len(found)
+    (best,) = run.checkpoints.glob("best-*")
+    assert best.stem == f"best-{found.index(min(found)) + 1:04}"
+    assert min(found) == pytest.approx(perplexity(pipeline, config), rel=1e-4)
+
+
+def perplexity(pipeline: Pipeline, config: Config) -> float:
+    """By the head's own scores of the true texts, one record at a time."""
+    assert config.data.dev
+    data = examples(config, pipeline.learned, read(config.data.reader, config.data.dev))
+    make, total, tokens = Batches(pipeline.learned, data, 48, None, 1), 0.0, 0
+    for i in range(len(data)):
+        batch = make([i])
+        with torch.no_grad():
+            total -= float(pipeline.score(batch, {"tokens": batch["target_ids"][:, None]}).sum())
+        tokens += int(batch["target_mask"].sum())
+    return math.exp(total / tokens)
+
+
+def test_a_score_that_is_not_there_is_told_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "blue"}}))
+    run = start(config, QUIET)
+    with pytest.raises(UsageError, match="there is no dev score 'blue'; did you mean 'bleu'"):
+        train_run(run, QUIET)
+    assert not (run.checkpoints / METRICS).exists()
+
+
+def test_without_dev_there_is_no_score_to_choose_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "bleu"}}), ["data.dev=null"])
+    with pytest.raises(UsageError, match=r"train.metric: it is a score of data.dev, and there is none"):
+        train_run(start(config, QUIET), QUIET)
