@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqpipe.nn.attention import Attention, Heads, visible
+from seqpipe.nn.feedforward import feed_forward
 from seqpipe.nn.positions import Positions
 
 Positive = Annotated[int, Field(gt=0)]
@@ -95,8 +96,7 @@ class Layer(nn.Module):
         self.attention = Attention(dim, dim, score="multi-head", heads=heads, dropout=dropout)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
-        g = nn.GELU() if activation == "gelu" else nn.ReLU()
-        self.feedforward = nn.Sequential(nn.Linear(dim, inner), g, nn.Dropout(dropout), nn.Linear(inner, dim))
+        self.feedforward = feed_forward(dim, inner, activation, dropout)
 
     def forward(self, x: Tensor, mask: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         first, second = self.norms

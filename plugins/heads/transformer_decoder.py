@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqpipe.nn.attention import Attention, Heads, Projected, visible
+from seqpipe.nn.feedforward import feed_forward
 from seqpipe.nn.positions import Positions
 from seqpipe.nn.search import State
 from seqpipe.nn.several import Combination, Names, Parts, SourceAttention, mask_of_all
@@ -17,7 +18,6 @@ from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
 class TransformerDecoder(Writer):
@@ -152,8 +152,7 @@ class Layer(nn.Module):
         self.merge = nn.Identity() if self.source.dim == dim else nn.Linear(self.source.dim, dim)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
-        g = ACTIVATIONS[activation]()
-        self.feedforward = nn.Sequential(nn.Linear(dim, inner), g, nn.Dropout(dropout), nn.Linear(inner, dim))
+        self.feedforward = feed_forward(dim, inner, activation, dropout)
 
     def first(self, x: Tensor) -> Tensor:
         """What self-attention reads of x."""
