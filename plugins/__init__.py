@@ -69,6 +69,7 @@ def register_heads() -> dict[str, str]:
         "crf": "seqpipe_plugins.heads.crf:CRF",
         "label": "seqpipe_plugins.heads.label:Label",
         "score": "seqpipe_plugins.heads.score:Score",
+        "copy-seq2seq": "seqpipe_plugins.heads.copy_seq2seq:CopySeq2Seq",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",
         "tags": "seqpipe_plugins.heads.tags:Tags",
         "transformer-decoder": "seqpipe_plugins.heads.transformer_decoder:TransformerDecoder",

@@ -10,6 +10,7 @@ from seqpipe.signature import SIZE, Size, Tokens, Uniform
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
+    from seqpipe.copying import Copy
     from seqpipe.feature_kinds import Chars, Matrix, Pieces, Sentences
     from seqpipe.runtime import Model, load
     from seqpipe.vocabulary import word_level
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SIZE",
     "Chars",
+    "Copy",
     "Matrix",
     "Model",
     "Pieces",
@@ -35,6 +37,7 @@ __version__ = VERSION
 
 _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime take their time
     "Chars": "seqpipe.feature_kinds",
+    "Copy": "seqpipe.copying",
     "Matrix": "seqpipe.feature_kinds",
     "Model": "seqpipe.runtime",
     "Pieces": "seqpipe.feature_kinds",

@@ -7,13 +7,14 @@ so that every metric compares like with like: spans by label and code-point offs
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe import schemes
+from seqpipe.copying import Copy
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features import Arrays, Doc, Record, locate
 from seqpipe.span import Span
@@ -140,35 +141,64 @@ _NO_TEXT = -1e8  # the log-probability of what is no text is below
 
 
 class Text:
-    """Text: `{"generated_text", "score"}`, or a list of them, best first; score: the probability of the sequence."""
+    """Text: `{"generated_text", "score"}`, or a list of them, best first; score: the probability of the sequence.
+
+    Args:
+        tokenizer: Of what is written.
+        target: The record's field with the reference, or a list of them.
+        copies: How words of the source are named, where some of them may be written that the tokenizer lacks.
+    """
 
     kind = "text"
     outputs: tuple[str, ...] = ("tokens", "scores")
 
-    def __init__(self, tokenizer: Tokenizer, target: str | None = None):
-        self.tokenizer, self.target = tokenizer, target
+    def __init__(self, tokenizer: Tokenizer, target: str | None = None, copies: Copy | None = None):
+        self.tokenizer, self.target, self.copies = tokenizer, target, copies
         self._end = special_id(tokenizer, EOS)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         answers = []
-        for row, log_p in zip(decision["tokens"].tolist(), decision["scores"], strict=True):
+        for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"], strict=True):
             hypotheses = [
-                {"generated_text": self.decode(tokens), "score": _probability(np.exp(p))}
+                {"generated_text": self.decode(tokens, doc), "score": _probability(np.exp(p))}
                 for tokens, p in zip(row, log_p, strict=True)
                 if p > _NO_TEXT or len(row) == 1
             ]
             answers.append(hypotheses if len(row) > 1 else hypotheses[0])
         return answers
 
-    def decode(self, tokens: list[int]) -> str:
-        """Token ids up to the end token, as text."""
-        return str(self.tokenizer.decode(self._kept(tokens), skip_special_tokens=False))
+    def encode(self, text: str, doc: Doc) -> list[int]:
+        """The ids of a text that answers this one, without an end."""
+        if self.copies:
+            return self.copies.written(text, doc)
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
 
-    def tokens(self, tokens: list[int]) -> list[str]:
-        """Token ids up to the end token, each as the vocabulary has it."""
-        return [str(self.tokenizer.id_to_token(token)) for token in self._kept(tokens)]
+    def decode(self, tokens: list[int], doc: Doc) -> str:
+        """Token ids up to the end token, as text; copied words as they stand in the source."""
+        kept = self.kept(tokens)
+        if self.copies is None or all(token < self.tokenizer.get_vocab_size() for token in kept):
+            return str(self.tokenizer.decode(kept, skip_special_tokens=False))
+        words, decoder = self.tokens(tokens, doc), self.tokenizer.decoder
+        return str(decoder.decode(words)) if decoder else " ".join(words)
 
-    def _kept(self, tokens: list[int]) -> list[int]:
+    def tokens(self, tokens: list[int], doc: Doc) -> list[str]:
+        """Token ids up to the end token, each as the vocabulary has it, or as it stands in the source."""
+        kept, V = self.kept(tokens), self.tokenizer.get_vocab_size()
+        new = self.copies.read(doc)[1] if self.copies else []
+        return [new[token - V] if token >= V else str(self.tokenizer.id_to_token(token)) for token in kept]
+
+    @property
+    def unknown_words(self) -> Callable[[str], list[str]] | None:
+        """Where words are copied: those of a text that the vocabulary lacks."""
+        return self._unknown_words if self.copies else None
+
+    def _unknown_words(self, text: str) -> list[str]:
+        encoding = self.tokenizer.encode(clean(text), add_special_tokens=False)
+        return [text[a:b] for (a, b), i in zip(encoding.offsets, encoding.ids, strict=True) if i <= self._end]
+
+    def kept(self, tokens: list[int]) -> list[int]:
+        """Token ids up to the end token, without special ones."""
         kept = tokens[: tokens.index(self._end)] if self._end in tokens else tokens
         return [token for token in kept if token > self._end]
 
@@ -203,15 +233,18 @@ class Text:
         nothing = {"generated_text": "", "score": 1.0}
         return [nothing] if several else nothing
 
-    def gold(self, record: Record) -> str:
-        return str(_required(record, self.target or "target"))
+    def gold(self, record: Record) -> str | list[str]:
+        """The reference, or several."""
+        first, *others = references(record, self.target or "target")
+        return [first, *others] if others else first
 
     def predicted(self, answer: Answer) -> str:
         best = answer[0] if isinstance(answer, list) else answer
         return str(best["generated_text"])
 
     def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "target": self.target}
+        copies = {"copies": {"same": self.copies.same}} if self.copies else {}
+        return {"kind": self.kind, "target": self.target, **copies}
 
 
 class Label:
@@ -349,6 +382,16 @@ def label_set_of(record: Record, field: str) -> set[str]:
     return set(map(str, labels))
 
 
+def references(record: Record, field: str) -> list[str]:
+    """The text of a record's field, or the texts of a list, any of which is right; DataError if there is none."""
+    given = _required(record, field)
+    texts = given if isinstance(given, list) else [given]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        told = f"field {field!r} must be a text, or a list of texts any of which is right, not {type(given).__name__}"
+        raise DataError(f"{record.get('where', 'record')}: {told}")
+    return [clean(text) for text in texts]
+
+
 def number_of(record: Record, field: str) -> float:
     """The number of a record; DataError if there is none, or if float32 cannot hold it."""
     given = number = _required(record, field)
@@ -381,7 +424,8 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
     if name == "span":
         return Span(target)
     if name == "text" and target_tokenizer is not None:
-        return Text(target_tokenizer, target)
+        copies = manifest.get("copies")
+        return Text(target_tokenizer, target, copies and Copy(copies["same"], tokenizer=target_tokenizer))
     raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")
 
 

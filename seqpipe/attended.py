@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-OVER = ("words", "sentences", "pairs", "written")
+OVER = ("words", "sentences", "pairs", "written", "steps")
 TOKENS, WORDS, SENTENCES = AXES = ("sequence_length", "word_count", "sentence_count")
 PREFIX = "explain."  # of the graph's outputs
 
@@ -18,7 +18,7 @@ class Attended:
     Args:
         key: The stage's key in the YAML and the stage's own name for them, such as `head.attention`.
         over: `words` (B, N), `sentences` (B, N), `pairs` (B, heads, N, N) or `written` (B, M, N), M counting the tokens
-            of the first text of an answer.
+            of the first text of an answer; or `steps` (B, M), of each of these a probability: that it was generated.
         axis: What N counts, as the axes of inputs are named: `sequence_length`, `word_count` or `sentence_count`.
     """
 

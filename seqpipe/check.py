@@ -21,6 +21,7 @@ from seqpipe.options import option_arrays
 from seqpipe.parity import Tally, compare, grid
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import refuse_long
+from seqpipe.run import unwritable_notes
 from seqpipe.runtime import Model
 from seqpipe.starting import begin
 
@@ -47,7 +48,7 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
     loss.backward()
     weights = sum(p.numel() for p in pipeline.parameters())
     refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
-    for note in pipeline.notes():
+    for note in (*pipeline.notes(), *unwritable_notes(config, learned, records)):
         console.say(note)
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss.item():.3f}")
     for line in begun:

@@ -62,7 +62,7 @@ def examples(config: Config, learned: Learned, records: Sequence[Record], unseen
     """Records as examples; empty texts are left out, what is to be skipped, and where `unseen`, unknown labels."""
     makers = []
     for head, task in zip(config.head, learned.tasks, strict=True):
-        make = targets(head, task.labels, task.target_tokenizer, config.data.misaligned)
+        make = targets(head, task.labels, task.kind, config.data.misaligned)
         makers.append((f"{task.name}." if task.name else "", make))
     made = []
     for record, doc in zip(records, learned.featurizer.docs(records), strict=True):

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -92,17 +92,72 @@ def attention(
 
 
 @dataclass(frozen=True)
+class Origin:
+    """A word that was written by a head that copies: with which probability it would be generated, and its source.
+
+    Args:
+        token: The word.
+        generating: The probability of generating, not copying, at that step (See, Liu and Manning 2017).
+        place: Start and end of the place in the text that holds the same word and got the most attention then; None
+            where the text does not hold it.
+    """
+
+    token: str
+    generating: float
+    place: tuple[int, int] | None
+
+    def data(self) -> dict[str, Any]:
+        start, end = self.place or (None, None)
+        return {"token": self.token, "generating": round(self.generating, 6), "start": start, "end": end}
+
+
+def origins(
+    doc: Doc, ids: Sequence[int], words: Sequence[int], tokens: Sequence[str], weights: np.ndarray, p: np.ndarray
+) -> tuple[Origin, ...]:
+    """Where each token of a text comes from.
+
+    Args:
+        doc: The source.
+        ids: The text's M tokens.
+        words: What each token of the source is among them.
+        tokens: As `ids`, in words.
+        weights: (M', S) what each step attended to, M' being M or more.
+        p: (M') the probabilities of generating.
+    """
+    found = []
+    for i, (number, token) in enumerate(zip(ids, tokens, strict=True)):
+        same = np.array(words) == number
+        place = doc.offsets[int(np.where(same, weights[i, : len(same)], -1.0).argmax())] if same.any() else None
+        found.append(Origin(token, float(p[i]), place))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
 class Explanation:
-    """One text, its answer, and what each attention looked at."""
+    """One text, its answer, what each attention looked at, and of heads that copy where each word comes from."""
 
     text: str
     answer: Any
     attentions: tuple[Attention, ...]
+    copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
         """As JSON says it; weights are rounded to 6 decimal places."""
         attentions = {attention.name: attention.data() for attention in self.attentions}
-        return {"text": self.text, "answer": self.answer, "attentions": attentions}
+        copied = {name: [origin.data() for origin in found] for name, found in self.copied.items()}
+        made = {"text": self.text, "answer": self.answer, "attentions": attentions}
+        return made | {"copied": copied} if copied else made
+
+    def origin_rows(self, found: Sequence[Origin]) -> list[tuple[str, str, str]]:
+        """A line for each word: the word, the probability of generating it, and where it stands in the text."""
+        return [
+            (
+                one.token,
+                f"{one.generating:.4f}",
+                f"{self.text[slice(*one.place)]!r} at {one.place[0]}" if one.place else "",
+            )
+            for one in found
+        ]
 
     def table(self) -> str:
         """The answer, and of each attention the places with the greatest weights."""
@@ -112,6 +167,9 @@ class Explanation:
             left_out = attention.weights.size and attention.mean.size - len(shown)
             more = [f"  … and {left_out:,} more"] if left_out else []
             parts.append([f"{attention.name}, over {attention.over}:", *_columns(shown), *more])
+        for name, found in self.copied.items():
+            parts.append([f"{name}, each word's probability of being generated, and its source:"])
+            parts[-1] += _columns(self.origin_rows(found)) if found else []
         return "\n\n".join("\n".join(lines) for lines in parts)
 
     def _greatest(self, attention: Attention) -> list[tuple[float, list[str]]]:

@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from tokenizers import Tokenizer
 
+from seqpipe.copying import Copy
 from seqpipe.errors import BundleError, DataError
-from seqpipe.features import Doc, Feature, sentences
+from seqpipe.features import Doc, Feature, Fixed, sentences
 from seqpipe.vocabulary import PAD, UNK
 
 Split = Literal["punctuation", "lines"]
@@ -78,20 +80,8 @@ class Chars:
         return {"kind": self.kind, "longest": self.longest, "alphabet": self.alphabet}
 
 
-class _Fixed:
-    """A feature of positions, which has no names of its own and learns nothing."""
-
-    names = ()
-
-    def learn(self, words: Iterable[str]) -> Self:
-        return self
-
-    def following(self, old: Feature | None) -> Self:
-        return self
-
-
 @dataclass(frozen=True)
-class Sentences(_Fixed):
+class Sentences(Fixed):
     """Which tokens make which sentence, (B, S, W) int64: the position + 1 of each token in its row of T; 0 padding.
 
     A sentence without tokens is none, but a text has at least one. `split` says where a sentence ends: after its
@@ -124,7 +114,7 @@ class Sentences(_Fixed):
 
 
 @dataclass(frozen=True)
-class Pieces(_Fixed):
+class Pieces(Fixed):
     """Where each word begins, (B, N) int64: the position + 1 of its first token in the row of T; 0 padding.
 
     A word goes on until the next begins. Of a tokenizer whose tokens are words, every token begins one.
@@ -146,7 +136,7 @@ class Pieces(_Fixed):
 
 
 @dataclass(frozen=True)
-class Segments(_Fixed):
+class Segments(Fixed):
     """Of which text of a pair each token is, (B, T) int64: 1 the first and the separator behind it, 2 the second."""
 
     kind = "segments"
@@ -164,7 +154,7 @@ class Segments(_Fixed):
 
 
 @dataclass(frozen=True)
-class Matrix(_Fixed):
+class Matrix(Fixed):
     """Rows of numbers, (B, T, F) float32, each less its column's mean in training data, divided by its deviation there.
 
     A column that is the same everywhere is divided by 1. Padding is 0. Only for a source that has no tokenizer.
@@ -217,8 +207,8 @@ class Matrix(_Fixed):
         return {"kind": self.kind, "means": list(self.means), "deviations": list(self.deviations)}
 
 
-def feature_from(manifest: Mapping[str, Any]) -> Feature:
-    """The learned feature that a bundle or a run describes."""
+def feature_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer] | None = None) -> Feature:
+    """The learned feature that a bundle or a run describes; `tokenizers` are those of heads that write, by file."""
     kind = manifest.get("kind")
     if kind == "chars":
         return Chars(int(manifest["longest"]), str(manifest["alphabet"]))
@@ -230,6 +220,8 @@ def feature_from(manifest: Mapping[str, Any]) -> Feature:
         return Segments()
     if kind == "matrix" and len(manifest["means"]) == len(manifest["deviations"]):
         return Matrix(tuple(map(float, manifest["means"])), tuple(map(float, manifest["deviations"])))
+    if kind == "copy":
+        return Copy(bool(manifest["same"]), manifest["tokenizer"], (tokenizers or {})[manifest["tokenizer"]])
     told = f"{kind!r} with split {manifest['split']!r}" if kind == "sentences" else f"{kind!r}"
     raise BundleError(f"feature kind {told} is not known to this version; update seqpipe")
 

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe import subwords
 from seqpipe.errors import DataError
-from seqpipe.vocabulary import EOS, SPECIALS, UNK, clean, special_id
+from seqpipe.vocabulary import EOS, SPECIALS, UNK, clean, special_id, token_id
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
 
@@ -49,6 +49,18 @@ class Feature(Protocol):
     def learn(self, words: Iterable[str]) -> Feature: ...
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray: ...
     def manifest(self) -> dict[str, Any]: ...
+
+
+class Fixed:
+    """A feature of positions, which has no names of its own and learns nothing."""
+
+    names = ()
+
+    def learn(self, words: Iterable[str]) -> Self:
+        return self
+
+    def following(self, old: Feature | None) -> Self:
+        return self
 
 
 @dataclass(frozen=True)
@@ -187,9 +199,7 @@ class Featurizer:
         return ids if _SPECIAL_IDS.isdisjoint(ids) else [self._unknown if i in _SPECIAL_IDS else i for i in ids]
 
     def _id(self, word: str) -> int:
-        normalizer = self.tokenizer.normalizer
-        token = normalizer.normalize_str(word) if normalizer else word
-        found = None if token in SPECIALS else self.tokenizer.token_to_id(token)
+        found = token_id(self.tokenizer, word)
         if len(self._known) >= _CACHED:
             self._known.clear()
         made = self._known[word] = self._unknown if found is None else found

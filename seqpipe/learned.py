@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers import Kind, Text, kind_from
 from seqpipe.config import Component, Config
+from seqpipe.copying import Copy
 from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.feature_kinds import Matrix, Segments, feature_from
 from seqpipe.features import Doc, Feature, Featurizer, Record, token_counts
@@ -21,9 +22,9 @@ from seqpipe.joint import Joint, tokenizer_file
 from seqpipe.layout import LEARNED
 from seqpipe.sources import counterpart, told
 from seqpipe.subwords import splits_words
-from seqpipe.targets import labels_of, text_of
+from seqpipe.targets import labels_of, target_text, text_of
 from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
-from seqpipe.wiring import Input, answer_kind, built, by_source, declared, who
+from seqpipe.wiring import Input, answer_kind, built, by_source, copies, declared, who
 
 FILE = LEARNED
 
@@ -100,14 +101,15 @@ class Learned:
     @staticmethod
     def load(folder: Path) -> Learned:
         state = read_json(folder / FILE)
-        features = {name: feature_from(made) for name, made in state["features"].items()}
         counts = state["counts"]
         tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
-        tasks = []
+        tasks, writers = [], {}
         for one in state["tasks"]:
             target = folder / tokenizer_file(one["name"])
             writer = Tokenizer.from_file(str(target)) if target.exists() else None
             tasks.append(Task(one["name"], one["answer"], Vocabulary(one["labels"], one["counts"]), writer))
+            writers |= {target.name: writer} if writer else {}
+        features = {name: feature_from(made, writers) for name, made in state["features"].items()}
         return Learned(source_from(state["field"], features, tokenizers), counts, tuple(tasks))
 
 
@@ -124,7 +126,26 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     tokenizers = [*tokenizers_of(featurizer).values()]
     same = tokenizers[0] if len(tokenizers) == 1 else None
     tasks = tuple(_task(head, head.name if len(config.head) > 1 else "", same, records) for head in config.head)
+    _let_copy(config, featurizer, tasks)
     return Learned(featurizer, counts, tasks)
+
+
+def _let_copy(config: Config, source: Inputs, tasks: Sequence[Task]) -> None:
+    """Tells the feature by which a head copies what it writes with; ConfigError where the two cannot go together."""
+    copying = [(head, task) for head, task in zip(config.head, tasks, strict=True) if copies(head)]
+    for head, task in copying if isinstance(source, Featurizer) else ():
+        told, encoder = "", _replacing(config.inputs[0])
+        same = head.frame.get("target_tokenizer") == "same"
+        if encoder:
+            told = f"behind the encoder {encoder.use!r} there are no tokens to copy; leave that encoder out"
+        elif not same and (splits_words(source.tokenizer) or splits_words(task.kind.tokenizer)):
+            told = "it copies whole tokens, and one of the two tokenizers splits words: write target_tokenizer: same"
+        elif not same and len(copying) > 1:
+            told = "several heads copy, which can be of one vocabulary only: write target_tokenizer: same in each"
+        if told:
+            raise ConfigError([head.problem(f"{who(head)}: {told}")])
+        made = Copy(same, tokenizer_file(task.name), task.target_tokenizer)
+        source.features |= {name: made for name, one in declared(head).items() if one.kind == Copy.kind}
 
 
 def _source(
@@ -186,15 +207,19 @@ def _refuse_no_words(one: Input, heads: Sequence[Component], tokenizer: Tokenize
 
 def _refuse_no_passage(one: Input, heads: Sequence[Component]) -> None:
     """ConfigError where a head is to choose tokens of a second text and there is none, or they are tokens no more."""
-    replacing = [stage for stage in one.encoder if "mask" in getattr(stage.cls, "returns", ())]
-    told = ""
+    replacing, told = _replacing(one), ""
     if not one.pairs:
         told = "its answer is a span of the second text; let the tokenizer read two, such as field: [question, context]"
     elif replacing:
-        told = f"behind the encoder {replacing[0].use!r} there are no tokens to choose from; leave that encoder out"
+        told = f"behind the encoder {replacing.use!r} there are no tokens to choose from; leave that encoder out"
     choosing = [head for head in heads if answer_kind(head) == "span"]
     if told and choosing:
         raise ConfigError([head.problem(f"{who(head)}: {told}") for head in choosing])
+
+
+def _replacing(one: Input) -> Component | None:
+    """The encoder behind which rows are tokens no more, if there is one."""
+    return next((stage for stage in one.encoder if "mask" in getattr(stage.cls, "returns", ())), None)
 
 
 def _task(head: Component, name: str, source: Tokenizer | None, records: Sequence[Record]) -> Task:
@@ -204,6 +229,8 @@ def _task(head: Component, name: str, source: Tokenizer | None, records: Sequenc
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
+    if copies(head):
+        manifest["copies"] = {"same": head.frame.get("target_tokenizer") == "same"}
     return Task(name, manifest, labels, writer)
 
 
@@ -233,7 +260,7 @@ def _target_tokenizer(head: Component, source: Tokenizer | None, records: Sequen
             told = "target_tokenizer: same means the only tokenizer, and there are several, or none; write {use: NAME}"
             raise ConfigError([head.problem(told)])
         return source
-    return _trained(chosen, (text_of(record, field) for record in records))
+    return _trained(chosen, (target_text(record, field) for record in records))
 
 
 def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
@@ -276,10 +303,11 @@ def unknown_share(learned: Learned, docs: Sequence[Doc]) -> float:
     return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
 
 
-def unwritable(task: Task, records: Sequence[Record], longest: int | None) -> Iterator[str]:
+def unwritable(learned: Learned, task: Task, records: Sequence[Record], longest: int | None) -> Iterator[str]:
     """What a head that writes texts can never write of these records' targets, a line each; nothing of other heads.
 
     Args:
+        learned: Of the run.
         task: The head's.
         records: With their targets.
         longest: The most tokens of a text, its end included, where a caller asks for no other length.
@@ -287,13 +315,20 @@ def unwritable(task: Task, records: Sequence[Record], longest: int | None) -> It
     kind, field = task.kind, task.answer.get("target") or "target"
     if not isinstance(kind, Text) or not records:
         return
-    texts = [text_of(record, field) for record in records]
-    split = [one.ids for one in kind.tokenizer.encode_batch(texts, add_special_tokens=False)]
-    others = [(text, made) for text, ids in zip(texts, split, strict=True) if (made := kind.decode(ids)) != text]
+    texts, docs = [target_text(record, field) for record in records], learned.featurizer.docs(records)
+    split = [kind.encode(text, doc) for text, doc in zip(texts, docs, strict=True)]
+    written = [kind.decode(ids, doc) for ids, doc in zip(split, docs, strict=True)]
+    others = [(text, made) for text, made in zip(texts, written, strict=True) if made != text]
+    if kind.copies:
+        lost = sum(ids.count(SPECIALS.index(UNK)) > 0 for ids in split)
+        share = f"{100 * (1 - len(others) / len(texts)):.1f} % of {len(texts):,} texts survive encoding and decoding"
+        yield f"{share}; {lost:,} hold a word that neither the target vocabulary nor their source has"
     if others:
         text, made = min(others, key=lambda one: len(one[0]))
         told = f"{len(others):,} of {len(texts):,} texts can be written in other characters only: {text!r} as {made!r}"
-        yield f"{told}; the target tokenizer {{use: bpe, byte_level: true}} loses nothing"
+        cure = "words: give it detokenize: true and a pattern that keeps together what has no blank within"
+        lossless = "the target tokenizer {use: bpe, byte_level: true} loses nothing"
+        yield f"{told}; {cure if kind.copies else lossless}"
     over = [len(ids) for ids in split if longest is not None and len(ids) >= longest]
     if over:
         told = f"{len(over):,} of {len(texts):,} texts have {longest} tokens or more, and are cut there in scores"

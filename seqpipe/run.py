@@ -221,7 +221,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         f"training {config.name}: {len(data):,} examples, {sum(map(len, learned.vocabularies.values())):,} tokens, "
         f"{weights:,} weights, on {place} -> {run.folder}"
     )
-    for note in (*told, *pipeline.notes(), *_unwritable(config, learned, dev or records)):
+    for note in (*told, *pipeline.notes(), *unwritable_notes(config, learned, dev or records)):
         console.say(f"  {note}")
     if dev:
         unknown = unknown_share(learned, learned.featurizer.docs(dev))
@@ -242,11 +242,11 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     return pipeline
 
 
-def _unwritable(config: Config, learned: Learned, records: Sequence[Record]) -> Iterator[str]:
+def unwritable_notes(config: Config, learned: Learned, records: Sequence[Record]) -> Iterator[str]:
     """What heads that write texts cannot write of some records, a line each."""
     for head, task in zip(config.head, learned.tasks, strict=True):
         longest = option_table(head).get("max_length", {}).get("default")
-        yield from (f"{head.key}: {note}" for note in unwritable(task, records[:LOOKED_AT], longest))
+        yield from (f"{head.key}: {note}" for note in unwritable(learned, task, records[:LOOKED_AT], longest))
 
 
 def _look_for_unseen_labels(config: Config, learned: Learned, console: Console) -> None:

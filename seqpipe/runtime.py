@@ -14,7 +14,7 @@ from seqpipe import bundle
 from seqpipe.answers import Answer, Text
 from seqpipe.attended import PREFIX, attended_from
 from seqpipe.errors import BundleError, DataError, EnvError, UsageError
-from seqpipe.explain import Explanation, attention
+from seqpipe.explain import Explanation, attention, origins
 from seqpipe.feature_kinds import feature_from
 from seqpipe.features import Arrays, Record
 from seqpipe.inputs import one_text, source_from, sources_of, tokenizer_file_of
@@ -51,13 +51,14 @@ class Model:
     def __init__(self, content: bundle.Bundle, device: str = "auto", threads: int | None = None):
         manifest = self.manifest = content.manifest
         sources = manifest["field"] if isinstance(manifest["field"], dict) else ("",)
-        files = {name: tokenizer_file_of(name) for name in sources}
-        tokenizers = {name: _tokenizer(content, file) for name, file in files.items() if file in content.files}
+        own = {name: tokenizer_file_of(name) for name in sources}
+        tokenizers = {name: _tokenizer(content, file) for name, file in own.items() if file in content.files}
         try:
             heads = manifest["answer"].get("parts", {""})
             writers = {head: tokenizer_file(head) for head in heads if tokenizer_file(head) in content.files}
             targets = {head: _tokenizer(content, file) for head, file in writers.items()}
-            features = {name: feature_from(made) for name, made in manifest["inputs"].items() if "kind" in made}
+            files = {tokenizer_file(head): tokenizer for head, tokenizer in targets.items()}
+            features = {name: feature_from(made, files) for name, made in manifest["inputs"].items() if "kind" in made}
             featurizer = source_from(manifest["field"], features, tokenizers)
             kind = answer_from(manifest["answer"], targets)
             given = manifest["limits"]
@@ -135,23 +136,27 @@ class Model:
             return Explanation(doc.text, empty_answer(self.predictor.kind, decoding.arrays), ())
         features = self.predictor.featurizer.collate([doc])
         made = self.run_all(features | decoding.of([doc]))
-        found = (
-            attention(one, doc, made[one.output][0], self._sentences(features), self._written(one.key, made))
-            for one in self._attended
-        )
-        return Explanation(doc.text, self.predictor.kind.answers([doc], made)[0], tuple(found))
+        found, copied = [], {}
+        for one in self._attended:
+            writer, ids = self._written(one.key, made)
+            tokens = writer.tokens(ids, doc) if writer else []
+            if one.over != "steps":
+                found.append(attention(one, doc, made[one.output][0], self._sentences(features), tokens))
+            elif writer and writer.copies:
+                weights = made[f"{one.output.rpartition('.')[0]}.attention"][0]
+                words, _ = writer.copies.read(doc)
+                copied[one.key] = origins(doc, writer.kept(ids), words, tokens, weights, made[one.output][0])
+        return Explanation(doc.text, self.predictor.kind.answers([doc], made)[0], tuple(found), copied)
 
-    def _written(self, key: str, made: Arrays) -> list[str]:
-        """The tokens of the first text that the stage of this key wrote, if it is a head that writes."""
+    def _written(self, key: str, made: Arrays) -> tuple[Text | None, list[int]]:
+        """If the stage of this key is a head that writes, what it writes with, and the tokens of its first text."""
         kind, stage = self.predictor.kind, key.split(".")
         if stage[0] != "head":
-            return []
+            return None, []
         name, writer = [*kind.parts.items()][int(stage[1])] if isinstance(kind, Joint) else ("", kind)
-        return (
-            writer.tokens(made[f"{name}.tokens" if name else "tokens"][0, 0].tolist())
-            if isinstance(writer, Text)
-            else []
-        )
+        if not isinstance(writer, Text):
+            return None, []
+        return writer, made[f"{name}.tokens" if name else "tokens"][0, 0].tolist()
 
     def _sentences(self, features: Arrays) -> np.ndarray | None:
         """Which tokens make which sentence of the first text, (S, W), where the bundle knows sentences."""

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from seqpipe import schemes
-from seqpipe.answers import label_of, label_set_of, number_of
+from seqpipe.answers import Kind, Text, label_of, label_set_of, number_of, references
 from seqpipe.config import Component
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
@@ -27,19 +25,19 @@ class UnseenLabelError(DataError):
     """A record has a label that no training record has."""
 
 
-def targets(head: Component, labels: Sequence[str], tokenizer: Tokenizer | None, misaligned: str) -> Make:
+def targets(head: Component, labels: Sequence[str], kind: Kind, misaligned: str) -> Make:
     """The function that makes what a head learns from a record; it raises UnseenLabelError for a label not in `labels`.
 
     Args:
         head: The head.
         labels: What its answers are made of; none for text.
-        tokenizer: Of the text that the head writes, if it does.
+        kind: What it answers with.
         misaligned: What to do with a span that cuts a word, and an answer that cuts a token: `error`, `widen`, `skip`.
     """
-    target, kind = head.frame.get("target"), answer_kind(head)
-    if tokenizer:
-        return _text_target(tokenizer, target or "target", head.options.get("equal_length") is True)
-    if kind == "span":
+    target = head.frame.get("target")
+    if isinstance(kind, Text):
+        return _text_target(kind, target or "target", head.options.get("equal_length") is True)
+    if kind.kind == "span":
         return _answer_target(target or "answers", misaligned, bool(head.options.get("no_answer")))
     scheme, ids = head.options.get("scheme", "none"), _Ids({label: i for i, label in enumerate(labels)})
 
@@ -65,7 +63,7 @@ def targets(head: Component, labels: Sequence[str], tokenizer: Tokenizer | None,
             ) from error
 
     made = {"label": label, "vector": label, "labels": several, "score": score}
-    return made.get(kind, tags)
+    return made.get(kind.kind, tags)
 
 
 class _Ids(dict[str, int]):
@@ -73,11 +71,11 @@ class _Ids(dict[str, int]):
         raise UnseenLabelError(f"no training record has the label {label!r}")
 
 
-def _text_target(tokenizer: Tokenizer, field: str, equal: bool) -> Make:
+def _text_target(kind: Text, field: str, equal: bool) -> Make:
     end = SPECIALS.index(EOS)
 
     def text(record: Record, doc: Doc) -> Targets:
-        ids = tokenizer.encode(text_of(record, field), add_special_tokens=False).ids
+        ids = kind.encode(target_text(record, field), doc)
         first = doc.parts[0] if doc.parts else doc
         if equal and len(ids) not in (len(first), len(first.word_offsets)):
             told = f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"
@@ -191,6 +189,12 @@ def text_of(record: Record, field: str) -> str:
     if not isinstance(text, str):
         raise DataError(f"{record.get('where', 'record')}: field {field!r} must be a text, not {type(text).__name__}")
     return clean(text)
+
+
+def target_text(record: Record, field: str) -> str:
+    """The text that a head learns to write, of several references the first; DataError if there is none."""
+    present(record, field)
+    return references(record, field)[0]
 
 
 def present(record: Record, field: str) -> Any:

@@ -43,6 +43,18 @@ def special_id(tokenizer: Tokenizer, token: str) -> int:
     return found
 
 
+def normal(tokenizer: Tokenizer, word: str) -> str:
+    """A word as the tokenizer looks it up."""
+    return str(tokenizer.normalizer.normalize_str(word)) if tokenizer.normalizer else word
+
+
+def token_id(tokenizer: Tokenizer, word: str) -> int | None:
+    """The id of a word that is split already, normalised; None if it is unknown, or looks like a special token."""
+    token = normal(tokenizer, word)
+    found: int | None = None if token in SPECIALS else tokenizer.token_to_id(token)
+    return found
+
+
 def vocabulary_of(tokenizer: Tokenizer, counts: Sequence[int] | None = None) -> Vocabulary:
     """The tokenizer's tokens in the order of their ids."""
     ids = tokenizer.get_vocab(with_added_tokens=True)

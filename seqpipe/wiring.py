@@ -103,6 +103,7 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "matrix": ("(B, T, F)", "float32"),
     "chars": ("(B, T, C)", "int64"),
     "sentences": ("(B, S, W)", "int64"),
+    "copy": ("(B, T)", "int64"),
     "pieces": ("(B, N)", "int64"),
     "segments": ("(B, T)", "int64"),
     "window": ("(B, T)", "int64"),
@@ -205,6 +206,11 @@ def answer_kind(head: Component) -> str:
         return answer
     said = "its class has no `answer`" if answer is None else f"`answer` is {answer!r}{nearest(str(answer), ANSWERS)}"
     raise PluginError(f"{who(head)}: {said}; an answer kind is one of {', '.join(ANSWERS)}")
+
+
+def copies(head: Component) -> bool:
+    """Whether a head may write words as they stand in the source."""
+    return any(getattr(feature, "kind", "") == "copy" for feature in declared(head).values())
 
 
 def who(component: Component) -> str:

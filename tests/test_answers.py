@@ -196,7 +196,7 @@ def test_text_is_read_up_to_its_end_token() -> None:
 
 
 def test_text_without_an_end_token_is_read_whole() -> None:
-    assert Text(WRITER).decode(WRITER.encode("a b").ids) == "a b"
+    assert Text(WRITER).decode(WRITER.encode("a b").ids, SHORT) == "a b"
 
 
 def test_several_texts_come_best_first_without_impossible_ones() -> None:

@@ -110,10 +110,7 @@ class Attention(nn.Module):
         return self._context(query, projected, weights), weights
 
     def _weights(self, query: Tensor | None, projected: Projected, mask: Tensor) -> Tensor:  # (B, H, N, T)
-        real = (mask[:, None] if mask.dim() == 2 else mask)[:, None]  # (B, 1, 1 or N, T)
-        scores = self._scores(query, projected.keys)
-        lowest = torch.finfo(scores.dtype).min
-        return torch.where(real, torch.where(real, scores, lowest).softmax(3), 0.0)
+        return _softmax(self._scores(query, projected.keys), mask)
 
     def _context(self, query: Tensor | None, projected: Projected, weights: Tensor) -> Tensor:  # (B, N, D)
         context: Tensor = self.output((self.dropout(weights) @ projected.values).transpose(1, 2).flatten(2))
@@ -126,14 +123,40 @@ class Attention(nn.Module):
             return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
         asked: Tensor = self.query(query)
         if self.score in ("additive", "concat-tanh"):
-            met = torch.tanh(asked[:, :, None] + keys[:, None])  # (B, N, T, units)
-            return (met.sum(3) if self.v is None else self.v(met)[..., 0])[:, None]
+            return self._summed(torch.tanh(asked[:, :, None] + keys[:, None]))
         if self.score in ("scaled-dot", "multi-head"):
             asked = asked * (asked.shape[2] // self.heads) ** -0.5
         return self._by_head(asked) @ keys
 
+    def _summed(self, met: Tensor) -> Tensor:  # (B, N, T, units) -> (B, 1, N, T)
+        return (met.sum(3) if self.v is None else self.v(met)[..., 0])[:, None]
+
     def _by_head(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, H, T, D / H)
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class CoverageAttention(Attention):
+    """Additive attention that knows how much each position got so far (Tu et al. 2016; See, Liu and Manning 2017).
+
+    A position's score is v · tanh(W q + b + U k + w c), c being the sum of the weights that it got at all steps before.
+
+    Args:
+        query_dim: Dq, the width of a query.
+        key_dim: Dk, the width of the keys.
+        units: Width of W q, U k and w c.
+    """
+
+    def __init__(self, query_dim: int, key_dim: int, *, units: int = 128):
+        super().__init__(query_dim, key_dim, score="additive", units=units)
+        self.coverage = nn.Linear(1, units, bias=False)
+
+    def attend_covered(
+        self, query: Tensor, projected: Projected, mask: Tensor, covered: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(B, N, Dq), the keys, (B, T), (B, N, T) -> the context (B, N, Dk) and the weights (B, N, T)."""
+        met = self.query(query)[:, :, None] + projected.keys[:, None] + self.coverage(covered[..., None])
+        weights = _softmax(self._summed(torch.tanh(met)), mask)  # (B, 1, N, T)
+        return self._context(query, projected, weights), weights[:, 0]
 
 
 class AttentionPool(nn.Module):
@@ -156,6 +179,12 @@ class AttentionPool(nn.Module):
         """(B, T, D), (B, T) -> the pooled vector (B, D) and the weights (B, T), of several heads their mean."""
         context, weights = self.attention(None, x, mask)
         return context[:, 0], weights[:, 0]
+
+
+def _softmax(scores: Tensor, mask: Tensor) -> Tensor:  # (B, H, N, T), (B, T) or (B, N, T) -> (B, H, N, T)
+    real = (mask[:, None] if mask.dim() == 2 else mask)[:, None]  # (B, 1, 1 or N, T)
+    lowest = torch.finfo(scores.dtype).min
+    return torch.where(real, torch.where(real, scores, lowest).softmax(3), 0.0)
 
 
 def visible(mask: Tensor, causal: bool) -> Tensor:

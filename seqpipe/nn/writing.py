@@ -73,6 +73,10 @@ class Writer(nn.Module):
         missed = self._cross_entropy(logits[target_mask], target_ids[target_mask])
         return missed + self.lesson(logits, attention, target_ids, target_mask)
 
+    def log_p(self, logits: Tensor) -> Tensor:
+        """The log-probabilities (…, V) by which a text is decided, of the logits of `step` or `given`."""
+        return logits.log_softmax(-1)
+
     def lesson(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
         """What a subclass learns by beside the cross-entropy, from what `given` made: added to the loss."""
         return 0.0
@@ -132,9 +136,7 @@ class Writer(nn.Module):
         """What each token of the first text attended to, (B, N, S), 0 behind its end; nothing without attention."""
         source, ids = self.read(sources), tokens[:, 0]
         _, attention = self.given(source, ids, self.start(source, sources, ids.shape[1]))
-        ends = (ids == EOS).long()
-        real = (ends.cumsum(1) == 0) & (ids != PAD)
-        return {} if attention is None else {"attention": torch.where(real[..., None], attention, 0.0)}
+        return {} if attention is None else {"attention": torch.where(written(ids)[..., None], attention, 0.0)}
 
     def score(self, sources: Sequence[Names], tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N), its [EOS] included."""
@@ -151,7 +153,7 @@ class Writer(nn.Module):
         """Log-probabilities (B, N, V) behind the tokens before, and which of the tokens are real, [EOS] too, (B, N)."""
         source, ends = self.read(sources), (ids == EOS).long()
         logits, _ = self.given(source, ids, self.start(source, sources, ids.shape[1]))
-        return logits.log_softmax(2), ends.cumsum(1) == ends
+        return self.log_p(logits), ends.cumsum(1) == ends
 
 
 class _Reading(NamedTuple):
@@ -166,7 +168,12 @@ class _Reading(NamedTuple):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         logits, state, attention = self.writer.step(self.source, tokens, state)
-        return logits.log_softmax(1), state, attention
+        return self.writer.log_p(logits), state, attention
+
+
+def written(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)
+    """Which tokens stand before the end."""
+    return ((ids == EOS).long().cumsum(1) == 0) & (ids != PAD)
 
 
 def shifted(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)

@@ -1,0 +1,223 @@
+"""x of a text in, another text out that may repeat words of the first, those that no vocabulary holds included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe import Copy
+from seqpipe.errors import UsageError
+from seqpipe.nn.attention import Attention, CoverageAttention, Projected, Score
+from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.loops import scan
+from seqpipe.nn.search import NEVER, State
+from seqpipe.nn.several import Names, summary
+from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted, written
+
+Positive = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+UNK = 1  # the same in every vocabulary
+_CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
+_LEAST = 1e-30  # a probability below is none
+
+
+class _Read(NamedTuple):
+    """What every step attends to, and the source's words as ids of the extended vocabulary, (B, S)."""
+
+    projected: Projected
+    words: Tensor
+
+
+class _Step(NamedTuple):
+    """Of a step of each row what the next word's probability is made of."""
+
+    readout: Tensor  # (R, W)
+    weights: Tensor  # (R, S)
+    switch: Tensor  # (R,) the logit of generating
+    repeated: Tensor  # (R,) the coverage loss
+
+
+class CopySeq2Seq(Writer):
+    """A recurrent decoder that writes words or copies them: a pointer-generator (See, Liu and Manning 2017).
+
+    At each step it reads the token before and its last context (Luong et al. 2015), attends to the source, and from
+    the context c, the state h and what it read, x, makes p = σ(w · [c; h; x] + b), the probability of generating. The
+    next word's probability is p P(word) + (1 - p) times the sum of the attention weights at all places of the source
+    where that word stands; P is a softmax over the vocabulary, linear in tanh(U [h; c]). A word that the vocabulary
+    lacks can be copied: the V words of the vocabulary are followed by those that the source has beside them.
+
+    With `coverage` the attention knows what it has looked at (as `CoverageAttention` has it), and the loss holds for
+    each token `coverage_weight` times the sum over the source of min(weight, coverage), so that it looks elsewhere the
+    next time. [UNK] is learned where a target has a word that neither the vocabulary nor the source has, but never
+    written.
+
+    Args:
+        cell: The recurrent cell.
+        hidden: Units of each layer.
+        embedding_dim: Width of a target token's vector.
+        layers: Layers on top of each other.
+        attention: What says how well a state and a source position match; with coverage it is additive.
+        units: Units of the scores `additive` and `concat-tanh`.
+        coverage: Whether the attention knows how much of its weight each place of the source got before.
+        coverage_weight: λ, how much looking at a place again costs.
+        coverage_after: From which step of training on that costs: See et al. begin once all else is learned.
+        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
+        dropout: Probability that a number is silenced in training: in token vectors, between layers, in the readout.
+        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+    """
+
+    features: ClassVar = {"copy": Copy()}
+    explains: ClassVar = {"attention": "written", "generating": "steps"}
+    trained: Tensor
+    unwritten: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        target_vocabulary: Sequence[str],
+        *,
+        cell: Literal["lstm", "gru"] = "lstm",
+        hidden: Positive = 128,
+        embedding_dim: Positive = 64,
+        layers: Positive = 1,
+        attention: Score = "additive",
+        units: Positive = 128,
+        coverage: bool = True,
+        coverage_weight: Annotated[float, Field(ge=0)] = 1.0,
+        coverage_after: Annotated[int, Field(ge=0)] = 0,
+        tie: bool = False,
+        dropout: Share = 0.0,
+        label_smoothing: Share = 0.0,
+    ):
+        super().__init__(target_vocabulary, label_smoothing=label_smoothing)
+        self.coverage_weight, self.coverage_after = coverage_weight if coverage else 0.0, coverage_after
+        self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
+        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(UNK), NEVER)
+        self.register_buffer("unwritten", unwritten, persistent=False)  # (V,)
+        width = embedding_dim if tie else hidden  # of the readout
+        self.vocabulary = Vocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
+        self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
+        if coverage and attention != "additive":
+            raise UsageError(
+                f"coverage: it is a part of the score `additive`; choose that, or coverage: false ({attention})"
+            )
+        self.attention = (
+            CoverageAttention(hidden, dim, units=units)
+            if coverage
+            else Attention(hidden, dim, score=attention, units=units)
+        )
+        seen = self.attention.dim
+        self.rnn = _CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
+        self.states = 2 if cell == "lstm" else 1
+        self.bridge = nn.Linear(dim, self.states * layers * hidden)
+        self.readout = nn.Linear(hidden + seen, width)
+        self.switch = nn.Linear(2 * seen + hidden + embedding_dim, 1)
+        self.dropout = nn.Dropout(dropout)
+
+    def read(self, sources: Sequence[Names]) -> Source:
+        names = sources[0]
+        return Source(_Read(self.attention.project(names["x"], names["mask"]), names["copy"]), names["mask"])
+
+    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
+        state = summary(sources)
+        parts = torch.tanh(self.bridge(state)).unflatten(1, (self.states, self.rnn.num_layers, -1))
+        hidden = tuple(part.contiguous() for part in parts.unbind(1))  # (B, layers, H) each
+        context = torch.zeros(state.shape[0], self.attention.dim, device=state.device)
+        return (*hidden, context, torch.zeros_like(sources[0]["mask"], dtype=torch.float32))
+
+    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+        state, made = self._advance(source, self.vocabulary(self._known(tokens)), state)
+        rows = source.parts.words.shape[0]
+        words = source.parts.words[:, None].expand(-1, tokens.unflatten(0, (rows, -1)).shape[1], -1).flatten(0, 1)
+        return self._mixed(made, words), state, made.weights.unflatten(0, (rows, -1))
+
+    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        made = self._all(source, ids, state)  # (B, N, …)
+        words = source.parts.words[:, None].expand(-1, ids.shape[1], -1)
+        flat = _Step(*(part.flatten(0, 1) for part in made))
+        return self._mixed(flat, words.flatten(0, 1)).unflatten(0, ids.shape), made.weights
+
+    def log_p(self, logits: Tensor) -> Tensor:
+        return logits + F.pad(self.unwritten, (0, logits.shape[-1] - self.unwritten.shape[0]))
+
+    def loss(self, sources: Sequence[Names], target_ids: Tensor, target_mask: Tensor) -> Tensor:
+        """Mean over the target's tokens (B, N) of -log of their probability, given those before, and of coverage's."""
+        source = self.read(sources)
+        made = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
+        logits, ids = self.vocabulary.logits(made.readout, self.never)[target_mask].float(), target_ids[target_mask]
+        there = (source.parts.words[:, None] == target_ids[..., None]) & source.mask[:, None]  # (B, N, S)
+        copied = torch.where(there, made.weights, 0.0).sum(2)[target_mask].float()  # (M,)
+        log_p, switch, V = logits.log_softmax(1), made.switch[target_mask].float(), logits.shape[1]
+        generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], NEVER)
+        right = torch.logaddexp(
+            F.logsigmoid(switch) + generated, F.logsigmoid(-switch) + copied.clamp_min(_LEAST).log()
+        )
+        missed = -self._smoothed(right, log_p).mean()
+        if self.training:
+            self.trained += 1
+            if self.coverage_weight and int(self.trained) > self.coverage_after:
+                return missed + self.coverage_weight * made.repeated[target_mask].mean()
+        return missed
+
+    def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
+        """What each token of the first text attended to, (B, N, S), and the probability of generating it, (B, N)."""
+        source, ids = self.read(sources), tokens[:, 0]
+        made = self._all(source, ids, self.start(source, sources, ids.shape[1]))
+        real = written(ids)
+        return {
+            "attention": torch.where(real[..., None], made.weights, 0.0),
+            "generating": torch.where(real, made.switch.sigmoid(), 0.0),
+        }
+
+    def _smoothed(self, right: Tensor, log_p: Tensor) -> Tensor:  # (M,), (M, V) -> (M,)
+        if not (self.label_smoothing and self.training):
+            return right
+        real = self.never == 0
+        even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
+        return (1 - self.label_smoothing) * right + self.label_smoothing * even
+
+    def _known(self, tokens: Tensor) -> Tensor:
+        """What is read of a token: of a word that the vocabulary lacks, [UNK]."""
+        return torch.where(tokens < self.unwritten.shape[0], tokens, UNK)
+
+    def _all(self, source: Source, ids: Tensor, state: State) -> _Step:
+        """Every step of given texts (B, N), each with what stands before it: (B, N, …)."""
+        vectors = self.dropout(self.vocabulary(self._known(shifted(ids)))).transpose(0, 1).contiguous()  # (N, B, E)
+        _, made = scan(partial(self._fed, source), state, (vectors,))
+        return _Step(*(part.transpose(0, 1) for part in made))
+
+    def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
+        return self._advance(source, rows[0], state)
+
+    def _advance(self, source: Source, vector: Tensor, state: State) -> tuple[State, _Step]:
+        """One step: token vectors (R, E) and the state before to the state after and what it makes."""
+        *hidden, context, covered = state
+        x = torch.cat([vector, context], 1)
+        h, after = recurrent_step(self.rnn, x, tuple(hidden), self.dropout)
+        rows = source.parts.words.shape[0]
+        context, weights = self._attended(source, h.unflatten(0, (rows, -1)), covered.unflatten(0, (rows, -1)))
+        context, weights = context.flatten(0, 1), weights.flatten(0, 1)
+        readout = self.dropout(torch.tanh(self.readout(torch.cat([h, context], 1))))
+        switch = self.switch(torch.cat([context, h, x], 1))[:, 0]
+        repeated = torch.minimum(weights, covered).sum(1)
+        return (*after, context, covered + weights), _Step(readout, weights, switch, repeated)
+
+    def _attended(self, source: Source, h: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
+        """The context (B, K, D) and the weights (B, K, S) of states (B, K, H) whose steps before covered (B, K, S)."""
+        if isinstance(self.attention, CoverageAttention):
+            return self.attention.attend_covered(h, source.parts.projected, source.mask, covered)
+        context, weights = self.attention.attend(h, source.parts.projected, source.mask)
+        return context, weights[:, 0]
+
+    def _mixed(self, made: _Step, words: Tensor) -> Tensor:
+        """Log-probabilities (R, V + S) of the vocabulary's words and of the source's own (R, S)."""
+        p = made.switch.sigmoid()[:, None]
+        generated = p * self.vocabulary.logits(made.readout, self.never).softmax(1)
+        both = torch.cat([generated, torch.zeros_like(made.weights)], 1).scatter_add(1, words, (1 - p) * made.weights)
+        return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), NEVER)
