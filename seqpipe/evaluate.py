@@ -135,7 +135,8 @@ class _Counts:
 
     def __init__(self, kind: Kind, own: Metrics | None):
         self.kind, self.own = kind.kind, own
-        self.counter = metrics.counter(kind.kind, getattr(kind, "out_of_scope", None))
+        told = (getattr(kind, name, None) for name in ("out_of_scope", "unknown_words"))
+        self.counter = metrics.counter(kind.kind, *told)
         self.answers: list[tuple[Any, Any]] = []
 
     def add(self, gold: Any, predicted: Any) -> None:
@@ -177,6 +178,8 @@ def _right(kind: Kind, gold: Any, predicted: Any) -> bool:
     """Whether an answer is right: equal to the reference, or to one of several."""
     if isinstance(kind, Joint):
         return all(_right(part, gold[head], predicted[head]) for head, part in kind.parts.items())
+    if kind.kind == "text" and isinstance(gold, list):
+        return predicted in gold
     return match(gold, predicted)[0] == 1 if kind.kind == "span" else bool(gold == predicted)
 
 

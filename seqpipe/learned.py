@@ -165,6 +165,7 @@ def _source(
     field = one.tokenizer.frame.get("field") or "text"
     fields = [field] if isinstance(field, str) else field
     texts = [_split_or_whole(record, fields, name) for record in records for name in fields]
+    texts += [target_text(record, field) for field in _shared(heads) for record in records]
     tokenizer = _trained(one.tokenizer, texts)
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
@@ -172,6 +173,12 @@ def _source(
     found |= {"segments": Segments()} if len(fields) == 2 else {}
     features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
     return Featurizer(tokenizer, features, field), token_counts(docs, tokenizer.get_vocab_size())
+
+
+def _shared(heads: Sequence[Component]) -> list[str]:
+    """The fields of what heads write with the tokenizer of their source, which learns of both then."""
+    writing = [head for head in heads if head.frame.get("target_tokenizer") == "same"]
+    return [head.frame.get("target") or "target" for head in writing if answer_kind(head) == "text"]
 
 
 def _numbers(field: str, features: Mapping[str, Feature], records: Sequence[Record]) -> Rows:

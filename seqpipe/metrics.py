@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -211,6 +211,7 @@ FRACTIONS = (
     *("f1", "precision", "recall", "accuracy", "micro_f1", "macro_f1", "exact_match", "character_error_rate"),
     *("precision_at_1", "in_scope_accuracy", "out_of_scope_recall", "mean", "exact"),
     *("has_answer_f1", "no_answer_accuracy", "token_accuracy", "bleu", "chrf"),
+    *("rouge_1", "rouge_2", "rouge_l", "copy_precision", "copy_recall"),
 )
 LOWER = ("character_error_rate", "perplexity", "mae", "rmse", "unanswered")  # the less the better
 COUNTERS: dict[str, type[Counts]] = {
@@ -225,14 +226,24 @@ COUNTERS: dict[str, type[Counts]] = {
 }
 
 
-def counter(answer_kind: str, out_of_scope: str | None = None) -> Counts:
-    """A fresh counter for answers of this kind, of whose labels one may mean: none of the others."""
+def counter(
+    answer_kind: str, out_of_scope: str | None = None, unknown: Callable[[str], list[str]] | None = None
+) -> Counts:
+    """A fresh counter for answers of this kind.
+
+    Args:
+        answer_kind: One of `COUNTERS`.
+        out_of_scope: Of whose labels this one means: none of the others.
+        unknown: Of texts that copy words: the words of one that the vocabulary lacks.
+    """
     if answer_kind not in COUNTERS:
         known = ", ".join(COUNTERS)
         raise UsageError(
             f"no metric for answers of kind {answer_kind!r}{nearest(answer_kind, COUNTERS)} (there is: {known})"
         )
-    return LabelCounter(out_of_scope) if answer_kind == "label" else COUNTERS[answer_kind]()
+    if answer_kind == "label":
+        return LabelCounter(out_of_scope)
+    return TextCounter(unknown) if answer_kind == "text" else COUNTERS[answer_kind]()
 
 
 def span_scores(gold: Sequence[Iterable[Span]], predicted: Sequence[Iterable[Span]]) -> Scores:

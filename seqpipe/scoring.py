@@ -19,7 +19,7 @@ from seqpipe.plugins import Plugins
 from seqpipe.predictor import Predictor
 from seqpipe.runtime import load
 from seqpipe.signature import options_model, validate, values
-from seqpipe.text_metrics import has_bleu
+from seqpipe.text_metrics import has
 from seqpipe.wiring import Metrics, built, own_metrics
 
 
@@ -46,8 +46,10 @@ def score_target(
             for group, scores in found.items():
                 console.say(f"\n{label}{f', {group}' if group else ''}\n{table(scores)}")
     parts = predictor.kind.parts.values() if isinstance(predictor.kind, Joint) else [predictor.kind]
-    if any(isinstance(part, Text) for part in parts) and not has_bleu():
-        console.say("note: bleu and chrf are absent here: pip install sacrebleu")
+    if any(isinstance(part, Text) for part in parts):
+        for scores, package in (("bleu and chrf", "sacrebleu"), ("ROUGE", "rouge_score")):
+            if not has(package):
+                console.say(f"note: {scores} are absent here: pip install {package.replace('_', '-')}")
     return result
 
 

@@ -1,44 +1,64 @@
-"""Gold and predicted texts in, scores out: equal texts, tokens in place, edits, and sacrebleu's BLEU and chrF."""
+"""Gold and predicted texts in, scores out: equal texts, tokens in place, edits; BLEU, chrF and ROUGE by packages."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # written without blanks
 _TOKEN = re.compile(f"[{WIDE}]|[^\\s{WIDE}]+")
 
 
-def has_bleu() -> bool:
-    """Whether sacrebleu is installed."""
-    return importlib.util.find_spec("sacrebleu") is not None
+def has(package: str) -> bool:
+    """Whether a package is installed."""
+    return importlib.util.find_spec(package) is not None
 
 
 class TextCounter:
-    """The share of equal texts, that of equal tokens, edits over characters of gold; and BLEU and chrF.
+    """The share of equal texts, that of equal tokens, edits over characters of gold; BLEU, chrF and ROUGE.
 
     A token is what stands between blanks, or a Chinese or Japanese character; `token_accuracy` is the share of places
     at which both texts have the same one, of as many as the longer has. BLEU (Papineni et al. 2002) and chrF (Popović
     2015) are sacrebleu's over all texts, which are kept for them: BLEU with its tokenizer `zh` where most letters of
-    gold are Chinese or Japanese, else `13a`.
+    gold are Chinese or Japanese, else `13a`. ROUGE-1, 2 and L (Lin 2004) are the mean F1 of the package rouge-score,
+    with stems; where most letters are Chinese or Japanese, of tokens as above.
+
+    Of several references a text is equal to any of them, its tokens and edits are counted against the one of the
+    fewest edits, and its ROUGE is the greatest; BLEU and chrF take all.
+
+    Where words are copied: of the words written that the vocabulary lacks, the share that gold has too is
+    `copy_precision`, and of gold's the share that is written `copy_recall`; words count as often as they occur.
+
+    Args:
+        unknown: The words of a text that the vocabulary lacks; None where nothing is copied.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unknown: Callable[[str], list[str]] | None = None) -> None:
         self.texts = self.equal = self.characters = self.edits = self.tokens = self.same = self.wide = 0
-        self.kept: list[tuple[str, str]] | None = [] if has_bleu() else None
+        self.unknown, self.copied = unknown, Counter[str]()
+        self.kept: list[tuple[list[str], str]] | None = [] if has("sacrebleu") or has("rouge_score") else None
 
-    def add(self, gold: str, predicted: str) -> None:
-        """One record's text."""
-        words, written = _TOKEN.findall(gold), _TOKEN.findall(predicted)
+    def add(self, gold: str | Sequence[str], predicted: str) -> None:
+        """One record's text, and its reference or several."""
+        references = [gold] if isinstance(gold, str) else list(gold)
+        distances = [edit_distance(one, predicted) for one in references]
+        nearest = references[distances.index(min(distances))]
+        words, written = _TOKEN.findall(nearest), _TOKEN.findall(predicted)
         self.texts += 1
-        self.equal += gold == predicted
-        self.characters += len(gold)
-        self.edits += edit_distance(gold, predicted)
+        self.equal += predicted in references
+        self.characters += len(nearest)
+        self.edits += min(distances)
         self.tokens += max(len(words), len(written))
         self.same += sum(a == b for a, b in zip(words, written, strict=False))
+        if self.unknown:
+            right, found = Counter(self.unknown(nearest)), Counter(self.unknown(predicted))
+            self.copied.update(gold=right.total(), written=found.total(), both=(right & found).total())
         if self.kept is not None:
-            self.kept.append((gold, predicted))
-            self.wide += len(re.findall(f"[{WIDE}]", gold))
+            self.kept.append((references, predicted))
+            self.wide += len(re.findall(f"[{WIDE}]", nearest))
 
     def result(self) -> dict[str, float]:
         scores = {
@@ -46,19 +66,49 @@ class TextCounter:
             "token_accuracy": self.same / max(1, self.tokens),
             "character_error_rate": self.edits / self.characters if self.characters else 0.0,
         }
-        if self.kept is None:
-            return scores
-        return scores | dict.fromkeys(("bleu", "chrf"), 0.0) | self._sacrebleu(self.kept)
+        if self.unknown:
+            both = self.copied["both"]
+            scores["copy_precision"] = both / max(1, self.copied["written"])
+            scores["copy_recall"] = both / max(1, self.copied["gold"])
+        if self.kept is not None and has("sacrebleu"):
+            scores |= self._sacrebleu(self.kept)
+        if self.kept is not None and has("rouge_score"):
+            scores |= self._rouge(self.kept)
+        return scores
 
-    def _sacrebleu(self, kept: list[tuple[str, str]]) -> dict[str, float]:
+    @property
+    def _mostly_wide(self) -> bool:
+        return 2 * self.wide > self.characters
+
+    def _sacrebleu(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
         if not kept:
-            return {}
+            return {"bleu": 0.0, "chrf": 0.0}
         from sacrebleu.metrics import BLEU, CHRF
 
-        gold, predicted = ([*column] for column in zip(*kept, strict=True))
-        bleu = BLEU(tokenize="zh" if 2 * self.wide > self.characters else "13a")
-        found = {"bleu": bleu.corpus_score(predicted, [gold]), "chrf": CHRF().corpus_score(predicted, [gold])}
+        predicted = [text for _, text in kept]
+        streams = [*zip_longest(*(references for references, _ in kept))]  # a record may lack the later ones
+        bleu = BLEU(tokenize="zh" if self._mostly_wide else "13a")
+        found = {"bleu": bleu.corpus_score(predicted, streams), "chrf": CHRF().corpus_score(predicted, streams)}
         return {name: score.score / 100 for name, score in found.items()}
+
+    def _rouge(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
+        from rouge_score.rouge_scorer import RougeScorer
+
+        names = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l"}
+        scorer = RougeScorer([*names], use_stemmer=True, tokenizer=_Characters() if self._mostly_wide else None)
+        sums = dict.fromkeys(names.values(), 0.0)
+        for references, predicted in kept:
+            best = scorer.score_multi(references, predicted)
+            for theirs, ours in names.items():
+                sums[ours] += best[theirs].fmeasure
+        return {name: total / max(1, len(kept)) for name, total in sums.items()}
+
+
+class _Characters:
+    """Splits as `token_accuracy` does, for rouge-score, whose own tokenizer drops all but a to z and digits."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return _TOKEN.findall(text.lower())
 
 
 def edit_distance(a: str, b: str) -> int:

@@ -1,0 +1,81 @@
+"""Copying: summaries of SciTLDR from scratch, with a head that copies and with the same one that does not.
+
+    python benchmarks/copying.py quality copying        # trains, tests, and compares the bundle with PyTorch
+    python benchmarks/copying.py quality without
+
+ROUGE is rouge-score's mean F1 with stems, of several references the greatest, as `seqpipe evaluate` gives it; here also
+under a beam. The figures it prints go into RESULTS.md by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+DATA = ROOT.parent / "shared" / "data" / "scitldr_a"
+PREPARED = ROOT / "runs" / "data" / "scitldr_a"  # git ignores it
+LENGTH = {"beams": 4, "length_penalty": 1.0, "min_length": 10, "no_repeat_ngram_size": 3}
+
+
+def prepare() -> None:
+    """Makes JSON lines: the abstract as one text in lower case, and its summaries, of which training takes each."""
+    PREPARED.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "dev", "test"):
+        rows = [json.loads(line) for line in gzip.decompress((DATA / f"{part}.jsonl.gz").read_bytes()).splitlines()]
+        with (PREPARED / f"{part}.jsonl").open("w", encoding="utf-8") as file:
+            for row in rows:
+                text, several = " ".join(row["source"]).lower(), [one.lower() for one in row["target"]]
+                file.write(json.dumps({"text": text, "target": several}) + "\n")
+
+
+def quality(name: str, seeds: Sequence[int], given: Sequence[str]) -> None:
+    prepare()
+    for seed in seeds:
+        run, clock = ROOT / "runs" / f"bench-scitldr-{name}-{seed}", time.perf_counter()
+        command = [sys.executable, "-m", "seqpipe", "run", str(HERE / "copying" / f"{name}.yaml")]
+        subprocess.run([*command, f"name={run.name}", f"train.seed={seed}", *given], check=True, cwd=ROOT)
+        minutes = (time.perf_counter() - clock) / 60
+        print(f"{name} seed {seed}, {minutes:.1f} min", flush=True)
+        tell(run)
+
+
+def tell(run: Path) -> None:
+    """The test scores of a bundle, greedy and under a beam."""
+    import seqpipe
+    from seqpipe.evaluate import evaluate
+    from seqpipe.metrics import table
+
+    model = seqpipe.load(run / "bundle", "cpu")
+    records = [json.loads(line) for line in (PREPARED / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    print("greedy", table(evaluate(model.predictor, records)[""]), sep="\n", flush=True)
+    counts, kind = None, model.predictor.kind
+    from seqpipe.metrics import counter
+
+    counts = counter("text", None, getattr(kind, "unknown_words", None))
+    for record, answer in zip(records, model(records, **LENGTH), strict=True):
+        counts.add(record["target"], answer["generated_text"])
+    print(f"{LENGTH}", table(counts.result()), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_subparsers(required=True, dest="what")
+    trained = what.add_parser("quality")
+    trained.add_argument("name", choices=("copying", "without"))
+    trained.add_argument("--seeds", type=int, nargs="+", default=[1])
+    trained.add_argument("--set", nargs="*", default=[], dest="given")
+    shown = what.add_parser("tell")
+    shown.add_argument("run", type=Path)
+    options = parser.parse_args()
+    if options.what == "tell":
+        tell(options.run)
+    else:
+        quality(options.name, options.seeds, options.given)

@@ -1,0 +1,230 @@
+"""Short notices and the one line that matters in them, to `notices`, the same bytes each time.
+
+A notice tells one thing to be done or known and two or three others of the same kind, which are settled or no concern
+of the reader's: the line repeats the names, codes and amounts of the first. All names are invented; no word of a name
+in dev or in a test set is one of training.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dice import Dice
+
+SEED = 20_261_122
+SIZES = {"train": 6000, "dev": 300, "test": 500, "test-new-templates": 500}
+ONSETS = ("b", "br", "d", "f", "g", "gr", "h", "j", "k", "l", "m", "n", "p", "r", "s", "st", "t", "v", "w", "z")
+VOWELS = ("a", "e", "i", "o", "u")
+CODAS = ("", "", "", "", "", "l", "m", "n", "r", "s")
+TRADES = ("Mining", "Foods", "Freight", "Tools", "Glass", "Travel", "Paper", "Motors")
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August")
+TOPICS = ("budget review", "team meeting", "safety training", "job interview", "design review", "press talk")
+GREETINGS = ("", "", "", "Dear all,", "Good morning,", "For your attention:", "Notice:", "Hello,")
+
+
+class Kind(NamedTuple):
+    """One thing that notices are about.
+
+    `line` is what matters of it. `frames` are sentences with a gap `<>`, which says whether it matters: one of `told`
+    for the thing that the line is of, one of `settled` for the others. `new_frames` are those of the new templates.
+    """
+
+    line: str
+    told: Sequence[str]
+    settled: Sequence[str]
+    frames: Sequence[str]
+    new_frames: Sequence[str]
+
+
+KINDS = (
+    Kind(
+        "Pay {firm} {amount} for {code}.",
+        ("is still open", "has not been paid", "remains unpaid", "is overdue", "was never paid"),
+        ("was paid in {month}", "has been settled", "was cancelled", "is paid already", "was sent by mistake"),
+        (
+            "Invoice {code} from {firm} for {amount} <>.",
+            "The invoice of {firm}, number {code}, <>: {amount}.",
+            "{firm} tells us that invoice {code} over {amount} <>.",
+            "{amount} to {firm}: invoice {code} <>.",
+            "According to {firm}, {code} <>; the sum is {amount}.",
+            "A sum of {amount} for {firm} <>, which is about {code}.",
+            "Number {code} <>, says {firm}, and it is an invoice over {amount}.",
+            "The invoice over {amount}, number {code}, <>, says {firm}.",
+            "Since {code} <>, {firm} asks for {amount} or says that it does not.",
+            "An invoice over {amount} <>: {code} from {firm}.",
+            "As for {firm} and the sum of {amount}: {code} <>.",
+            "What {firm} asks for in {code}, {amount}, <>.",
+        ),
+        (
+            "The sum of {amount} that {firm} asks for in {code} <>.",
+            "Number {code}, an invoice over {amount}, <>, says {firm}.",
+            "As {firm} says, invoice {code} <>, and the sum is {amount}.",
+        ),
+    ),
+    Kind(
+        "{person}: fetch parcel {code} in {place}.",
+        ("is waiting", "can be fetched", "lies ready", "has arrived"),
+        ("was fetched in {month}", "went back to the sender", "was lost on the way", "is not here yet"),
+        (
+            "Parcel {code} for {person} <> in {place}.",
+            "In {place} a parcel for {person} <>, number {code}.",
+            "About the parcel of {person}: {code} <> in {place}.",
+            "For {person}: parcel {code} <>, says the counter in {place}.",
+            "The parcel with the number {code}, which is for {person}, <> in {place}.",
+            "Please tell {person} that {code} <> in {place}.",
+            "A parcel <>, says the counter in {place}: {code}, for {person}.",
+            "Number {code} <>, please tell {person}, and the counter is that in {place}.",
+            "At the counter in {place} they say that {code} <>, a parcel for {person}.",
+            "{person}, your parcel in {place} <>: it is {code}.",
+            "As they say in {place}, number {code} <>, a parcel of {person}.",
+            "The counter in {place} tells {person} that the parcel <>, number {code}.",
+        ),
+        (
+            "At the counter in {place} {code} <>, which is a parcel for {person}.",
+            "A parcel for {person} <>: number {code}, in {place}.",
+            "Please tell {person} that in {place} parcel {code} <>.",
+        ),
+    ),
+    Kind(
+        "The {topic} with {person} is in {room}.",
+        ("moves to", "now takes place in", "will be held in", "was moved to"),
+        ("is no longer in", "was cancelled, which had been planned in", "took place last week in"),
+        (
+            "The {topic} with {person} <> {room}.",
+            "{person} says that the {topic} <> {room}.",
+            "Because of the works the {topic} of {person} <> {room}.",
+            "The {topic}, as we are told, <> {room}: {person} leads it.",
+            "The {topic} that {person} leads <> {room}.",
+            "All who come to the {topic} with {person}: it <> {room}.",
+            "About the {topic}: as {person} says, it <> {room}.",
+            "With {person} as its head, the {topic} <> {room}.",
+            "It <> {room}, says {person} about the {topic}.",
+            "{person} leads the {topic}, and that <> {room}.",
+            "Please tell all that the {topic} <> {room}, says {person}.",
+            "Since {month} it is known that the {topic} of {person} <> {room}.",
+        ),
+        (
+            "As {person} says, the {topic} <> {room}.",
+            "It <> {room}: the {topic} that {person} leads.",
+            "Please tell all who come to the {topic} of {person} that it <> {room}.",
+        ),
+    ),
+    Kind(
+        "{person} is the new head of {firm}.",
+        ("becomes", "was chosen as", "starts in {month} as", "will be"),
+        ("was not chosen as", "no longer wants to be", "left in {month} as", "declined to be"),
+        (
+            "{person} <> head of {firm}.",
+            "{firm} has decided: {person} <> its head.",
+            "At {firm} {person} <> head.",
+            "As {firm} tells us, {person} <> head.",
+            "It is known at {firm}: {person} <> its head.",
+            "About the head of {firm}: {person} <> it.",
+            "As we are told, {person} <> head, which is news from {firm}.",
+            "News from {firm}: {person}, we are told, <> its head.",
+            "{person}, says {firm}, <> head.",
+            "We are told by {firm} that {person} <> its head.",
+            "Please tell all that {person} <> head of {firm}.",
+            "{person} and {firm} have decided, and {person} <> its head.",
+        ),
+        (
+            "It is decided at {firm} that {person} <> its head.",
+            "{person}, as {firm} tells us, <> its head.",
+            "News from {firm}, which has decided: {person} <> head.",
+        ),
+    ),
+    Kind(
+        "{code} to {place}: {platform}.",
+        ("is late today and leaves from", "leaves today from", "was moved to", "will leave from"),
+        ("left already from", "is cancelled and will not leave from", "leaves only tomorrow from"),
+        (
+            "Train {code} to {place} <> {platform}.",
+            "To {place}: train {code} <> {platform}.",
+            "Passengers to {place}, your train {code} <> {platform}.",
+            "{code}, the train to {place}, <> {platform}.",
+            "The train to {place} with the number {code} <> {platform}.",
+            "For passengers of {code}: it <> {platform} to {place}.",
+            "Number {code} <> {platform}, which is the train to {place}.",
+            "Your train <> {platform}: {code} to {place}.",
+            "About the train to {place}: number {code} <> {platform}.",
+            "All passengers of {code}, please: the train to {place} <> {platform}.",
+            "As for {place}, {code} <> {platform}.",
+            "It <> {platform}: train {code}, which goes to {place}.",
+        ),
+        (
+            "Passengers of {code}: your train to {place} <> {platform}.",
+            "For {place} the train with the number {code} <> {platform}.",
+            "The train {code}, which goes to {place}, <> {platform}.",
+        ),
+    ),
+)
+
+
+class Names:
+    """Things with invented names; no word of a name of one set stands in another set."""
+
+    def __init__(self, dice: Dice, taken: set[str]) -> None:
+        self.dice, self.taken, self.own = dice, taken, set[str]()
+
+    def word(self) -> str:
+        """An invented word that no other set has."""
+        while True:
+            dice = self.dice
+            parts = (dice.pick(ONSETS) + dice.pick(VOWELS) + dice.pick(CODAS) for _ in range(3))
+            word = "".join(parts).capitalize()
+            if word not in self.taken:
+                self.own.add(word)
+                return word
+
+    def thing(self) -> dict[str, str]:
+        dice = self.dice
+        letters = "".join(dice.pick("ABCDEFGHKLMNPRSTUVWXZ") for _ in range(1 + dice.below(3)))
+        amount = f"{dice.below(9000) + 10:,}" + (f".{dice.below(100):02}" if dice.chance(0.3) else "")
+        return {
+            "firm": f"{self.word()} {dice.pick(TRADES)}" if dice.chance(0.7) else f"{self.word()} & {self.word()}",
+            "person": f"{self.word()} {self.word()}",
+            "place": self.word() if dice.chance(0.8) else f"{dice.pick(('Upper', 'New', 'Port'))} {self.word()}",
+            "code": f"{letters}-{dice.below(9000) + 1000}",
+            "amount": f"{amount} {dice.pick(('CHF', 'EUR', 'USD'))}",
+            "room": f"room {dice.pick('ABCDEFG')}{dice.below(900) + 100}",
+            "platform": f"platform {dice.below(400) + 1}{dice.pick('abc')}",
+            "topic": dice.pick(TOPICS),
+            "month": dice.pick(MONTHS),
+        }
+
+
+def sentence(dice: Dice, frames: Sequence[str], phrases: Sequence[str], thing: Mapping[str, str]) -> str:
+    """One of the frames with one of the phrases, filled in, and begun with a capital letter."""
+    made = dice.pick(frames).replace("<>", dice.pick(phrases)).format(**thing)
+    return made[0].upper() + made[1:]
+
+
+def notice(dice: Dice, names: Names, new: bool) -> dict[str, str]:
+    """A notice and its line: one thing told among two or three that are settled."""
+    kind, told = dice.pick(KINDS), names.thing()
+    frames = kind.new_frames if new else kind.frames
+    sentences = [sentence(dice, frames, kind.told, told)]
+    sentences += [sentence(dice, frames, kind.settled, names.thing()) for _ in range(2 + dice.chance(0.3))]
+    text = " ".join([dice.pick(GREETINGS), *dice.shuffled(sentences)]).strip()
+    return {"text": text, "target": kind.line.format(**told)}
+
+
+def main() -> None:
+    """Write the four files."""
+    parser = argparse.ArgumentParser(description="Write notices and the line that matters in each.")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write into")
+    folder = parser.parse_args().out / "notices"
+    folder.mkdir(parents=True, exist_ok=True)
+    dice, taken = Dice(SEED), set[str]()
+    for part, size in SIZES.items():
+        names = Names(dice, set(taken))
+        rows = [notice(dice, names, part == "test-new-templates") for _ in range(size)]
+        taken |= names.own
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (folder / f"{part}.jsonl").write_text(lines, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
