@@ -73,7 +73,7 @@ def test_a_target_tokenizer_is_the_same_or_learned_from_the_targets(tmp_path: Pa
     yaml = writing(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", records)
     same = learned_of(load(yaml))
-    assert same.tasks[0].target_vocabulary == same.vocabulary == (*SPECIALS, "a", "b")
+    assert same.tasks[0].target_vocabulary == same.vocabulary == (*SPECIALS, "a", "b", "x", "y")  # it learns of both
     own = learned_of(load(yaml, ["head.target_tokenizer={use: chars}"]))
     assert own.tasks[0].target_vocabulary == (*SPECIALS, "x", "y")
 
@@ -83,7 +83,7 @@ def test_data_without_what_the_head_learns_names_the_record_and_what_it_has(tmp_
     with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'answer'; the record has: .*reversed"):
         learned_of(load(yaml, ["head.target=answer", own]))
     write_jsonl(tmp_path / "train.jsonl", [{"text": "a", "reversed": 3}])
-    with pytest.raises(DataError, match="'reversed' must be a text, not int"):
+    with pytest.raises(DataError, match="'reversed' must be a text, or a list of texts any of which is right, not int"):
         learned_of(load(yaml, [own]))
     config = tiny(tmp_path)
     (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
@@ -140,18 +140,21 @@ def test_the_share_of_unknown_words_is_counted_by_tokens(tmp_path: Path) -> None
 
 
 def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path) -> None:
-    (task,) = learned_of(load(writing(tmp_path))).tasks
-    records = [{"reversed": text} for text in ("abc def", "abc", "ab, c", "a")]
+    learned = learned_of(load(writing(tmp_path)))
+    (task,) = learned.tasks
+    records = [{"text": "", "reversed": text} for text in ("abc def", "abc", "ab, c", "a")]
     task = replace(task, target_tokenizer=Words().train([record["reversed"] for record in records]))
-    assert [*unwritable(task, [records[0], records[3]], 100)] == []
-    assert [*unwritable(task, records, 4)] == [
+    assert [*unwritable(learned, task, [records[0], records[3]], 100)] == []
+    assert [*unwritable(learned, task, records, 4)] == [
         "1 of 4 texts can be written in other characters only: 'ab, c' as 'ab , c'; "
         "the target tokenizer {use: bpe, byte_level: true} loses nothing",
     ]
-    assert [*unwritable(task, [{"reversed": "a zoo"}, {"reversed": "a a a a"}], 4)] == [
+    assert [
+        *unwritable(learned, task, [{"text": "", "reversed": "a zoo"}, {"text": "", "reversed": "a a a a"}], 4)
+    ] == [
         "1 of 2 texts can be written in other characters only: 'a zoo' as 'a'; "
         "the target tokenizer {use: bpe, byte_level: true} loses nothing",
         "1 of 2 texts have 4 tokens or more, and are cut there in scores; a caller may give max_length=5",
     ]
-    assert [*unwritable(task, [{"reversed": "a a a a"}], None)] == []
-    assert [*unwritable(learned_of(tiny(tmp_path)).tasks[0], records, 4)] == []
+    assert [*unwritable(learned, task, [{"text": "", "reversed": "a a a a"}], None)] == []
+    assert [*unwritable(learned, learned_of(tiny(tmp_path)).tasks[0], records, 4)] == []

@@ -273,6 +273,6 @@ def test_the_tables_of_tags_and_texts_end_with_all() -> None:
     assert [line.split()[0] for line in tags[1:]] == ["N", "V", "overall"]
     assert tags[-1].split() == ["overall", "50.00"]
     assert metrics.table(metrics.text_scores(["ab"], ["ac"])).splitlines() == [
-        "         exact match  token accuracy  character error rate  bleu   chrf",
-        "overall         0.00            0.00                 50.00  0.00  25.00",
+        "         exact match  token accuracy  character error rate  bleu   chrf  rouge 1  rouge 2  rouge l",
+        "overall         0.00            0.00                 50.00  0.00  25.00     0.00     0.00     0.00",
     ]

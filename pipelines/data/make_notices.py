@@ -80,6 +80,8 @@ KINDS = (
             "{person}, your parcel in {place} <>: it is {code}.",
             "As they say in {place}, number {code} <>, a parcel of {person}.",
             "The counter in {place} tells {person} that the parcel <>, number {code}.",
+            "In {place} {code} <> for {person}.",
+            "The parcel of {person} in {place} <>, with the number {code}.",
         ),
         (
             "At the counter in {place} {code} <>, which is a parcel for {person}.",
