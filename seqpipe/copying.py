@@ -38,7 +38,7 @@ class Copy(Fixed):
 
     def read(self, doc: Doc) -> tuple[list[int], list[str]]:
         """Each token's id, and the words that the vocabulary lacks, as written, in the order of their ids."""
-        tokenizer = self._learned
+        tokenizer = self.learned
         ids = doc.ids if self.same else [token_id(tokenizer, word) or 0 for word in doc.words]
         V, new = tokenizer.get_vocab_size(), dict[str, int]()
         pairs = zip(ids, doc.words, strict=True)
@@ -50,7 +50,7 @@ class Copy(Fixed):
         A word that the vocabulary lacks has the id of the source's word that is written the same, else of the first
         that the target tokenizer normalises to the same; else that of [UNK].
         """
-        tokenizer, (_, new) = self._learned, self.read(doc)
+        tokenizer, (_, new) = self.learned, self.read(doc)
         encoding = tokenizer.encode(text, add_special_tokens=False)
         V, places = tokenizer.get_vocab_size(), {word: i for i, word in enumerate(new)}
         alike = {normal(tokenizer, word): i for word, i in reversed(places.items())}
@@ -64,7 +64,8 @@ class Copy(Fixed):
         return ids
 
     @property
-    def _learned(self) -> Tokenizer:
+    def learned(self) -> Tokenizer:
+        """The target tokenizer."""
         if self.tokenizer is None:
             raise ValueError("a feature `copy` is made once the head's target tokenizer is learned")
         return self.tokenizer

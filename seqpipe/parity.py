@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from seqpipe.attended import PREFIX
+from seqpipe.copying import Copy
 from seqpipe.errors import ParityError
 from seqpipe.features import Arrays, Doc
 from seqpipe.inputs import MASK, Inputs, Rows, Several, mask_of, masks, together
@@ -19,7 +20,7 @@ from seqpipe.options import DRAWING, SEED, Known, chosen
 from seqpipe.pipeline import Pipeline
 from seqpipe.predictor import Run
 from seqpipe.subwords import splits_words
-from seqpipe.vocabulary import SPECIALS
+from seqpipe.vocabulary import SPECIALS, UNK
 
 TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
 MOST_TIES = 1e-3  # the share of decisions that may be ties
@@ -214,6 +215,8 @@ def random_doc(source: Inputs, length: int, random: np.random.Generator, apart: 
         begins = random.random(length) < random.choice([0.3, 0.7, 1.0])
         begins[[0, *range(2, min(length, 4))]] = True
     ids = random.integers(1, source.tokenizer.get_vocab_size(), length).tolist()
+    for copy in (one for one in source.features.values() if isinstance(one, Copy)):
+        words, ids = _some_known(copy, words, ids, random)
     text, offsets = "", []
     for word, begin in zip(words, begins, strict=True):
         text += " " * bool(begin and text)
@@ -226,6 +229,17 @@ def random_doc(source: Inputs, length: int, random: np.random.Generator, apart: 
     ends = [*(start - 1 for start in starts[1:]), length - 1]
     places = [(offsets[first][0], offsets[last][1]) for first, last in zip(starts, ends, strict=True)]
     return Doc(text, words, offsets, ids, starts, places, second)
+
+
+def _some_known(
+    copy: Copy, words: list[str], ids: list[int], random: np.random.Generator
+) -> tuple[list[str], list[int]]:
+    """The words and ids, of which none, half or all are such as a head writes; the others it can copy alone."""
+    known = random.random(len(words)) < random.choice([0.0, 0.5, 1.0])
+    vocabulary = [*copy.learned.get_vocab()]
+    words = [str(random.choice(vocabulary)) if one else word for word, one in zip(words, known, strict=True)]
+    unknown = SPECIALS.index(UNK)
+    return words, [i if one or not copy.same else unknown for i, one in zip(ids, known, strict=True)]
 
 
 def _random_words(length: int, random: np.random.Generator) -> list[str]:

@@ -56,6 +56,8 @@ class Token(NamedTuple):
 class Source:
     """A text of each record: its tokens, and what the graph reads of them."""
 
+    targets: Mapping[str, Tokenizer]  # of what is written, by file
+
     def __init__(self, field: str | list[str], file: bytes, entries: Mapping[str, Any], limits: Mapping[str, int]):
         self.field, self.entries, self.limits = field, entries, limits
         self.tokenizer = tokenizer(file)
@@ -153,6 +155,10 @@ class Source:
                 made[name] = np.zeros(size, np.int64)
                 for b, tokens in enumerate(rows):
                     made[name][b, : len(tokens)] = [token.segment for token in tokens]
+            elif entry.get("kind") == "copy":
+                made[name] = np.zeros(size, np.int64)
+                for b, tokens in enumerate(rows):
+                    made[name][b, : len(tokens)] = numbered(tokens, self.targets[entry["tokenizer"]], entry["same"])[0]
         return made
 
 
@@ -193,7 +199,7 @@ class Bundle:
             if part["kind"] not in OUTPUTS:
                 raise RefusedError(f"answer kind {part['kind']!r}")
         for entry in self.manifest["inputs"].values():
-            if entry.get("kind", "chars") not in ("chars", "sentences", "pieces", "segments", "matrix"):
+            if entry.get("kind", "chars") not in ("chars", "sentences", "pieces", "segments", "matrix", "copy"):
                 raise RefusedError(f"input kind {entry['kind']!r}")
             if entry.get("split", "lines") not in ("lines", "punctuation"):
                 raise RefusedError(f"split {entry['split']!r}")
@@ -208,6 +214,8 @@ class Bundle:
         writing = [before for before, part in self.parts.items() if part["kind"] == "text"]
         named = {before: f"target_tokenizer.{before}json" if before else "target_tokenizer.json" for before in writing}
         self.targets = {before: tokenizer(files[name]) for before, name in named.items()}
+        for source in self.sources.values():
+            source.targets = {named[before]: target for before, target in self.targets.items()}
         self.session = session(files["model.onnx"])
         inputs = {one.name for one in self.session.get_inputs() + self.session.get_overridable_initializers()}
         self.outputs = [one.name for one in self.session.get_outputs()]
@@ -289,7 +297,9 @@ class Bundle:
             ]
             return found if len(out["scores"][b]) > 1 else found[0]
         if kind == "text":
-            return self.written(self.targets[before], out, b)
+            copies = answer.get("copies")
+            new = numbered(tokens, self.targets[before], copies["same"])[1] if copies else []
+            return self.written(self.targets[before], out, b, new)
         if "paths" in out and out["paths"].shape[1] > 1:
             logs = zip(out["paths"][b], out["path_scores"][b], strict=True)
             return [
@@ -299,11 +309,15 @@ class Bundle:
             ]
         return items(answer, text, tokens, out["tags"][b], out, b)
 
-    def written(self, target: Tokenizer, out: Mapping[str, np.ndarray], b: int) -> Any:
-        made = []
+    def written(self, target: Tokenizer, out: Mapping[str, np.ndarray], b: int, new: Sequence[str]) -> Any:
+        made, V = [], target.get_vocab_size(with_added_tokens=True)
         for tokens, log in zip(out["tokens"][b].tolist(), out["scores"][b], strict=True):
             before = tokens[: tokens.index(3)] if 3 in tokens else tokens
-            text = target.decode([token for token in before if token > 3], skip_special_tokens=False)
+            kept = [token for token in before if token > 3]
+            text = target.decode([token for token in kept if token < V], skip_special_tokens=False)
+            if any(token >= V for token in kept):
+                strings = [new[token - V] if token >= V else target.id_to_token(token) for token in kept]
+                text = target.decoder.decode(strings) if target.decoder else " ".join(strings)
             if log > -1e8 or len(out["scores"][b]) == 1:
                 made.append({"generated_text": text, "score": score(np.exp(log))})
         return made if len(out["scores"][b]) > 1 else made[0]
@@ -334,6 +348,22 @@ class Bundle:
             for i, example in enumerate(self.manifest["golden"])
             if not same(self(example["record"], **example.get("options", {})), example["answer"])
         ]
+
+
+def numbered(tokens: Sequence[Token], target: Tokenizer, same: bool) -> tuple[list[int], list[str]]:
+    """Each token as a word that may be written, and the new words."""
+    numbers, new = [], list[str]()
+    for token in tokens:
+        found = token.id if same else None
+        if not same:
+            word = target.normalizer.normalize_str(token.word) if target.normalizer else token.word
+            found = None if word in SPECIAL else target.token_to_id(word)
+        if found is None or found <= 3:
+            if token.word not in new:
+                new.append(token.word)
+            found = target.get_vocab_size(with_added_tokens=True) + new.index(token.word)
+        numbers.append(found)
+    return numbers, new
 
 
 def stretch(text: str, tokens: Sequence[Token], first: int, last: int, p: float) -> dict[str, Any]:

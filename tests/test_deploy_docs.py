@@ -76,7 +76,7 @@ SPLIT: list[Any] = [
     {"words": []},
     {"words": None, "text": "in Rome"},
 ]
-KINDS = ("spans", "tags", "text", "label", "joint", "other field", "several")
+KINDS = ("spans", "tags", "text", "copying", "label", "joint", "other field", "several")
 
 
 def texts(count: int, seed: int = 1) -> list[str]:
@@ -97,6 +97,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "spans": (tagging, {"train": {"epochs": 12, **settings}}),
         "tags": (tagging, {**lookup, "data": data, "head": {"use": "crf", "scheme": "none"}}),
         "text": (writing, {"train": {"epochs": 25, **settings}}),
+        "copying": (copying, {"train": {"epochs": 8, **settings, "batch_tokens": 128}}),
         "label": (labelling, {}),
         "joint": (joint, {}),
         "several": (several, {}),
@@ -111,6 +112,33 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     other = found["other field"] = Path(shutil.copytree(found["text"], tmp_path_factory.mktemp("deploy") / "bundle"))
     change(other, lambda manifest: manifest.update(field="note", golden=noted(manifest["golden"])))
     return found
+
+
+def copying(folder: Path, changes: Mapping[str, Any]) -> Path:
+    """Writes data and the YAML of a pipeline that copies words which no vocabulary holds."""
+    dice = random.Random(5)
+    for name, count in (("train", 80), ("dev", 10), ("test", 10)):
+        rows = []
+        for _ in range(count):
+            one, other = ("".join(dice.choices("bdklmn", k=2) + dice.choices("aeiou", k=2)) for _ in range(2))
+            rows.append({"text": f"{one} met {other} .", "target": f"{other}, {one}!"})
+        write_jsonl(folder / f"{name}.jsonl", rows)
+    words = r"\w+|[^\w\s]"
+    content: dict[str, Any] = {
+        "name": "copying",
+        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
+        "tokenizer": {"use": "words", "pattern": words, "min_count": 4},
+        "embedding": {"use": "lookup", "dim": 12},
+        "encoder": {"use": "lstm", "hidden": 16},
+        "head": {
+            "use": "copy-seq2seq",
+            "hidden": 24,
+            "target_tokenizer": {"use": "words", "pattern": words, "min_count": 4, "detokenize": True},
+        },
+    }
+    path = folder / "copying.yaml"
+    path.write_text(dump(content | dict(changes)))
+    return path
 
 
 def joint(folder: Path, changes: Mapping[str, Any]) -> Path:
@@ -279,7 +307,7 @@ def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
         assert all(f"`{name}`" in section for name in c.outputs)
     made = vars(feature_kinds).values()
     inputs = [c for c in made if isinstance(c, type) and isinstance(getattr(c, "axes", None), tuple)]
-    assert {c.kind for c in inputs} == {"chars", "sentences", "pieces", "segments"}
+    assert {c.kind for c in inputs} == {"chars", "copy", "sentences", "pieces", "segments"}
     assert all(f"\n### {c.kind}\n" in page for c in inputs)
 
 

@@ -28,6 +28,7 @@ mark { background: rgb(var(--heat) / var(--a)); color: inherit; border-radius: 3
 figure { margin: 1rem 0; overflow-x: auto; }
 table { border-collapse: collapse; font-size: .8rem; }
 td { width: 1.1rem; min-width: 1.1rem; height: 1.1rem; padding: 0; background: rgb(var(--heat) / var(--a)); }
+td.told { background: none; padding: 0 .6em; font-variant-numeric: tabular-nums; }
 th { font-weight: normal; text-align: right; padding: 0 .4em; white-space: nowrap; }
 thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; padding: .4em 0; }
 """
@@ -38,6 +39,7 @@ def page(explanation: Explanation) -> str:
     answer = "<br>".join(map(_safe, told(explanation.answer)))
     parts = [_view(explanation.text, view) for view in views(explanation)]
     parts += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
+    parts += [_copied(explanation, name) for name in explanation.copied]
     return (
         '<!doctype html>\n<html>\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
@@ -45,6 +47,19 @@ def page(explanation: Explanation) -> str:
         f"<title>{_safe(told(explanation.answer)[0])}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{answer}</h1>\n{''.join(parts)}</body>\n</html>\n"
     )
+
+
+def _copied(explanation: Explanation, name: str) -> str:
+    """Each word that was written, shaded by the probability that it was copied, and where it stands in the text."""
+    found = explanation.copied[name]
+    lines = "".join(
+        f'<tr><th><mark style="--a:{1 - one.generating:.3f}">{_safe(row[0])}</mark></th>'
+        f'<td class="told">{row[1]}</td><td class="told">{_safe(row[2])}</td></tr>'
+        for one, row in zip(found, explanation.origin_rows(found), strict=True)
+    )
+    head = "<tr><th></th><th>generated</th><th>stands in the text as</th></tr>"
+    legend = '<p class="legend">shade: the probability that the word was copied, not generated</p>'
+    return f"<section>\n<h2>{_safe(name)}</h2>\n{legend}\n<table>{head}{lines}</table>\n</section>\n"
 
 
 def _view(text: str, view: View) -> str:

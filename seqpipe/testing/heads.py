@@ -145,6 +145,7 @@ class _Looks:
     def valued(self, decision: Mapping[str, Tensor], mask: Tensor) -> None:
         """Whether ids are within what there is, and scores are probabilities."""
         L, V = len(self.bench.learned.tasks[0].labels), len(self.bench.learned.tasks[0].target_vocabulary or ())
+        V += mask.shape[1] if "copies" in self.bench.learned.tasks[0].answer else 0
         for name, most in (("tags", L), ("paths", L), ("label", L), ("labels", 2), ("tokens", V)):
             if name in decision and not bool(((decision[name] >= 0) & (decision[name] < most)).all()):
                 raise FaultError(f"{name} holds ids that are not from 0 to {most - 1}", _DECISION)

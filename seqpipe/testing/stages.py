@@ -159,7 +159,7 @@ class _Looks:
         random, learned = np.random.default_rng(seed), self.bench.learned
         sizes = {"ids": len(learned.vocabulary), "tags": len(learned.tasks[0].labels)}
         sizes |= {name: feature.size for name, feature in learned.featurizer.features.items()}
-        sizes["target_ids"] = len(learned.tasks[0].target_vocabulary or ())
+        sizes["target_ids"] = sizes["copy"] = len(learned.tasks[0].target_vocabulary or ())
         made = {}
         for name, array in feeds.items():
             outside = ~feeds["target_mask" if name.startswith("target_") else "mask"]
