@@ -103,7 +103,8 @@ class Learned:
         state = read_json(folder / FILE)
         counts = state["counts"]
         tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
-        tasks, writers = [], {}
+        tasks: list[Task] = []
+        writers: dict[str, Tokenizer] = {}
         for one in state["tasks"]:
             target = folder / tokenizer_file(one["name"])
             writer = Tokenizer.from_file(str(target)) if target.exists() else None
@@ -133,19 +134,21 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
 def _let_copy(config: Config, source: Inputs, tasks: Sequence[Task]) -> None:
     """Tells the feature by which a head copies what it writes with; ConfigError where the two cannot go together."""
     copying = [(head, task) for head, task in zip(config.head, tasks, strict=True) if copies(head)]
-    for head, task in copying if isinstance(source, Featurizer) else ():
-        told, encoder = "", _replacing(config.inputs[0])
+    for head, task in copying:
+        told, encoder, writer = "", _replacing(config.inputs[0]), task.target_tokenizer
         same = head.frame.get("target_tokenizer") == "same"
+        if not isinstance(source, Featurizer) or writer is None:
+            continue
         if encoder:
             told = f"behind the encoder {encoder.use!r} there are no tokens to copy; leave that encoder out"
-        elif not same and (splits_words(source.tokenizer) or splits_words(task.kind.tokenizer)):
+        elif not same and (splits_words(source.tokenizer) or splits_words(writer)):
             told = "it copies whole tokens, and one of the two tokenizers splits words: write target_tokenizer: same"
         elif not same and len(copying) > 1:
             told = "several heads copy, which can be of one vocabulary only: write target_tokenizer: same in each"
         if told:
             raise ConfigError([head.problem(f"{who(head)}: {told}")])
-        made = Copy(same, tokenizer_file(task.name), task.target_tokenizer)
-        source.features |= {name: made for name, one in declared(head).items() if one.kind == Copy.kind}
+        made = Copy(same, tokenizer_file(task.name), writer)
+        source.features.update((name, made) for name, one in declared(head).items() if one.kind == Copy.kind)
 
 
 def _source(

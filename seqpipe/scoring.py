@@ -47,9 +47,9 @@ def score_target(
                 console.say(f"\n{label}{f', {group}' if group else ''}\n{table(scores)}")
     parts = predictor.kind.parts.values() if isinstance(predictor.kind, Joint) else [predictor.kind]
     if any(isinstance(part, Text) for part in parts):
-        for scores, package in (("bleu and chrf", "sacrebleu"), ("ROUGE", "rouge_score")):
+        for absent, package in (("bleu and chrf", "sacrebleu"), ("ROUGE", "rouge_score")):
             if not has(package):
-                console.say(f"note: {scores} are absent here: pip install {package.replace('_', '-')}")
+                console.say(f"note: {absent} are absent here: pip install {package.replace('_', '-')}")
     return result
 
 

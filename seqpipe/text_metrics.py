@@ -92,7 +92,7 @@ class TextCounter:
         return {name: score.score / 100 for name, score in found.items()}
 
     def _rouge(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
-        from rouge_score.rouge_scorer import RougeScorer
+        from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
 
         names = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l"}
         scorer = RougeScorer([*names], use_stemmer=True, tokenizer=_Characters() if self._mostly_wide else None)

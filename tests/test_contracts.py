@@ -97,6 +97,10 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ],
     ("encoder", "words"): [{}, {"pool": "mean"}, {"pool": "max"}],
     ("head", "answer-span"): [{"no_answer": True, "dropout": 0.1}, {}],
+    ("head", "copy-seq2seq"): [
+        {"hidden": 6, "embedding_dim": 4, "units": 5, "dropout": 0.1},
+        {"cell": "gru", "hidden": 6, "coverage": False, "attention": "bilinear", "layers": 2, "label_smoothing": 0.1},
+    ],
     ("head", "crf"): [{"dropout": 0.1}],
     ("head", "label"): [
         {"dropout": 0.1, "label_smoothing": 0.1, "class_weights": {"b": 2.0}},

@@ -28,9 +28,10 @@ _LEAST = 1e-30  # a probability below is none
 
 
 class _Read(NamedTuple):
-    """What every step attends to, and the source's words as ids of the extended vocabulary, (B, S)."""
+    """What every step attends to, what of it is real (B, S), and its words as ids of the extended vocabulary (B, S)."""
 
     projected: Projected
+    mask: Tensor
     words: Tensor
 
 
@@ -122,7 +123,8 @@ class CopySeq2Seq(Writer):
 
     def read(self, sources: Sequence[Names]) -> Source:
         names = sources[0]
-        return Source(_Read(self.attention.project(names["x"], names["mask"]), names["copy"]), names["mask"])
+        mask = names["mask"]
+        return Source(_Read(self.attention.project(names["x"], mask), mask, names["copy"]), mask)
 
     def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
         state = summary(sources)
@@ -151,7 +153,7 @@ class CopySeq2Seq(Writer):
         source = self.read(sources)
         made = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
         logits, ids = self.vocabulary.logits(made.readout, self.never)[target_mask].float(), target_ids[target_mask]
-        there = (source.parts.words[:, None] == target_ids[..., None]) & source.mask[:, None]  # (B, N, S)
+        there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
         copied = torch.where(there, made.weights, 0.0).sum(2)[target_mask].float()  # (M,)
         log_p, switch, V = logits.log_softmax(1), made.switch[target_mask].float(), logits.shape[1]
         generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], NEVER)
@@ -211,8 +213,8 @@ class CopySeq2Seq(Writer):
     def _attended(self, source: Source, h: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
         """The context (B, K, D) and the weights (B, K, S) of states (B, K, H) whose steps before covered (B, K, S)."""
         if isinstance(self.attention, CoverageAttention):
-            return self.attention.attend_covered(h, source.parts.projected, source.mask, covered)
-        context, weights = self.attention.attend(h, source.parts.projected, source.mask)
+            return self.attention.attend_covered(h, source.parts.projected, source.parts.mask, covered)
+        context, weights = self.attention.attend(h, source.parts.projected, source.parts.mask)
         return context, weights[:, 0]
 
     def _mixed(self, made: _Step, words: Tensor) -> Tensor:

@@ -198,7 +198,7 @@ class _Search:
     ) -> State:
         """A step where no option asks for more than the best continuations: with half the operators."""
         log_p, state, _ = self.decoder.step(tokens.flatten(), state)  # (B * K, V)
-        gains, nexts = log_p.topk(torch.sym_min(self.twice.shape[0], log_p.shape[1]), 1)  # (B * K, C)
+        gains, nexts = best(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B * K, C)
         total = scores[:, :, None] + gains.unflatten(0, scores.shape)
         _, chosen = best(total.flatten(1), self.twice.shape[0])
         total, tokens, parent = _taken(total, nexts, chosen)
@@ -225,7 +225,7 @@ class _Search:
         if attention is not None:
             covered = covered + attention
         log_p = free.scatter(1, self._banned(t, written, repeats), NEVER)
-        gains, nexts = log_p.topk(torch.sym_min(self.candidates.shape[0], log_p.shape[1]), 1)  # (B * K, C)
+        gains, nexts = best(log_p, torch.sym_min(self.candidates.shape[0], log_p.shape[1]))  # (B * K, C)
         forced = self.given.index_select(1, t[None].clamp(max=self.given.shape[1] - 1))  # (B, 1)
         forced = torch.where(self.exact[:, None] == t, EOS, forced)
         forced = forced.expand(-1, scores.shape[1]).reshape(-1, 1)  # (B * K, 1)
@@ -351,7 +351,13 @@ def at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N
 
 def best(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]:  # (R, M) -> (R, n), (R, n)
     """The n largest (or smallest) of each row, best first, and where they stand; of equal ones the first."""
-    if torch.compiler.is_exporting():  # the same order in onnxruntime; eager `topk` takes any of equal ones
-        return values.topk(n, 1, largest)
-    ordered, places = values.sort(dim=1, descending=largest, stable=True)
-    return ordered[:, :n], places[:, :n]
+    found, places = values.topk(n, 1, largest)
+    if torch.compiler.is_exporting() or not n:
+        return found, places  # onnxruntime's is in this order; eager `topk` takes any of equal ones
+    edge = found[:, -1:]
+    equal = int(((values >= edge) if largest else (values <= edge)).sum(1).max())
+    if equal > n:  # some that are left out are as good
+        places = values.topk(equal, 1, largest).indices
+    places = places.sort(1).values
+    ordered, order = values.gather(1, places).sort(dim=1, descending=largest, stable=True)
+    return ordered[:, :n], places.gather(1, order)[:, :n]

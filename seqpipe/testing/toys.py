@@ -97,6 +97,14 @@ class ToyTokenizer:
         return word_level(texts, normalizer=normalizers.Sequence([]), splitter=pre_tokenizers.WhitespaceSplit())
 
 
+class ToyFewWords:
+    """Splits at blanks, and knows the most frequent words alone: the others can only be copied."""
+
+    def train(self, texts: Any) -> Tokenizer:
+        split = pre_tokenizers.WhitespaceSplit()
+        return word_level(texts, normalizer=normalizers.Sequence([]), splitter=split, max_size=6)
+
+
 class ToyPieces:
     """Splits at blanks, and each word into its letters."""
 
@@ -237,6 +245,11 @@ class Bench:
         nothing: Record = {"answers": {"text": [], "answer_start": []}}
         return [{**record, **(nothing if i % 3 == 1 else {})} for i, record in enumerate(records())]
 
+    @property
+    def _tokenizer(self) -> type:
+        kinds = self._kinds()
+        return ToyPieces if "pieces" in kinds else ToyFewWords if "copy" in kinds else ToyTokenizer
+
     def _kinds(self) -> set[str]:
         """The kinds of feature that the component declares."""
         features = getattr(self.subject.cls, "features", {})
@@ -247,7 +260,7 @@ class Bench:
         kind, cls = self.subject.kind, self.subject.cls
         toys: dict[str, type | None] = {
             "reader": ToyReader,
-            "tokenizer": ToyPieces if "pieces" in self._kinds() else ToyTokenizer,
+            "tokenizer": self._tokenizer,
             "embedding": ToyEmbedding,
             "encoder": encoder,
             "head": head,

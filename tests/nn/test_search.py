@@ -426,3 +426,14 @@ def test_the_graph_finds_the_same_with_every_option(table: Table, graph: Graph) 
         made, expected = graph(**given), decide(table, **given)
         assert np.array_equal(made["tokens"], expected["tokens"].numpy())
         assert np.abs(made["scores"] - expected["scores"].numpy()).max() < 1e-4
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_of_equal_values_the_first_are_the_best(largest: bool) -> None:
+    torch.manual_seed(0)
+    for size, n in ((5, 5), (9, 3), (400, 7), (3000, 20)):
+        values = torch.randint(0, 4, (6, size)).float()
+        found, places = best(values, n, largest)
+        ordered, expected = values.sort(dim=1, descending=largest, stable=True)
+        assert torch.equal(found, ordered[:, :n])
+        assert torch.equal(places, expected[:, :n])
