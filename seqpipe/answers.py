@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from seqpipe import schemes
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features import Arrays, Doc, Record, locate
+from seqpipe.pointing import pointers_from
 from seqpipe.span import Span
 from seqpipe.vocabulary import EOS, UNK, clean, special_id
 
@@ -380,6 +381,8 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
         return Score(target)
     if name == "span":
         return Span(target)
+    if name == "pointers":
+        return pointers_from(manifest)
     if name == "text" and target_tokenizer is not None:
         return Text(target_tokenizer, target)
     raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")

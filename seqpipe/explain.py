@@ -232,6 +232,8 @@ def told(answer: Any) -> list[str]:
     for name in ("label", "generated_text", "answer"):
         if name in answer:
             return [f"{answer[name] if answer[name] != '' else '(nothing)'}{score}"]
+    if "pointers" in answer:
+        return [f"{' '.join(map(str, answer.get('words', answer['pointers']))) or '(nothing)'}{score}"]
     if "vector" in answer:
         return [f"a vector of {len(answer['vector'])} numbers"]
     if [*answer] == ["score"]:

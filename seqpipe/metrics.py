@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from seqpipe.errors import UsageError, nearest
+from seqpipe.pointer_metrics import PointerCounter
 from seqpipe.reading import ReadingCounter
 from seqpipe.schemes import Span
 from seqpipe.text_metrics import TextCounter
@@ -211,8 +212,9 @@ FRACTIONS = (
     *("f1", "precision", "recall", "accuracy", "micro_f1", "macro_f1", "exact_match", "character_error_rate"),
     *("precision_at_1", "in_scope_accuracy", "out_of_scope_recall", "mean", "exact"),
     *("has_answer_f1", "no_answer_accuracy", "token_accuracy", "bleu", "chrf"),
+    *("hull_accuracy", "area_covered", "valid", "optimality", "position_accuracy"),
 )
-LOWER = ("character_error_rate", "perplexity", "mae", "rmse", "unanswered")  # the less the better
+LOWER = ("character_error_rate", "perplexity", "mae", "rmse", "unanswered", "tour_length")  # the less the better
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,
     "tags": TagCounter,
@@ -222,16 +224,19 @@ COUNTERS: dict[str, type[Counts]] = {
     "text": TextCounter,
     "vector": VectorCounter,
     "span": ReadingCounter,
+    "pointers": PointerCounter,
 }
 
 
-def counter(answer_kind: str, out_of_scope: str | None = None) -> Counts:
-    """A fresh counter for answers of this kind, of whose labels one may mean: none of the others."""
+def counter(answer_kind: str, out_of_scope: str | None = None, task: str | None = None) -> Counts:
+    """A fresh counter for answers of this kind: labels of which one may mean none of the others, pointers of a task."""
     if answer_kind not in COUNTERS:
         known = ", ".join(COUNTERS)
         raise UsageError(
             f"no metric for answers of kind {answer_kind!r}{nearest(answer_kind, COUNTERS)} (there is: {known})"
         )
+    if answer_kind == "pointers" and task is not None:
+        return PointerCounter(task)
     return LabelCounter(out_of_scope) if answer_kind == "label" else COUNTERS[answer_kind]()
 
 

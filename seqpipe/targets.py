@@ -9,10 +9,11 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe import schemes
-from seqpipe.answers import label_of, label_set_of, number_of
+from seqpipe.answers import Kind, label_of, label_set_of, number_of
 from seqpipe.config import Component
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
+from seqpipe.pointing import Pointers, learnable
 from seqpipe.reading import gold_answers, placed
 from seqpipe.span import second_text
 from seqpipe.vocabulary import EOS, SPECIALS, Vocabulary, clean
@@ -27,7 +28,9 @@ class UnseenLabelError(DataError):
     """A record has a label that no training record has."""
 
 
-def targets(head: Component, labels: Sequence[str], tokenizer: Tokenizer | None, misaligned: str) -> Make:
+def targets(
+    head: Component, labels: Sequence[str], tokenizer: Tokenizer | None, misaligned: str, answer: Kind | None = None
+) -> Make:
     """The function that makes what a head learns from a record; it raises UnseenLabelError for a label not in `labels`.
 
     Args:
@@ -35,12 +38,15 @@ def targets(head: Component, labels: Sequence[str], tokenizer: Tokenizer | None,
         labels: What its answers are made of; none for text.
         tokenizer: Of the text that the head writes, if it does.
         misaligned: What to do with a span that cuts a word, and an answer that cuts a token: `error`, `widen`, `skip`.
+        answer: What the head answers with, where that says more than its name.
     """
     target, kind = head.frame.get("target"), answer_kind(head)
     if tokenizer:
         return _text_target(tokenizer, target or "target", head.options.get("equal_length") is True)
     if kind == "span":
         return _answer_target(target or "answers", misaligned, bool(head.options.get("no_answer")))
+    if isinstance(answer, Pointers):
+        return _pointer_target(head, answer)
     scheme, ids = head.options.get("scheme", "none"), _Ids({label: i for i, label in enumerate(labels)})
 
     def label(record: Record, doc: Doc) -> Targets:
@@ -86,6 +92,14 @@ def _text_target(tokenizer: Tokenizer, field: str, equal: bool) -> Make:
         return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}
 
     return text
+
+
+def _pointer_target(head: Component, answer: Pointers) -> Make:
+    def pointers(record: Record, doc: Doc) -> Targets:
+        found = learnable(record, answer.target, len(answer.places(doc)), head.options)
+        return {"pointers": found, "pointers_mask": [1] * len(found)}
+
+    return pointers
 
 
 def _answer_target(field: str, misaligned: str, may_lack: bool) -> Make:

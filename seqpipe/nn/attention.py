@@ -111,7 +111,7 @@ class Attention(nn.Module):
 
     def _weights(self, query: Tensor | None, projected: Projected, mask: Tensor) -> Tensor:  # (B, H, N, T)
         real = (mask[:, None] if mask.dim() == 2 else mask)[:, None]  # (B, 1, 1 or N, T)
-        scores = self._scores(query, projected.keys)
+        scores = self.scores(query, projected.keys)
         lowest = torch.finfo(scores.dtype).min
         return torch.where(real, torch.where(real, scores, lowest).softmax(3), 0.0)
 
@@ -121,7 +121,8 @@ class Attention(nn.Module):
             context = self.combine(torch.cat([query, context], 2))
         return context
 
-    def _scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
+    def scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
+        """How well each query and each position match, given `Projected.keys`: what the weights are a softmax of."""
         if self.score == "concat":  # one for all queries
             return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
         asked: Tensor = self.query(query)
