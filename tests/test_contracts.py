@@ -105,6 +105,12 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"multi": True, "threshold": "dev", "calibrate": True, "class_weights": "balanced"},
         {"out_of_scope": "c", "threshold": "dev", "exposure": 0.5, "calibrate": True},
     ],
+    ("head", "pointer"): [
+        {"hidden": 8, "heads": 2, "dropout": 0.1},
+        {"hidden": 6, "heads": 3, "layers": 2, "cell": "gru", "score": "bilinear", "every": True, "dropout": 0.1},
+        {"hidden": 6, "heads": 2, "glimpses": 2, "cell": "rnn", "score": "dot", "close": True},
+        {"hidden": 6, "glimpses": 0, "score": "scaled-dot", "once": False},
+    ],
     ("head", "score"): [
         {"dropout": 0.1, "hidden": 5},
         {"pool": "attention", "loss": "huber", "bounds": [-5.0, 13.0]},

@@ -22,6 +22,7 @@ from seqpipe.pointing import FEWEST
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 _CELLS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+_LATER = 1e-3  # by how much the score of a position is less than that of one before it which is the same
 _FIRST = EOS + 1  # the token that stands for position 0
 
 
@@ -44,7 +45,8 @@ class Pointer(nn.Module):
     mean of x; each step reads the vector of the position chosen before. Its state h glimpses at the positions that can
     still be chosen (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017): each glimpse adds to h what several heads of
     attention find by LN(h), then what a feed-forward network makes of LN(h). The next position is drawn by a softmax of
-    the score of h with each of them, and with a learned vector that stands for the end.
+    the score of h with each of them, and with a learned vector that stands for the end. The score of position t is less
+    by t / 1000, so that of two that are alike, such as points on one place, the first is chosen.
 
     Args:
         task: What the positions are, which decides metrics and pictures: any sequence, the corners of the convex hull
@@ -89,7 +91,8 @@ class Pointer(nn.Module):
         self.rnn = _CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         self.states = 2 if cell == "lstm" else 1
         self.bridge = nn.Linear(dim, self.states * layers * hidden)
-        self.begin, self.end = (nn.Parameter(torch.randn(dim) * dim**-0.5) for _ in range(2))
+        self.begin = nn.Parameter(torch.randn(dim) * dim**-0.5)
+        self.end = None if every else nn.Parameter(torch.randn(dim) * dim**-0.5)  # else it is never one of several
         self.pointing = Attention(hidden, dim, score=score, units=units)
         self.glimpses = nn.ModuleList(Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
         self.dropout = nn.Dropout(dropout)
@@ -159,7 +162,8 @@ class Pointer(nn.Module):
 
     def _read(self, x: Tensor, mask: Tensor) -> Source:
         x = torch.where(mask[..., None], x, 0.0)
-        begin, end = (one.expand(x.shape[0], 1, -1) for one in (self.begin, self.end))
+        last = torch.zeros_like(self.begin) if self.end is None else self.end
+        begin, end = (one.expand(x.shape[0], 1, -1) for one in (self.begin, last))
         real = F.pad(mask, (1, 0), value=True)
         keys = self.pointing.project(torch.cat([end, x], 1), real).keys
         glimpsed = tuple(glimpse.attention.project(x, mask) for glimpse in self._each)
@@ -207,7 +211,8 @@ class Pointer(nn.Module):
         wanted = there if self.every else there.clamp(max=self.fewest)
         ends = (chosen[..., 1:] > 0).sum(2) >= wanted  # (B, M)
         allowed = torch.cat([ends[..., None], positions], 2)
-        logits = self.pointing.scores(h, source.keys)[:, 0]  # (B, M, 1 + T)
+        places = torch.arange(allowed.shape[2], device=h.device)
+        logits = self.pointing.scores(h, source.keys)[:, 0] - _LATER * places  # (B, M, 1 + T)
         return torch.where(allowed, torch.where(allowed, logits, NEVER).log_softmax(2), NEVER)
 
 
