@@ -1,6 +1,6 @@
-"""Attention weights of one text in, plain data out: what a model looked at, where in the text, and how much.
+"""Attention weights of one text, or points, in, plain data out: what a model looked at, where, and how much.
 
-`seqpipe.drawing` shows it as a heat map; here are the data, JSON, and a table for a terminal.
+`seqpipe.drawing` shows it as a heat map or a picture; here are the data, JSON, and a table for a terminal.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from seqpipe.attended import SENTENCES, TOKENS, Attended
 from seqpipe.errors import BundleError
 from seqpipe.features import Doc
+from seqpipe.figures import Figure
 
 Places = tuple[tuple[int, int], ...]
 Mark = tuple[int, int, float, float]  # start, end, weight, shade
@@ -93,16 +94,18 @@ def attention(
 
 @dataclass(frozen=True)
 class Explanation:
-    """One text, its answer, and what each attention looked at."""
+    """One text, its answer, and what each attention looked at; or points, and the way that the answer goes."""
 
     text: str
     answer: Any
     attentions: tuple[Attention, ...]
+    figure: Figure | None = None
 
     def data(self) -> dict[str, Any]:
         """As JSON says it; weights are rounded to 6 decimal places."""
         attentions = {attention.name: attention.data() for attention in self.attentions}
-        return {"text": self.text, "answer": self.answer, "attentions": attentions}
+        points = {} if self.figure is None else {"points": [*map(list, self.figure.points)]}
+        return {"text": self.text, **points, "answer": self.answer, "attentions": attentions}
 
     def table(self) -> str:
         """The answer, and of each attention the places with the greatest weights."""
@@ -233,7 +236,8 @@ def told(answer: Any) -> list[str]:
         if name in answer:
             return [f"{answer[name] if answer[name] != '' else '(nothing)'}{score}"]
     if "pointers" in answer:
-        return [f"{' '.join(map(str, answer.get('words', answer['pointers']))) or '(nothing)'}{score}"]
+        way: Sequence[Any] = answer["words"] if "words" in answer else answer["pointers"]
+        return [f"{' '.join(map(str, way)) or '(nothing)'}{score}"]
     if "vector" in answer:
         return [f"a vector of {len(answer['vector'])} numbers"]
     if [*answer] == ["score"]:

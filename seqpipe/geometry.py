@@ -75,10 +75,10 @@ def _tours(points: np.ndarray) -> list[list[int]]:
             least[chosen, last] = ways.min(1)
     full = 2**m - 1
     at = (least[full] + far[1:, 0]).argmin(0)  # (B,)
-    chosen, back = np.full(B, full), []
+    left, back = np.full(B, full), []
     for _ in range(m):
         back.append(at + 1)
-        at, chosen = before[chosen, at, rows].astype(np.int64), chosen ^ (1 << at)
+        at, left = before[left, at, rows].astype(np.int64), left ^ (1 << at)
     ways = np.stack(back, 1)
     ways = np.where(ways[:, :1] < ways[:, -1:], ways, ways[:, ::-1])
     return [[0, *way, 0] for way in ways.tolist()]
@@ -118,10 +118,7 @@ def is_simple(corners: np.ndarray) -> bool:
         return False
     ends = np.roll(corners, -1, 0)
     return not any(
-        _meet(corners[i], ends[i], corners[j], ends[j])
-        for i in range(m)
-        for j in range(i + 2, m)
-        if (j + 1) % m != i
+        _meet(corners[i], ends[i], corners[j], ends[j]) for i in range(m) for j in range(i + 2, m) if (j + 1) % m != i
     )
 
 

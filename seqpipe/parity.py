@@ -120,7 +120,7 @@ def _faults(
 
 
 def _summed(name: str, decision: Arrays) -> np.ndarray:
-    """√n where an output adds up n numbers, since their errors add up so: the score (B, K) of a text or of positions."""
+    """√n where an output adds up n numbers, since errors add up so: the score (B, K) of a text or of positions."""
     before = name.removesuffix("scores")
     steps = {f"{before}tokens": 0, f"{before}pointers": -1} if name.endswith("scores") else {}  # and their padding
     made = [(decision[key] != padding).sum(2) for key, padding in steps.items() if key in decision]

@@ -129,9 +129,9 @@ class Pipeline(nn.Module):
         return total
 
     def _loss(self, stage: Component, head: Any, names: Names) -> Tensor:
-        """A head's loss, in fp32 also under autocast: but for what goes step by step, a head is small and its sums are long.
+        """A head's loss, in fp32 also under autocast: most heads are small and their sums are long.
 
-        A decoder is the greater part of the work, so it is left to autocast.
+        What goes step by step is the greater part of the work, so it is left to autocast.
         """
         device = names["sources"][0]["mask"].device.type
         if not torch.is_autocast_enabled(device) or answer_kind(stage) in STEPWISE:
@@ -238,8 +238,8 @@ class Pipeline(nn.Module):
         """How far, (B,), the model is from taking one decision for another: what tells a tie from an error.
 
         Of each head that decided differently, its margin where it has one, else how its scores of the two differ; of
-        one that answers step by step the lesser of both, since one step changes all behind it. The greatest of all heads';
-        infinite where a head has neither.
+        one that answers step by step the lesser of both, since one step changes all behind it. The greatest of all
+        heads'; infinite where a head has neither.
         """
         names, gaps = self(dict(features)), []
         for before, stage, head in self._named_heads:

@@ -39,9 +39,7 @@ class Pointers:
     kind = "pointers"
     outputs: tuple[str, ...] = ("pointers", "scores")
 
-    def __init__(
-        self, target: str | None = None, task: str = SEQUENCE, points: str | None = None, axis: str = TOKENS
-    ):
+    def __init__(self, target: str | None = None, task: str = SEQUENCE, points: str | None = None, axis: str = TOKENS):
         self.target, self.task, self.points, self.axis = target, task, points, axis
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
@@ -55,6 +53,10 @@ class Pointers:
         pointers = [at for at in row if at >= 0]
         words = {} if self.points is not None else {"words": [self.word(doc, at) for at in pointers]}
         return {"pointers": pointers, **words, "score": round(min(1.0, float(np.exp(np.float32(log_p)))), 6)}
+
+    def shown(self, doc: Doc, row: Sequence[int]) -> list[str]:
+        """What a sequence points at as a person reads it: words, of rows of numbers their positions."""
+        return [self.word(doc, at) if self.points is None else str(at) for at in row if at >= 0]
 
     def word(self, doc: Doc, position: int) -> str:
         start, end = self.places(doc)[position]

@@ -380,7 +380,7 @@ def _show(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
     console.say("\nanswers of the bundle:")
     for example in [example for example in golden if "options" not in example][:4]:
         record, answer = example["record"], example["answer"]
-        given = [text for text in record.values() if isinstance(text, str)]
+        given = [one if isinstance(one, str) else str(one)[:80] for name, one in record.items() if name != "words"]
         console.say(f"  {' | '.join(given) or ' '.join(record.get('words', []))}")
         for line in _lines(answer):
             console.say(f"    {line}")

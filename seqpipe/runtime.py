@@ -16,10 +16,12 @@ from seqpipe.attended import PREFIX, attended_from
 from seqpipe.errors import BundleError, DataError, EnvError, UsageError
 from seqpipe.explain import Explanation, attention
 from seqpipe.feature_kinds import feature_from
-from seqpipe.features import Arrays, Record
+from seqpipe.features import Arrays, Doc, Record
+from seqpipe.figures import draws, figure
 from seqpipe.inputs import one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.options import chosen, option_arrays
+from seqpipe.pointing import Pointers
 from seqpipe.predictor import CHUNK, Predictor, cores
 from seqpipe.vocabulary import SPECIALS
 
@@ -117,14 +119,14 @@ class Model:
         return self._stream(inputs, documents, chunk, options)
 
     def explain(self, item: Any, **options: Any) -> Explanation:
-        """The answer to one text or record, with the attention weights of every stage that has any.
+        """The answer to one text or record, with the attention weights of every stage that has any; points as a figure.
 
         Raises:
             UsageError: if the bundle was exported without them, or reads several inputs.
         """
         if len(sources_of(self.predictor.featurizer)) > 1:
             raise UsageError("this bundle reads several inputs; attention weights are given for one alone")
-        if not self._attended:
+        if not self._attended and not draws(self.predictor.kind):
             raise UsageError(
                 "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
                 "or export its run again: seqpipe export RUN --set export.explain=true"
@@ -136,17 +138,20 @@ class Model:
         features = self.predictor.featurizer.collate([doc])
         made = self.run_all(features | decoding.of([doc]))
         found = (
-            attention(one, doc, made[one.output][0], self._sentences(features), self._written(one.key, made))
+            attention(one, doc, made[one.output][0], self._sentences(features), self._written(one.key, doc, made))
             for one in self._attended
         )
-        return Explanation(doc.text, self.predictor.kind.answers([doc], made)[0], tuple(found))
+        answer = self.predictor.kind.answers([doc], made)[0]
+        return Explanation(doc.text, answer, tuple(found), figure(self.predictor.kind, doc, answer))
 
-    def _written(self, key: str, made: Arrays) -> list[str]:
-        """The tokens of the first text that the stage of this key wrote, if it is a head that writes."""
+    def _written(self, key: str, doc: Doc, made: Arrays) -> list[str]:
+        """What the stage of this key wrote or pointed at first, token by token, if it is a head that does."""
         kind, stage = self.predictor.kind, key.split(".")
         if stage[0] != "head":
             return []
         name, writer = [*kind.parts.items()][int(stage[1])] if isinstance(kind, Joint) else ("", kind)
+        if isinstance(writer, Pointers):
+            return writer.shown(doc, made[f"{name}.pointers" if name else "pointers"][0, 0].tolist())
         return (
             writer.tokens(made[f"{name}.tokens" if name else "tokens"][0, 0].tolist())
             if isinstance(writer, Text)

@@ -15,8 +15,9 @@ from seqpipe import Matrix
 class Linear(nn.Module):
     """x = W r + b of each row r of numbers; for a source without a tokenizer, whose `field` holds them.
 
-    Numbers are normalised by the means and deviations of the training data before, or taken as they are. A record's field holds a list of
-    rows, as of regions of an image or of frames of a recording (attended to like words: Xu et al. 2015), or one row.
+    Numbers are normalised by the means and deviations of the training data before, or taken as they are. A record's
+    field holds a list of rows, as of regions of an image or of frames of a recording (attended to like words: Xu et
+    al. 2015), or one row.
 
     Args:
         dim: Width of a row's vector.

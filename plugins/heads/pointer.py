@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -15,6 +15,7 @@ from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected
 from seqpipe.nn.cells import recurrent_step
 from seqpipe.nn.feedforward import feed_forward
+from seqpipe.nn.loops import scan
 from seqpipe.nn.search import EOS, NEVER, State, at, search
 from seqpipe.nn.several import summary
 from seqpipe.pointing import FEWEST
@@ -66,6 +67,8 @@ class Pointer(nn.Module):
     """
 
     answer = "pointers"
+
+    explains: ClassVar = {"attention": "written"}
 
     def __init__(
         self,
@@ -139,6 +142,17 @@ class Pointer(nn.Module):
             pointers = torch.where(tokens == EOS, pointers[..., :1], pointers)
         return {"pointers": pointers, "scores": scores}
 
+    def explain(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
+        """How likely each position was when one was chosen, (B, N, T), in the first sequence; 0 behind its end."""
+        first, N = pointers[:, 0], pointers.shape[2]
+        slots, _ = self._slots(first)
+        p = self._given(x, mask, state, slots).exp()[:, :N]  # (B, N, 1 + T)
+        shown = p[..., 1:]
+        if self.close:  # to end is to choose the first position once more
+            places = torch.arange(mask.shape[1], device=x.device)
+            shown = shown + p[..., :1] * (first[:, :1, None] == places).float()
+        return {"attention": torch.where(first[..., None] >= 0, shown, 0.0)}
+
     def score(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> Tensor:
         """Log-probability (B,) of the first of the given sequences (B, n, N), its end included."""
         slots, real = self._slots(pointers[:, 0])
@@ -183,11 +197,23 @@ class Pointer(nn.Module):
         source = self._read(x, mask)
         before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the beginning is read where the end stands
         vectors = self.dropout(at(source.read, before))
-        first = tuple(part.transpose(0, 1).contiguous() for part in self._start(x, mask, state))
-        h = self.rnn(vectors, first if self.states > 1 else first[0])[0]
+        h = self._run(vectors, self._start(x, mask, state))
         places = torch.arange(source.real.shape[1], device=x.device)
         chosen = (before[..., None] == places).cumsum(1) > 0  # (B, N, 1 + T)
         return self._log_p(source, h, chosen.float())
+
+    def _run(self, vectors: Tensor, start: State) -> Tensor:  # (B, N, D), (B, layers, H) each -> (B, N, H)
+        if torch.compiler.is_exporting():  # an LSTM of PyTorch's would have the example's length
+
+            def step(now: State, rows: State) -> tuple[State, State]:
+                h, after = recurrent_step(self.rnn, rows[0], now)
+                return after, (h,)
+
+            _, (states,) = scan(step, start, (vectors.transpose(0, 1),))
+            return states.transpose(0, 1)
+        first = tuple(part.transpose(0, 1).contiguous() for part in start)
+        h: Tensor = self.rnn(vectors, first if self.states > 1 else first[0])[0]
+        return h
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """As `seqpipe.nn.search.Decoder` has it."""

@@ -31,8 +31,8 @@ class Points:
     A record has `points`, a list of rows of numbers, and `pointers`, the positions behind `output`, which count from 1
     in the file and from 0 in the record; what ends where it began does so in both.
 
-    A file whose name ends in .json is a recipe: `{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}` makes
-    so many records of points drawn evenly from the unit square, as many of each as its two numbers allow (one number:
+    A file whose name ends in .json is a recipe: `{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}`. It
+    makes so many records of points drawn evenly from the unit square, from the least to the most points (one number:
     just as many), and what is right for them: `hull`, the corners of the convex hull, counter-clockwise from the
     smallest position, closed; `tour`, a shortest round trip from the first point, of its two directions that with the
     smaller second position, closed (at most 12 points); `sort`, rows of one number in rising order. The training file

@@ -7,7 +7,9 @@ from html import escape
 
 import numpy as np
 
+from seqpipe.drawing.points import svg
 from seqpipe.explain import Attention, Explanation, Piece, Row, View, told, views
+from seqpipe.figures import Figure
 from seqpipe.vocabulary import clean
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
@@ -29,6 +31,9 @@ figure { margin: 1rem 0; overflow-x: auto; }
 table { border-collapse: collapse; font-size: .8rem; }
 td { width: 1.1rem; min-width: 1.1rem; height: 1.1rem; padding: 0; background: rgb(var(--heat) / var(--a)); }
 th { font-weight: normal; text-align: right; padding: 0 .4em; white-space: nowrap; }
+svg { max-width: 100%; height: auto; font-size: 14px; fill: CanvasText; }
+.way { fill: none; stroke: rgb(var(--heat)); stroke-width: 2; } .hull { fill: rgb(var(--heat) / .15); }
+.point { fill: GrayText; } .chosen, .first { fill: rgb(var(--heat)); } .first { stroke: CanvasText; stroke-width: 2; }
 thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; padding: .4em 0; }
 """
 
@@ -36,7 +41,8 @@ thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: lef
 def page(explanation: Explanation) -> str:
     """The page; every string of the text and the answer is escaped."""
     answer = "<br>".join(map(_safe, told(explanation.answer)))
-    parts = [_view(explanation.text, view) for view in views(explanation)]
+    parts = [] if explanation.figure is None else [_figure(explanation.figure)]
+    parts += [_view(explanation.text, view) for view in views(explanation)]
     parts += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
     return (
         '<!doctype html>\n<html>\n<head>\n<meta charset="utf-8">\n'
@@ -45,6 +51,10 @@ def page(explanation: Explanation) -> str:
         f"<title>{_safe(told(explanation.answer)[0])}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{answer}</h1>\n{''.join(parts)}</body>\n</html>\n"
     )
+
+
+def _figure(figure: Figure) -> str:
+    return f"<section>\n<h2>{_safe(figure.title)}</h2>\n<figure>{svg(figure)}</figure>\n</section>\n"
 
 
 def _view(text: str, view: View) -> str:

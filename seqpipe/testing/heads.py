@@ -29,8 +29,8 @@ _DECISION = (
     "every label; for labels `labels` (B, L) int64, 0 or 1, and `scores` (B, L) float32; for score `score` (B,) "
     "float32; for vector `vector` (B, D) float32; for text `tokens` (B, K, N) int64 and `scores` (B, K) float32, "
     "log-probabilities, the best first; for span `starts` and `ends` (B, K) int64, positions of tokens of the second "
-    "text or both -1, and `scores` (B, K) float32, log-probabilities, the best first, at most -1e8 where there is none; "
-    "for pointers `pointers` (B, K, N) int64, positions of real tokens and -1 behind the last, and `scores` likewise"
+    "text or both -1, and `scores` (B, K) float32, log-probabilities, the best first, at most -1e8 where there is none"
+    "; for pointers `pointers` (B, K, N) int64, positions of real tokens and -1 behind the last, and `scores` likewise"
 )
 _SCORE = (
     "`score` takes what `decide` returns and gives (B,): the model's log-probability of just that decision, "

@@ -94,6 +94,8 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
+
+
 _OF_TARGETS = {"target_": "target_mask", "pointers": "pointers_mask"}  # masks of targets, by how those begin
 
 
