@@ -174,6 +174,11 @@ SQUAD_RECORDS = [
     {"question": "Who?", "context": "Ada met Bo", "answers": {"text": ["Ada"], "answer_start": [0]}, "id": "1"},
     {"question": "Where?", "context": "Ada", "answers": {"text": [], "answer_start": []}, "id": "2"},
 ]
+POINTS = "0.5 0.25 1 0 0 1 output 1 2 3 1\n\n1 2 output 1\n"
+POINTS_RECORDS = [
+    {"points": [[0.5, 0.25], [1, 0], [0, 1]], "pointers": [0, 1, 2, 0]},
+    {"points": [[1, 2]], "pointers": [0]},
+]
 LINES_RECORDS = [{"text": "Ada met"}, {"text": "Oslo"}]
 READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     ("reader", "conll"): (CONLL, CONLL_RECORDS, {}),
@@ -182,6 +187,7 @@ READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]]
     ("reader", "jsonl"): (JSONL, JSONL_RECORDS, {"joiner": " "}),
     ("reader", "lines"): ("Ada met\n\nOslo\n", LINES_RECORDS, {}),
     ("reader", "parallel"): ("Ada met\nOslo\n", LINES_RECORDS, {"fields": {"text": "*.txt"}}),
+    ("reader", "points"): (POINTS, POINTS_RECORDS, {}),
     ("reader", "squad"): (SQUAD, SQUAD_RECORDS, {}),
     ("reader", "tsv"): ("label\tAda met\na\tOslo\n", LINES_RECORDS, {"columns": ["_", "text"]}),
 }

@@ -22,6 +22,7 @@ _KEYS = ("task", "points", "records", "seed")
 _FORM = '{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}'
 _MOST = 1_000_000  # points of a record, records of an epoch
 _DIGITS = 6
+_LARGEST = float(np.finfo(np.float32).max)
 _BLOCK = 1024  # records that are made together
 
 
@@ -91,7 +92,7 @@ def _number(word: str, where: str) -> float:
         number = float(word)
     except ValueError as error:
         raise DataError(f"{where}: {word[:40]!r} is no number; correct it") from error
-    if not np.isfinite(np.float32(number)):
+    if not abs(number) <= _LARGEST:
         raise DataError(f"{where}: {word[:40]!r} is not finite in float32; leave the record out")
     return number
 
