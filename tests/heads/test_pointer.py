@@ -329,6 +329,9 @@ def test_everything_is_made_on_the_device_of_what_is_given() -> None:
 def test_a_rule_that_is_lost_is_noticed(kind: str, rule: str, broken: Any) -> None:
     head, given, ways = pointer(kind), sources(4), list(every_answer(kind, 4))
     rows = {name: one.expand(len(ways), *one.shape[1:]) for name, one in given.items()}
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.zero_()  # all is equally likely
     assert head.score(**rows, pointers=padded(ways, 5)[:, None]).exp().sum() > 0.999
     setattr(head, rule, broken)
     assert head.score(**rows, pointers=padded(ways, 5)[:, None]).exp().sum() < 0.999
