@@ -14,6 +14,7 @@ def register_readers() -> dict[str, str]:
         "jsonl": "seqpipe_plugins.readers.jsonl:Jsonl",
         "lines": "seqpipe_plugins.readers.lines:Lines",
         "parallel": "seqpipe_plugins.readers.parallel:Parallel",
+        "points": "seqpipe_plugins.readers.points:Points",
         "squad": "seqpipe_plugins.readers.squad:Squad",
         "tsv": "seqpipe_plugins.readers.tsv:Tsv",
     }
@@ -68,6 +69,7 @@ def register_heads() -> dict[str, str]:
         "answer-span": "seqpipe_plugins.heads.answer_span:AnswerSpan",
         "crf": "seqpipe_plugins.heads.crf:CRF",
         "label": "seqpipe_plugins.heads.label:Label",
+        "pointer": "seqpipe_plugins.heads.pointer:Pointer",
         "score": "seqpipe_plugins.heads.score:Score",
         "copy-seq2seq": "seqpipe_plugins.heads.copy_seq2seq:CopySeq2Seq",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",

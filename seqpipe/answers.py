@@ -17,6 +17,7 @@ from seqpipe import schemes
 from seqpipe.copying import Copy
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features import Arrays, Doc, Record, locate
+from seqpipe.pointing import pointers_from
 from seqpipe.span import Span
 from seqpipe.vocabulary import EOS, UNK, clean, special_id
 
@@ -423,6 +424,8 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
         return Score(target)
     if name == "span":
         return Span(target)
+    if name == "pointers":
+        return pointers_from(manifest)
     if name == "text" and target_tokenizer is not None:
         copies = manifest.get("copies")
         return Text(target_tokenizer, target, copies and Copy(copies["same"], tokenizer=target_tokenizer))

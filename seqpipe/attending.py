@@ -31,6 +31,15 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
     return found
 
 
+def axis_of(one: Input) -> str:
+    """What the positions of a source's x count behind its encoders, as the axes of inputs are named; "" if unknown."""
+    features = {name: feature for stage in one.stages for name, feature in declared(stage).items()}
+    axis = TOKENS
+    for stage in one.stages:
+        axis = _axis_after(stage, axis, features)
+    return axis
+
+
 def explains(stage: Component) -> Mapping[str, str]:
     """The names that a stage states, and what each is over; PluginError if that cannot be."""
     given = getattr(stage.cls, "explains", {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,14 @@ def read(reader: Component, path: Path, most: int | None = None) -> list[Record]
     if not records:
         raise DataError(f"{path}: holds no record")
     return records
+
+
+def of_epoch(config: Config, learned: Learned) -> Callable[[int], Sequence[Example]] | None:
+    """The examples of an epoch, where the reader makes other records of the training file in each; else None."""
+    reader, path = built(config.data.reader), config.data.train
+    if not (hasattr(reader, "epoch") and reader.changes(path)):
+        return None
+    return lambda number: examples(config, learned, list(reader.epoch(path, number)))
 
 
 def sample(config: Config, most: int) -> list[Record]:
@@ -85,24 +93,44 @@ def examples(config: Config, learned: Learned, records: Sequence[Record], unseen
 
 
 class Batches:
-    """Batches of similar lengths within a budget of padded tokens."""
+    """Batches of similar lengths within a budget of padded tokens.
 
-    def __init__(self, learned: Learned, data: Sequence[Example], tokens: int, most: int | None, seed: int):
+    Args:
+        learned: What turns examples into arrays.
+        data: The examples, of the first epoch if others are made in each.
+        tokens: The budget.
+        most: Examples of a batch; None: as many as the budget allows.
+        seed: Of the order.
+        of_epoch: Makes the examples of an epoch, which are there until those of another are asked for.
+    """
+
+    def __init__(
+        self,
+        learned: Learned,
+        data: Sequence[Example],
+        tokens: int,
+        most: int | None,
+        seed: int,
+        of_epoch: Callable[[int], Sequence[Example]] | None = None,
+    ):
         self.learned, self.data, self.tokens, self.most, self.seed = learned, data, tokens, most, seed
-        self._lengths = np.array([example.length for example in data], float)
+        self._of_epoch, self._epoch = of_epoch, 0
 
     def order(self, epoch: int) -> list[list[int]]:
         """The batches of an epoch, as positions: the same for the same seed and epoch, whatever ran before."""
+        if self._of_epoch is not None and epoch != self._epoch:
+            self.data, self._epoch = self._of_epoch(epoch), epoch
         random = np.random.default_rng((self.seed, epoch))
-        noisy = self._lengths * random.uniform(0.9, 1.1, len(self.data)) + random.uniform(0, 1, len(self.data))
+        lengths = np.array([example.length for example in self.data], float)
+        noisy = lengths * random.uniform(0.9, 1.1, len(self.data)) + random.uniform(0, 1, len(self.data))
         batches: list[list[int]] = []
         batch: list[int] = []
         longest = 0.0
         for i in np.argsort(noisy, kind="stable").tolist():
-            longest = max(longest, self._lengths[i])
+            longest = max(longest, lengths[i])
             if batch and ((len(batch) + 1) * longest > self.tokens or len(batch) == self.most):
                 batches.append(batch)
-                batch, longest = [], self._lengths[i]
+                batch, longest = [], lengths[i]
             batch.append(i)
         batches.append(batch)
         return [batches[i] for i in random.permutation(len(batches))]

@@ -13,6 +13,7 @@ from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features import Record
 from seqpipe.files import json_bytes, write
 from seqpipe.joint import Joint
+from seqpipe.pointing import Pointers
 from seqpipe.predictor import Predictor
 from seqpipe.reading import match
 from seqpipe.wiring import Metrics
@@ -135,8 +136,7 @@ class _Counts:
 
     def __init__(self, kind: Kind, own: Metrics | None):
         self.kind, self.own = kind.kind, own
-        told = (getattr(kind, name, None) for name in ("out_of_scope", "unknown_words"))
-        self.counter = metrics.counter(kind.kind, *told)
+        self.counter = metrics.counter(kind.kind, getattr(kind, metrics.TOLD.get(kind.kind, ""), None))
         self.answers: list[tuple[Any, Any]] = []
 
     def add(self, gold: Any, predicted: Any) -> None:
@@ -180,6 +180,8 @@ def _right(kind: Kind, gold: Any, predicted: Any) -> bool:
         return all(_right(part, gold[head], predicted[head]) for head, part in kind.parts.items())
     if kind.kind == "text" and isinstance(gold, list):
         return predicted in gold
+    if isinstance(kind, Pointers):
+        return kind.right(gold, predicted)
     return match(gold, predicted)[0] == 1 if kind.kind == "span" else bool(gold == predicted)
 
 
@@ -188,6 +190,8 @@ def _error(kind: Kind, gold: Any, predicted: Any) -> dict[str, Any]:
     if isinstance(kind, Joint):
         each = ((head, part, gold[head], predicted[head]) for head, part in kind.parts.items())
         return {head: _error(*one) for head, *one in each if not _right(*one)}
+    if isinstance(kind, Pointers):
+        return {"expected": gold.pointers, "got": predicted}
     if isinstance(predicted, list):
         missed = [part for part in gold if part not in predicted]
         return {"missed": missed, "wrong": [part for part in predicted if part not in gold]}

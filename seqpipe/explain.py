@@ -1,6 +1,6 @@
-"""Attention weights of one text in, plain data out: what a model looked at, where in the text, and how much.
+"""Attention weights of one text, or points, in, plain data out: what a model looked at, where, and how much.
 
-`seqpipe.drawing` shows it as a heat map; here are the data, JSON, and a table for a terminal.
+`seqpipe.drawing` shows it as a heat map or a picture; here are the data, JSON, and a table for a terminal.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from seqpipe.attended import SENTENCES, TOKENS, Attended
 from seqpipe.errors import BundleError
 from seqpipe.features import Doc
+from seqpipe.figures import Figure
 
 Places = tuple[tuple[int, int], ...]
 Mark = tuple[int, int, float, float]  # start, end, weight, shade
@@ -134,18 +135,23 @@ def origins(
 
 @dataclass(frozen=True)
 class Explanation:
-    """One text, its answer, what each attention looked at, and of heads that copy where each word comes from."""
+    """One text or points, the answer, what each attention looked at, the way through the points, and what was copied.
+
+    Of heads that copy, by the name of the probabilities, each word has its origin.
+    """
 
     text: str
     answer: Any
     attentions: tuple[Attention, ...]
+    figure: Figure | None = None
     copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
         """As JSON says it; weights are rounded to 6 decimal places."""
         attentions = {attention.name: attention.data() for attention in self.attentions}
         copied = {name: [origin.data() for origin in found] for name, found in self.copied.items()}
-        made = {"text": self.text, "answer": self.answer, "attentions": attentions}
+        points = {} if self.figure is None else {"points": [*map(list, self.figure.points)]}
+        made = {"text": self.text, **points, "answer": self.answer, "attentions": attentions}
         return made | {"copied": copied} if copied else made
 
     def origin_rows(self, found: Sequence[Origin]) -> list[tuple[str, str, str]]:
@@ -290,6 +296,9 @@ def told(answer: Any) -> list[str]:
     for name in ("label", "generated_text", "answer"):
         if name in answer:
             return [f"{answer[name] if answer[name] != '' else '(nothing)'}{score}"]
+    if "pointers" in answer:
+        way: Sequence[Any] = answer["words"] if "words" in answer else answer["pointers"]
+        return [f"{' '.join(map(str, way)) or '(nothing)'}{score}"]
     if "vector" in answer:
         return [f"a vector of {len(answer['vector'])} numbers"]
     if [*answer] == ["score"]:

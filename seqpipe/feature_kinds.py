@@ -157,11 +157,13 @@ class Segments(Fixed):
 class Matrix(Fixed):
     """Rows of numbers, (B, T, F) float32, each less its column's mean in training data, divided by its deviation there.
 
-    A column that is the same everywhere is divided by 1. Padding is 0. Only for a source that has no tokenizer.
+    A column that is the same everywhere is divided by 1. Without `normalise` numbers are as they are: means of 0,
+    deviations of 1. Padding is 0. Only for a source that has no tokenizer.
     """
 
     means: tuple[float, ...] = ()
     deviations: tuple[float, ...] = ()
+    normalise: bool = True
     kind = "matrix"
 
     @property
@@ -191,6 +193,8 @@ class Matrix(Fixed):
                 some.append(doc.rows.astype(np.float64))
         if not some:
             raise DataError("no record has a row of numbers")
+        if not self.normalise:
+            return replace(self, means=(0.0,) * (width or 0), deviations=(1.0,) * (width or 0))
         rows = np.concatenate(some)
         deviations = rows.std(0)
         deviations[deviations < _CONSTANT * np.maximum(1.0, np.abs(rows.mean(0)))] = 1.0

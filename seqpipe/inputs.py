@@ -29,7 +29,7 @@ class Rows:
 
     def _doc(self, record: Record) -> Doc:
         rows = self._rows(record)
-        numbers = [str(number) for number in range(1, len(rows) + 1)]
+        numbers = [str(position) for position in range(len(rows))]
         ends = np.cumsum([len(number) + 1 for number in numbers]).tolist()
         offsets = [(end - 1 - len(number), end - 1) for end, number in zip(ends, numbers, strict=True)]
         words = [row.astype("<f4").tobytes().hex() for row in rows]  # what a seed is keyed by

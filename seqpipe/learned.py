@@ -11,6 +11,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe.answers import Kind, Text, kind_from
+from seqpipe.attended import TOKENS, WORDS
+from seqpipe.attending import axis_of
 from seqpipe.config import Component, Config
 from seqpipe.copying import Copy
 from seqpipe.errors import ConfigError, PluginError, UsageError
@@ -20,6 +22,7 @@ from seqpipe.files import read_json, write
 from seqpipe.inputs import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import Joint, tokenizer_file
 from seqpipe.layout import LEARNED
+from seqpipe.pointing import SEQUENCE, Pointers
 from seqpipe.sources import counterpart, told
 from seqpipe.subwords import splits_words
 from seqpipe.targets import labels_of, target_text, text_of
@@ -126,7 +129,9 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     counts = {name: counted for name, (_, counted) in found.items() if counted is not None}
     tokenizers = [*tokenizers_of(featurizer).values()]
     same = tokenizers[0] if len(tokenizers) == 1 else None
-    tasks = tuple(_task(head, head.name if len(config.head) > 1 else "", same, records) for head in config.head)
+    tasks = tuple(
+        _task(head, head.name if len(config.head) > 1 else "", same, config.inputs, records) for head in config.head
+    )
     _let_copy(config, featurizer, tasks)
     return Learned(featurizer, counts, tasks)
 
@@ -232,7 +237,9 @@ def _replacing(one: Input) -> Component | None:
     return next((stage for stage in one.encoder if "mask" in getattr(stage.cls, "returns", ())), None)
 
 
-def _task(head: Component, name: str, source: Tokenizer | None, records: Sequence[Record]) -> Task:
+def _task(
+    head: Component, name: str, source: Tokenizer | None, inputs: Sequence[Input], records: Sequence[Record]
+) -> Task:
     answer, target = answer_kind(head), head.frame.get("target")
     labels = labels_of(head, records, _old_labels(head))
     writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
@@ -241,7 +248,22 @@ def _task(head: Component, name: str, source: Tokenizer | None, records: Sequenc
         manifest["out_of_scope"] = head.options["out_of_scope"]
     if copies(head):
         manifest["copies"] = {"same": head.frame.get("target_tokenizer") == "same"}
+    if answer == "pointers":
+        manifest = _pointing(head, inputs[0]).manifest()
     return Task(name, manifest, labels, writer)
+
+
+def _pointing(head: Component, source: Input) -> Pointers:
+    """What a head's positions mean; ConfigError where they would be none of the source's own."""
+    task, axis = head.options.get("task", SEQUENCE), axis_of(source)
+    if axis not in (TOKENS, WORDS):
+        cure = "leave the encoder out that makes other rows of them"
+        raise ConfigError([head.problem(f"{who(head)}: it points at tokens, words or rows of numbers; {cure}")])
+    if source.tokenizer is not None and task != SEQUENCE:
+        cure = "give points, inputs: {points: {field: points, embedding: {use: linear}}}, or task: sequence"
+        raise ConfigError([head.problem(f"{who(head)}: task {task} is of points, and this source is a text; {cure}")])
+    points = source.field if source.tokenizer is None else None
+    return Pointers(head.frame.get("target"), task, points, axis)
 
 
 def _old_labels(head: Component) -> Sequence[str]:

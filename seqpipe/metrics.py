@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from seqpipe.errors import UsageError, nearest
+from seqpipe.pointer_metrics import PointerCounter
 from seqpipe.reading import ReadingCounter
 from seqpipe.schemes import Span
 from seqpipe.text_metrics import TextCounter
@@ -212,8 +213,9 @@ FRACTIONS = (
     *("precision_at_1", "in_scope_accuracy", "out_of_scope_recall", "mean", "exact"),
     *("has_answer_f1", "no_answer_accuracy", "token_accuracy", "bleu", "chrf"),
     *("rouge_1", "rouge_2", "rouge_l", "copy_precision", "copy_recall"),
+    *("hull_accuracy", "area_covered", "valid", "optimality", "position_accuracy"),
 )
-LOWER = ("character_error_rate", "perplexity", "mae", "rmse", "unanswered")  # the less the better
+LOWER = ("character_error_rate", "perplexity", "mae", "rmse", "unanswered", "tour_length")  # the less the better
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,
     "tags": TagCounter,
@@ -223,27 +225,23 @@ COUNTERS: dict[str, type[Counts]] = {
     "text": TextCounter,
     "vector": VectorCounter,
     "span": ReadingCounter,
+    "pointers": PointerCounter,
 }
 
 
-def counter(
-    answer_kind: str, out_of_scope: str | None = None, unknown: Callable[[str], list[str]] | None = None
-) -> Counts:
-    """A fresh counter for answers of this kind.
+# What of an answer kind its counter has to know.
+TOLD = {"label": "out_of_scope", "text": "unknown_words", "pointers": "task"}
 
-    Args:
-        answer_kind: One of `COUNTERS`.
-        out_of_scope: Of whose labels this one means: none of the others.
-        unknown: Of texts that copy words: the words of one that the vocabulary lacks.
-    """
+
+def counter(answer_kind: str, told: Any = None) -> Counts:
+    """A fresh counter for answers of this kind, told what `TOLD` says of the kind, if that is anything."""
     if answer_kind not in COUNTERS:
         known = ", ".join(COUNTERS)
         raise UsageError(
             f"no metric for answers of kind {answer_kind!r}{nearest(answer_kind, COUNTERS)} (there is: {known})"
         )
-    if answer_kind == "label":
-        return LabelCounter(out_of_scope)
-    return TextCounter(unknown) if answer_kind == "text" else COUNTERS[answer_kind]()
+    made: Callable[..., Counts] = COUNTERS[answer_kind]
+    return made() if told is None else made(told)
 
 
 def span_scores(gold: Sequence[Iterable[Span]], predicted: Sequence[Iterable[Span]]) -> Scores:

@@ -121,9 +121,11 @@ def _faults(
 
 
 def _summed(name: str, decision: Arrays) -> np.ndarray:
-    """√n where an output adds up n numbers, since their errors add up so: a text's score (B, K); else 1."""
-    tokens = decision.get(f"{name.removesuffix('scores')}tokens") if name.endswith("scores") else None
-    written = np.ones_like(decision[name]) if tokens is None else (tokens != 0).sum(2)
+    """√n where an output adds up n numbers, since errors add up so: the score (B, K) of a text or of positions."""
+    before = name.removesuffix("scores")
+    steps = {f"{before}tokens": 0, f"{before}pointers": -1} if name.endswith("scores") else {}  # and their padding
+    made = [(decision[key] != padding).sum(2) for key, padding in steps.items() if key in decision]
+    written = made[0] if made else np.ones_like(decision[name])
     return np.asarray(np.sqrt(np.maximum(written, 1)))
 
 

@@ -25,6 +25,7 @@ from seqpipe.signature import decode_options
 from seqpipe.wiring import Input, answer_kind, built, by_source, due, idle, needs_dev, outdated, own_metrics, who
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
+STEPWISE = ("text", "pointers")  # answer kinds that are made step by step
 _MOST_EXP = 700.0  # exp of more is no number
 Names = dict[str, Any]
 
@@ -128,12 +129,12 @@ class Pipeline(nn.Module):
         return total
 
     def _loss(self, stage: Component, head: Any, names: Names) -> Tensor:
-        """A head's loss, in fp32 also under autocast: but for what writes text, a head is small and its sums are long.
+        """A head's loss, in fp32 also under autocast: most heads are small and their sums are long.
 
-        A decoder is the greater part of the work, so it is left to autocast.
+        What goes step by step is the greater part of the work, so it is left to autocast.
         """
         device = names["sources"][0]["mask"].device.type
-        if not torch.is_autocast_enabled(device) or answer_kind(stage) == "text":
+        if not torch.is_autocast_enabled(device) or answer_kind(stage) in STEPWISE:
             loss: Tensor = _asked(stage, head.loss, names)
             return loss.float()
         with torch.autocast(device, enabled=False):
@@ -237,8 +238,8 @@ class Pipeline(nn.Module):
         """How far, (B,), the model is from taking one decision for another: what tells a tie from an error.
 
         Of each head that decided differently, its margin where it has one, else how its scores of the two differ; of
-        one that writes text the lesser of both, since one token changes all behind it. The greatest of all heads';
-        infinite where a head has neither.
+        one that answers step by step the lesser of both, since one step changes all behind it. The greatest of all
+        heads'; infinite where a head has neither.
         """
         names, gaps = self(dict(features)), []
         for before, stage, head in self._named_heads:
@@ -246,7 +247,7 @@ class Pipeline(nn.Module):
             gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
             if hasattr(head, "margin"):
                 gap = _asked(stage, head.margin, names)
-            if hasattr(head, "score") and (answer_kind(stage) == "text" or not hasattr(head, "margin")):
+            if hasattr(head, "score") and (answer_kind(stage) in STEPWISE or not hasattr(head, "margin")):
                 first, second = (_asked(stage, head.score, _own({**names, **some}, before)) for some in (one, other))
                 gap = torch.minimum(gap, (first - second).abs())
             same = [(one[name] == other[name]).reshape(len(gap), -1).all(1) for name in decided]

@@ -16,7 +16,7 @@ import torch
 from seqpipe import bundle, checkpoint, files, train
 from seqpipe.config import Component, Config, load, resolved
 from seqpipe.console import Console
-from seqpipe.data import Batch, Batches, examples, read, unseen_labels
+from seqpipe.data import Batch, Batches, examples, of_epoch, read, unseen_labels
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.export import export
@@ -31,6 +31,7 @@ from seqpipe.wiring import built
 from seqpipe.yaml import dump
 
 RUNS = Path("runs")
+PLAIN = ("vector", "pointers", "words")  # parts of an answer that are lists of numbers or words
 LOOKED_AT = 1000  # records that notes before training are of
 
 
@@ -228,7 +229,9 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     _look_for_unseen_labels(config, learned, console)
     _refuse_long_pairs(config, pipeline)
-    batches = Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
+    settings = config.train
+    changing = of_epoch(config, learned)
+    batches = Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed, changing)
     scores = None
     if dev:
         dev_batches = _dev_batches(config, learned, dev)
@@ -377,7 +380,7 @@ def _show(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
     console.say("\nanswers of the bundle:")
     for example in [example for example in golden if "options" not in example][:4]:
         record, answer = example["record"], example["answer"]
-        given = [text for text in record.values() if isinstance(text, str)]
+        given = [one if isinstance(one, str) else str(one)[:80] for name, one in record.items() if name != "words"]
         console.say(f"  {' | '.join(given) or ' '.join(record.get('words', []))}")
         for line in _lines(answer):
             console.say(f"    {line}")
@@ -386,7 +389,7 @@ def _show(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
 def _lines(answer: Any) -> Iterator[str]:
     """An answer as a person reads it: a line for each of its parts, of several heads with their names in front."""
     for part in answer if isinstance(answer, list) else [answer]:
-        if any(isinstance(value, (dict, list)) and name != "vector" for name, value in part.items()):
+        if any(isinstance(value, (dict, list)) and name not in PLAIN for name, value in part.items()):
             yield from (f"{head}: {line}" for head, value in part.items() for line in _lines(value))
         else:
             yield ", ".join(

@@ -16,10 +16,12 @@ from seqpipe.attended import PREFIX, attended_from
 from seqpipe.errors import BundleError, DataError, EnvError, UsageError
 from seqpipe.explain import Explanation, attention, origins
 from seqpipe.feature_kinds import feature_from
-from seqpipe.features import Arrays, Record
+from seqpipe.features import Arrays, Doc, Record
+from seqpipe.figures import draws, figure
 from seqpipe.inputs import one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.options import chosen, option_arrays
+from seqpipe.pointing import Pointers
 from seqpipe.predictor import CHUNK, Predictor, cores
 from seqpipe.vocabulary import SPECIALS
 
@@ -118,14 +120,14 @@ class Model:
         return self._stream(inputs, documents, chunk, options)
 
     def explain(self, item: Any, **options: Any) -> Explanation:
-        """The answer to one text or record, with the attention weights of every stage that has any.
+        """The answer to one text or record, with the attention weights of every stage that has any; points as a figure.
 
         Raises:
             UsageError: if the bundle was exported without them, or reads several inputs.
         """
         if len(sources_of(self.predictor.featurizer)) > 1:
             raise UsageError("this bundle reads several inputs; attention weights are given for one alone")
-        if not self._attended:
+        if not self._attended and not draws(self.predictor.kind):
             raise UsageError(
                 "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
                 "or export its run again: seqpipe export RUN --set export.explain=true"
@@ -139,24 +141,26 @@ class Model:
         found, copied = [], {}
         for one in self._attended:
             writer, ids = self._written(one.key, made)
-            tokens = writer.tokens(ids, doc) if writer else []
             if one.over != "steps":
-                found.append(attention(one, doc, made[one.output][0], self._sentences(features), tokens))
-            elif writer and writer.copies:
-                weights = made[f"{one.output.rpartition('.')[0]}.attention"][0]
+                shown = _shown(writer, doc, ids)
+                found.append(attention(one, doc, made[one.output][0], self._sentences(features), shown))
+            elif isinstance(writer, Text) and writer.copies:
+                weights, tokens = made[f"{one.output.rpartition('.')[0]}.attention"][0], writer.tokens(ids, doc)
                 words, _ = writer.copies.read(doc)
                 copied[one.key] = origins(doc, writer.kept(ids), words, tokens, weights, made[one.output][0])
-        return Explanation(doc.text, self.predictor.kind.answers([doc], made)[0], tuple(found), copied)
+        answer = self.predictor.kind.answers([doc], made)[0]
+        return Explanation(doc.text, answer, tuple(found), figure(self.predictor.kind, doc, answer), copied)
 
-    def _written(self, key: str, made: Arrays) -> tuple[Text | None, list[int]]:
-        """If the stage of this key is a head that writes, what it writes with, and the tokens of its first text."""
+    def _written(self, key: str, made: Arrays) -> tuple[Text | Pointers | None, list[int]]:
+        """If the stage of this key is a head that writes or points, its kind, and its first text or way."""
         kind, stage = self.predictor.kind, key.split(".")
         if stage[0] != "head":
             return None, []
         name, writer = [*kind.parts.items()][int(stage[1])] if isinstance(kind, Joint) else ("", kind)
-        if not isinstance(writer, Text):
+        if not isinstance(writer, Text | Pointers):
             return None, []
-        return writer, made[f"{name}.tokens" if name else "tokens"][0, 0].tolist()
+        output = "tokens" if isinstance(writer, Text) else "pointers"
+        return writer, made[f"{name}.{output}" if name else output][0, 0].tolist()
 
     def _sentences(self, features: Arrays) -> np.ndarray | None:
         """Which tokens make which sentence of the first text, (S, W), where the bundle knows sentences."""
@@ -197,6 +201,13 @@ class Model:
             if not same_answer(got, example["answer"]):
                 wrong.append(f"golden example {i}: {example['record']}: got {got}, expected {example['answer']}")
         return wrong
+
+
+def _shown(writer: Text | Pointers | None, doc: Doc, ids: list[int]) -> list[str]:
+    """What was written, or pointed at, token by token."""
+    if writer is None:
+        return []
+    return writer.tokens(ids, doc) if isinstance(writer, Text) else writer.shown(doc, ids)
 
 
 def same_answer(one: Any, other: Any) -> bool:

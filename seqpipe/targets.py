@@ -11,6 +11,7 @@ from seqpipe.answers import Kind, Text, label_of, label_set_of, number_of, refer
 from seqpipe.config import Component
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
+from seqpipe.pointing import Pointers, learnable
 from seqpipe.reading import gold_answers, placed
 from seqpipe.span import second_text
 from seqpipe.vocabulary import EOS, SPECIALS, Vocabulary, clean
@@ -39,6 +40,8 @@ def targets(head: Component, labels: Sequence[str], kind: Kind, misaligned: str)
         return _text_target(kind, target or "target", head.options.get("equal_length") is True)
     if kind.kind == "span":
         return _answer_target(target or "answers", misaligned, bool(head.options.get("no_answer")))
+    if isinstance(kind, Pointers):
+        return _pointer_target(head, kind)
     scheme, ids = head.options.get("scheme", "none"), _Ids({label: i for i, label in enumerate(labels)})
 
     def label(record: Record, doc: Doc) -> Targets:
@@ -84,6 +87,14 @@ def _text_target(kind: Text, field: str, equal: bool) -> Make:
         return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}
 
     return text
+
+
+def _pointer_target(head: Component, answer: Pointers) -> Make:
+    def pointers(record: Record, doc: Doc) -> Targets:
+        found = learnable(record, answer.target, len(answer.places(doc)), head.options)
+        return {"pointers": found, "pointers_mask": [1] * len(found)}
+
+    return pointers
 
 
 def _answer_target(field: str, misaligned: str, may_lack: bool) -> Make:

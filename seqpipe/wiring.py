@@ -91,7 +91,7 @@ ANSWERS: Mapping[str, Answer] = {
     "labels": Answer(("label",), ("labels", "scores"), True),
     "score": Answer(("score",), ("score",), False),
     "text": Answer(("target_ids", "target_mask"), ("tokens", "scores"), False),
-    "pointers": Answer((), (), False),
+    "pointers": Answer(("pointers", "pointers_mask"), ("pointers", "scores"), False),
     "vector": Answer(("label",), ("vector",), True),
     "span": Answer(("start", "end"), ("starts", "ends", "scores"), False),
 }
@@ -122,6 +122,9 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "score": ("(B,)", "float32"),
     "vector": ("(B, D)", "float32"),
     "text.scores": ("(B, K)", "float32"),
+    "pointers": ("(B, N)", "int64"),
+    "pointers_mask": ("(B, N)", "bool"),
+    "pointers.scores": ("(B, K)", "float32"),
     "start": ("(B,)", "int64"),
     "end": ("(B,)", "int64"),
     "starts": ("(B, K)", "int64"),

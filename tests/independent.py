@@ -33,6 +33,7 @@ OUTPUTS = {
     "vector": {"vector"},
     "text": {"tokens", "scores"},
     "span": {"starts", "ends", "scores"},
+    "pointers": {"pointers", "scores"},
 }
 WHITE = "\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 CLOSERS = "[\"'”’)\\]」』》）]*"
@@ -257,7 +258,7 @@ class Bundle:
             sizes = [self.size(f"{before}{one}", feeds, n) for one, n in (("beams", 1), ("max_length", longest))]
             feeds[f"{before}uniform"] = uniform(seed, [words[i] for i in full], *sizes)
         several = {before: len(feeds.get(f"{before}n_best", ())) > 1 for before in self.parts}
-        empty = {before: self.empty(part["kind"], several[before]) for before, part in self.parts.items()}
+        empty = {before: self.empty(part, several[before]) for before, part in self.parts.items()}
         found: list[Any] = [joined(empty) for _ in given]
         if full:
             for number, (before, source) in enumerate(self.sources.items()):
@@ -296,6 +297,13 @@ class Bundle:
                 if log > -1e8
             ]
             return found if len(out["scores"][b]) > 1 else found[0]
+        if kind == "pointers":
+            found = [
+                pointed(answer, text, tokens, row, score(np.exp(log)))
+                for row, log in zip(out["pointers"][b].tolist(), out["scores"][b], strict=True)
+                if log > -1e8
+            ]
+            return found if len(out["scores"][b]) > 1 else found[0]
         if kind == "text":
             copies = answer.get("copies")
             new = numbered(tokens, self.targets[before], copies["same"])[1] if copies else []
@@ -322,7 +330,11 @@ class Bundle:
                 made.append({"generated_text": text, "score": score(np.exp(log))})
         return made if len(out["scores"][b]) > 1 else made[0]
 
-    def empty(self, kind: str, several: bool) -> Any:
+    def empty(self, part: Mapping[str, Any], several: bool) -> Any:
+        kind = part["kind"]
+        if kind == "pointers":
+            none = {"pointers": [], "score": 1.0, **({"words": []} if "axis" in part else {})}
+            return [none] if several else none
         if kind in ("score", "vector"):
             return {kind: None}
         if kind == "label":
@@ -364,6 +376,18 @@ def numbered(tokens: Sequence[Token], target: Tokenizer, same: bool) -> tuple[li
             found = target.get_vocab_size(with_added_tokens=True) + new.index(token.word)
         numbers.append(found)
     return numbers, new
+
+
+def pointed(answer: Mapping[str, Any], text: str, tokens: Sequence[Token], row: list[int], p: float) -> dict[str, Any]:
+    """Positions up to the first -1, and of a text the words or tokens there."""
+    positions = row[: row.index(-1)] if -1 in row else row
+    made: dict[str, Any] = {"pointers": positions, "score": p}
+    if "axis" in answer:
+        every = [(token.start, token.end) for token in tokens]
+        words = [token.place for token in tokens if token.place]
+        places = words if answer["axis"] == "word_count" else every
+        made["words"] = [text[places[i][0] : places[i][1]] for i in positions]
+    return made
 
 
 def stretch(text: str, tokens: Sequence[Token], first: int, last: int, p: float) -> dict[str, Any]:

@@ -109,6 +109,12 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"multi": True, "threshold": "dev", "calibrate": True, "class_weights": "balanced"},
         {"out_of_scope": "c", "threshold": "dev", "exposure": 0.5, "calibrate": True},
     ],
+    ("head", "pointer"): [
+        {"hidden": 8, "heads": 2, "dropout": 0.1},
+        {"hidden": 6, "heads": 3, "layers": 2, "cell": "gru", "score": "bilinear", "every": True, "dropout": 0.1},
+        {"hidden": 6, "heads": 2, "glimpses": 2, "cell": "rnn", "score": "dot", "close": True},
+        {"hidden": 6, "glimpses": 0, "score": "scaled-dot", "once": False},
+    ],
     ("head", "score"): [
         {"dropout": 0.1, "hidden": 5},
         {"pool": "attention", "loss": "huber", "bounds": [-5.0, 13.0]},
@@ -172,6 +178,11 @@ SQUAD_RECORDS = [
     {"question": "Who?", "context": "Ada met Bo", "answers": {"text": ["Ada"], "answer_start": [0]}, "id": "1"},
     {"question": "Where?", "context": "Ada", "answers": {"text": [], "answer_start": []}, "id": "2"},
 ]
+POINTS = "0.5 0.25 1 0 0 1 output 1 2 3 1\n\n1 2 output 1\n"
+POINTS_RECORDS = [
+    {"points": [[0.5, 0.25], [1, 0], [0, 1]], "pointers": [0, 1, 2, 0]},
+    {"points": [[1, 2]], "pointers": [0]},
+]
 LINES_RECORDS = [{"text": "Ada met"}, {"text": "Oslo"}]
 READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     ("reader", "conll"): (CONLL, CONLL_RECORDS, {}),
@@ -180,6 +191,7 @@ READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]]
     ("reader", "jsonl"): (JSONL, JSONL_RECORDS, {"joiner": " "}),
     ("reader", "lines"): ("Ada met\n\nOslo\n", LINES_RECORDS, {}),
     ("reader", "parallel"): ("Ada met\nOslo\n", LINES_RECORDS, {"fields": {"text": "*.txt"}}),
+    ("reader", "points"): (POINTS, POINTS_RECORDS, {}),
     ("reader", "squad"): (SQUAD, SQUAD_RECORDS, {}),
     ("reader", "tsv"): ("label\tAda met\na\tOslo\n", LINES_RECORDS, {"columns": ["_", "text"]}),
 }

@@ -91,7 +91,7 @@ def illegal(tags: Iterable[str]) -> list[str]:
 
 def data_files(folder: Path) -> list[Path]:
     kept = [path for path in folder.glob("*/*") if not path.parent.name.startswith("tiny-")]
-    return sorted(path for path in kept if path.suffix in (".conll", ".conllu", ".csv", ".json", ".jsonl"))
+    return sorted(path for path in kept if path.suffix in (".conll", ".conllu", ".csv", ".json", ".jsonl", ".txt"))
 
 
 def shared(left: Iterable[str], right: Iterable[str]) -> set[str]:
@@ -112,7 +112,7 @@ def test_the_scripts_write_the_files_again_byte_for_byte(tmp_path: Path, hash_se
         subprocess.run([sys.executable, script, "--out", tmp_path], check=True, env=environment)
     written = [path.relative_to(tmp_path) for path in data_files(tmp_path)]
     assert written == [path.relative_to(DATA) for path in data_files(DATA)]
-    assert len(written) == 46
+    assert len(written) == 55
     for path in written:
         assert (tmp_path / path).read_bytes() == (DATA / path).read_bytes(), f"{path}: run its script again"
 
@@ -386,3 +386,18 @@ def test_questions_of_the_new_templates_are_asked_in_ways_of_their_own() -> None
 
 def test_the_data_files_stay_small() -> None:
     assert sum(path.stat().st_size for path in data_files(DATA)) < 6_500_000
+
+
+@pytest.mark.parametrize("task", ["hull", "tour", "sort"])
+def test_points_have_the_answers_that_the_package_finds(task: str) -> None:
+    import numpy as np
+
+    from seqpipe.geometry import hulls, tours
+
+    for part in ("dev", "test"):
+        for line in (DATA / "points" / f"{task}.{part}.txt").read_text().splitlines():
+            numbers, _, positions = line.partition(" output ")
+            points = np.array([float(number) for number in numbers.split()]).reshape(1, -1, 1 if task == "sort" else 2)
+            order = [int(at) for at in points[0, :, 0].argsort(kind="stable")]
+            right = {"hull": hulls, "tour": tours}[task](points)[0] if task != "sort" else order
+            assert [int(at) - 1 for at in positions.split()] == right

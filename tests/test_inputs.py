@@ -137,8 +137,8 @@ def test_several_sources_have_their_names_in_front_and_a_text_of_each(tmp_path: 
     learned = learn(config, records(20))
     assert isinstance(learned.featurizer, Several)
     docs = learned.featurizer.docs(records(2))
-    assert docs[0].text == "which colour\nit is the box\n1"
-    assert [docs[0].text[a:b] for a, b in docs[0].offsets] == ["which", "colour", "it", "is", "the", "box", "1"]
+    assert docs[0].text == "which colour\nit is the box\n0"
+    assert [docs[0].text[a:b] for a, b in docs[0].offsets] == ["which", "colour", "it", "is", "the", "box", "0"]
     arrays = learned.featurizer.collate(docs)
     assert {name: array.shape for name, array in arrays.items()} == {
         "question.ids": (2, 2),

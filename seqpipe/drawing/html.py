@@ -7,7 +7,9 @@ from html import escape
 
 import numpy as np
 
+from seqpipe.drawing.points import svg
 from seqpipe.explain import Attention, Explanation, Piece, Row, View, told, views
+from seqpipe.figures import Figure
 from seqpipe.vocabulary import clean
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
@@ -30,6 +32,9 @@ table { border-collapse: collapse; font-size: .8rem; }
 td { width: 1.1rem; min-width: 1.1rem; height: 1.1rem; padding: 0; background: rgb(var(--heat) / var(--a)); }
 td.told { background: none; padding: 0 .6em; font-variant-numeric: tabular-nums; }
 th { font-weight: normal; text-align: right; padding: 0 .4em; white-space: nowrap; }
+svg { max-width: 100%; height: auto; font-size: 14px; fill: CanvasText; }
+.way { fill: none; stroke: rgb(var(--heat)); stroke-width: 2; } .hull { fill: rgb(var(--heat) / .15); }
+.point { fill: GrayText; } .chosen, .first { fill: rgb(var(--heat)); } .first { stroke: CanvasText; stroke-width: 2; }
 thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; padding: .4em 0; }
 """
 
@@ -37,7 +42,8 @@ thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: lef
 def page(explanation: Explanation) -> str:
     """The page; every string of the text and the answer is escaped."""
     answer = "<br>".join(map(_safe, told(explanation.answer)))
-    parts = [_view(explanation.text, view) for view in views(explanation)]
+    parts = [] if explanation.figure is None else [_figure(explanation.figure)]
+    parts += [_view(explanation.text, view) for view in views(explanation)]
     parts += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
     parts += [_copied(explanation, name) for name in explanation.copied]
     return (
@@ -60,6 +66,10 @@ def _copied(explanation: Explanation, name: str) -> str:
     head = "<tr><th></th><th>generated</th><th>stands in the text as</th></tr>"
     legend = '<p class="legend">shade: the probability that the word was copied, not generated</p>'
     return f"<section>\n<h2>{_safe(name)}</h2>\n{legend}\n<table>{head}{lines}</table>\n</section>\n"
+
+
+def _figure(figure: Figure) -> str:
+    return f"<section>\n<h2>{_safe(figure.title)}</h2>\n<figure>{svg(figure)}</figure>\n</section>\n"
 
 
 def _view(text: str, view: View) -> str:

@@ -13,9 +13,11 @@ from typing import Any
 from seqpipe.drawing.fonts import Fonts
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.explain import Attention, Explanation, Piece, Row, View, told, views
+from seqpipe.figures import Figure
 
 WIDTH, MARGIN, SIZE, LINE = 1200, 40, 22, 36  # pixels
 BAR, CELL = 170, 26
+SIDE, DOT = 640, 8
 MOST_HEIGHT, MOST_PAIRS = 20_000, 40
 INK, FAINT, HEAT, PAPER = (20, 20, 20), (105, 105, 105), (255, 145, 0), (255, 255, 255)
 _PARTS = re.compile(r"\n|[^\S\n]+|\S+")  # what a line may be broken between
@@ -37,6 +39,8 @@ def picture(explanation: Explanation, font: Path | None = None) -> bytes:
     sheet = _Sheet(Fonts(SIZE, font))
     for line in told(explanation.answer):
         sheet.paragraph([Piece(line)])
+    if explanation.figure is not None:
+        _figure(sheet, explanation.figure)
     for view in views(explanation):
         _view(sheet, explanation.text, view)
     for attention in explanation.attentions:
@@ -58,6 +62,8 @@ class _Sheet:
     right: int = WIDTH - MARGIN
     boxes: list[tuple[tuple[float, float, float, float], Colour]] = field(default_factory=list)
     texts: list[tuple[float, float, str, Any, Colour, bool]] = field(default_factory=list)
+    ways: list[tuple[list[tuple[float, float]], bool]] = field(default_factory=list)  # and whether it is filled
+    dots: list[tuple[float, float, int, Colour]] = field(default_factory=list)
 
     def down(self, pixels: int) -> None:
         self.y += pixels
@@ -65,8 +71,7 @@ class _Sheet:
             raise UsageError(f"the text is too long for a picture of {MOST_HEIGHT:,} pixels; write .html")
 
     def box(self, x: float, y: float, width: float, height: float, shade: float) -> None:
-        colour = tuple(round(paper + (heat - paper) * shade) for paper, heat in zip(PAPER, HEAT, strict=True))
-        self.boxes.append(((x, y, x + width, y + height), (colour[0], colour[1], colour[2])))
+        self.boxes.append(((x, y, x + width, y + height), _shaded(shade)))
 
     def text(self, x: float, y: float, text: str, colour: Colour = INK, upward: bool = False) -> None:
         for run, font in self.fonts.runs(text):
@@ -95,6 +100,12 @@ class _Sheet:
         draw = ImageDraw.Draw(image)
         for box, colour in self.boxes:
             draw.rectangle(box, fill=colour)
+        for way, is_filled in self.ways:
+            if is_filled and len(way) > 2:
+                draw.polygon(way, fill=_shaded(0.15))
+            draw.line(way, fill=HEAT, width=3)
+        for x, y, radius, colour in self.dots:
+            draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
         for x, y, text, font, colour, upward in self.texts:
             if not upward:
                 draw.text((x, y + SIZE), text, font=font, fill=colour, anchor="ls")
@@ -103,6 +114,25 @@ class _Sheet:
             ImageDraw.Draw(tile).text((0, SIZE), text, font=font, fill=255, anchor="ls")
             turned = tile.rotate(90, expand=True)
             image.paste(colour, (round(x), round(y) - turned.height), turned)
+
+
+def _shaded(shade: float) -> Colour:
+    red, green, blue = (round(paper + (heat - paper) * shade) for paper, heat in zip(PAPER, HEAT, strict=True))
+    return red, green, blue
+
+
+def _figure(sheet: _Sheet, figure: Figure) -> None:
+    """The points with their positions, and the way that was chosen through them."""
+    sheet.down(LINE // 2)
+    sheet.paragraph([Piece(figure.title)])
+    left, top = MARGIN + LINE, sheet.y + LINE
+    way = [(x + left, y + top) for x, y in figure.lines(SIDE)]
+    sheet.ways += [(way, figure.is_filled)] if len(way) > 1 else []
+    for mark in figure.marks(SIDE):
+        x, y = mark.x + left, mark.y + top
+        sheet.dots.append((x, y, DOT + 4 * mark.is_first, HEAT if mark.is_chosen else FAINT))
+        sheet.text(x + 12, y - LINE, mark.label)
+    sheet.down(SIDE + 2 * LINE)
 
 
 def _lines(sheet: _Sheet, pieces: Sequence[Piece], room: float) -> list[list[tuple[str, float, float]]]:

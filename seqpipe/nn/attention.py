@@ -110,7 +110,7 @@ class Attention(nn.Module):
         return self._context(query, projected, weights), weights
 
     def _weights(self, query: Tensor | None, projected: Projected, mask: Tensor) -> Tensor:  # (B, H, N, T)
-        return _softmax(self._scores(query, projected.keys), mask)
+        return _softmax(self.scores(query, projected.keys), mask)
 
     def _context(self, query: Tensor | None, projected: Projected, weights: Tensor) -> Tensor:  # (B, N, D)
         context: Tensor = self.output((self.dropout(weights) @ projected.values).transpose(1, 2).flatten(2))
@@ -118,7 +118,8 @@ class Attention(nn.Module):
             context = self.combine(torch.cat([query, context], 2))
         return context
 
-    def _scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
+    def scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
+        """How well each query and each position match, given `Projected.keys`: what the weights are a softmax of."""
         if self.score == "concat":  # one for all queries
             return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
         asked: Tensor = self.query(query)

@@ -30,6 +30,7 @@ _DECISION = (
     "float32; for vector `vector` (B, D) float32; for text `tokens` (B, K, N) int64 and `scores` (B, K) float32, "
     "log-probabilities, the best first; for span `starts` and `ends` (B, K) int64, positions of tokens of the second "
     "text or both -1, and `scores` (B, K) float32, log-probabilities, the best first, at most -1e8 where there is none"
+    "; for pointers `pointers` (B, K, N) int64, positions of real tokens and -1 behind the last, and `scores` likewise"
 )
 _SCORE = (
     "`score` takes what `decide` returns and gives (B,): the model's log-probability of just that decision, "
@@ -78,6 +79,8 @@ class _Looks:
                 given = batch[name]
                 if bench.answer == "span":
                     other = batch["end" if name == "start" else "start"]  # shorter answers, where there were longer
+                elif bench.answer == "pointers":
+                    other = _turned(given, batch["mask"])
                 elif given.is_floating_point():  # numbers, or 0 and 1 for each label
                     other = 1 - given
                 else:
@@ -102,6 +105,8 @@ class _Looks:
             _, features, decision = self.decided(size)
             self.shaped(decision, features["mask"])
             self.valued(decision, features["mask"])
+            if self.bench.answer == "pointers":
+                self.pointed(decision, features["mask"])
             if self.bench.answer == "span":
                 self.spanned(decision, features["segments"])
         docs, arrays = self.bench.docs(RAGGED), {name: tensor.numpy() for name, tensor in self.decided()[2].items()}
@@ -122,7 +127,8 @@ class _Looks:
             "closes": ((B, T), f),
             **({"paths": ((B, K, T), i), "path_scores": ((B, K), f)} if "paths" in decision else {}),
         }
-        tokens = decision["tokens"].shape if "tokens" in decision and decision["tokens"].dim() == 3 else (B, 1, 1)
+        steps = decision.get("tokens", decision.get("pointers", mask))
+        tokens = steps.shape if steps.dim() == 3 else (B, 1, 1)
         stated: Mapping[str, Shapes] = {
             "tags": tags,
             "spans": tags,
@@ -132,6 +138,7 @@ class _Looks:
             "vector": {"vector": ((B, *decision["vector"].shape[1:2]) if "vector" in decision else (B, 1), f)},
             "text": {"tokens": ((B, *tokens[1:]), i), "scores": ((B, tokens[1]), f)},
             "span": {"starts": ((B, N), i), "ends": ((B, N), i), "scores": ((B, N), f)},
+            "pointers": {"pointers": ((B, *tokens[1:]), i), "scores": ((B, tokens[1]), f)},
         }
         if self.bench.answer not in stated:
             raise SkippedError(f"nothing is stated yet about the answer kind {self.bench.answer!r}")
@@ -151,7 +158,7 @@ class _Looks:
                 raise FaultError(f"{name} holds ids that are not from 0 to {most - 1}", _DECISION)
         if "scores" not in decision:  # numbers, and not probabilities
             return
-        scores, text = decision["scores"], "tokens" in decision or "starts" in decision
+        scores, text = decision["scores"], not {"tokens", "starts", "pointers"}.isdisjoint(decision)
         real = scores[mask] if scores.shape == mask.shape and not text else scores
         low, high = (-math.inf, 0.0) if text else (0.0, 1.0)
         if not bool(((real >= low - CLOSE) & (real <= high + CLOSE)).all()):
@@ -161,6 +168,16 @@ class _Looks:
             raise FaultError(f"the scores of all labels add up to {scores.sum(1)[0]:.4g}, not 1", _DECISION)
         if text and not bool((scores.diff(dim=1) <= CLOSE).all()):
             raise FaultError("what is decided does not stand best first", _DECISION)
+
+    def pointed(self, decision: Mapping[str, Tensor], mask: Tensor) -> None:
+        """Whether each position is that of a real token, and nothing stands behind the end."""
+        pointers, lengths = decision["pointers"], mask.sum(1)[:, None, None]
+        if not bool(((pointers >= -1) & (pointers < lengths)).all()):
+            raise FaultError("pointers hold what is neither -1 nor the position of a real token", _DECISION)
+        if bool(((pointers[..., 1:] >= 0) & (pointers[..., :-1] < 0)).any()):
+            raise FaultError("behind a -1 a position stands again", _DECISION)
+        if not bool((decision["scores"][:, 0] > -1e8).all()):
+            raise FaultError("the first sequence has a score of -1e8 or less: every text has one", _DECISION)
 
     def spanned(self, decision: Mapping[str, Tensor], segments: Tensor) -> None:
         """Whether each answer is none, or goes from a token of the second text to one that is not before it."""
@@ -198,7 +215,7 @@ class _Looks:
             scores = decision["scores"]
             labels = range(scores.shape[1])
             return [({**decision, "label": torch.full((len(scores),), n)}, scores[:, n].log()) for n in labels]
-        if self.bench.answer in ("text", "span"):
+        if self.bench.answer in ("text", "span", "pointers"):
             return [(dict(decision), decision["scores"][:, 0])]
         last = mask.sum(1, keepdim=True) - 1
         return [(dict(decision), decision["opens"][:, 0] + decision["closes"].gather(1, last)[:, 0])]
@@ -207,12 +224,15 @@ class _Looks:
         self, pipeline: Pipeline, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]
     ) -> None:
         """A score that does not look at the decision tells no tie from an error."""
-        name = {"label": "label", "text": "tokens", "span": "starts"}.get(self.bench.answer, "tags")
+        named = {"label": "label", "text": "tokens", "span": "starts", "pointers": "pointers"}
+        name = named.get(self.bench.answer, "tags")
         most = len(self.bench.learned.tasks[0].labels) or len(self.bench.learned.tasks[0].target_vocabulary or ())
         if name == "starts":  # another answer: the last token, and of those that are so already none
             last = features["mask"].sum(1, keepdim=True) - 1
             at = torch.where(decision["starts"] == last, -1, last)
             other = {**decision, "starts": at, "ends": at}
+        elif name == "pointers":
+            other = {**decision, name: _turned(decision[name], features["mask"][:, None])}
         else:
             other = {**decision, name: (decision[name] + 1) % most}
         with torch.no_grad():
@@ -267,6 +287,12 @@ class _Looks:
             first, second = (one.decide(features, {}) for one in (pipeline, other))
         if changed := [name for name, tensor in first.items() if not torch.equal(tensor, second[name])]:
             raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN)
+
+
+def _turned(pointers: Tensor, mask: Tensor) -> Tensor:  # (…, N), (…, T)
+    """The positions counted from the last one; -1, and what stands in the padding, as it is."""
+    other = mask.sum(-1, keepdim=True) - 1 - pointers
+    return torch.where((pointers >= 0) & (other >= 0), other, pointers)
 
 
 def _stirred(pipeline: Pipeline) -> Pipeline:

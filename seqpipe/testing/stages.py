@@ -96,6 +96,9 @@ def quiet() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+_OF_TARGETS = {"target_": "target_mask", "pointers": "pointers_mask"}  # masks of targets, by how those begin
+
+
 class _Looks:
     """The checks of one stage."""
 
@@ -159,10 +162,11 @@ class _Looks:
         random, learned = np.random.default_rng(seed), self.bench.learned
         sizes = {"ids": len(learned.vocabulary), "tags": len(learned.tasks[0].labels)}
         sizes |= {name: feature.size for name, feature in learned.featurizer.features.items()}
-        sizes["target_ids"] = sizes["copy"] = len(learned.tasks[0].target_vocabulary or ())
+        V = len(learned.tasks[0].target_vocabulary or ())
+        sizes |= {"target_ids": V, "copy": V, "pointers": feeds["mask"].shape[1]}
         made = {}
         for name, array in feeds.items():
-            outside = ~feeds["target_mask" if name.startswith("target_") else "mask"]
+            outside = ~feeds[next((mask for before, mask in _OF_TARGETS.items() if name.startswith(before)), "mask")]
             made[name] = array
             feature = learned.featurizer.features.get(name)
             by_token = feature is None or feature.axes[1] == TOKENS

@@ -40,7 +40,7 @@ _WIRING = (
 
 
 def records() -> list[Record]:
-    """Short sentences with everything a head may learn: tags, a label, several, a number, another text, an answer."""
+    """Short sentences with everything a head may learn: tags, labels, a number, another text, an answer, an order."""
     found: list[Record] = []
     for i, length in enumerate(_LENGTHS):
         words = _words(i, length)
@@ -49,7 +49,7 @@ def records() -> list[Record]:
         found.append(
             {"text": " ".join(words), "words": words, "tags": tags, "label": LABELS[i % 3], "target": target}
             | {"labels": sorted({LABELS[i % 3], LABELS[i // 3 % 3]}), "score": i * 1.5 - 4, "where": f"toy:{i + 1}"}
-            | {"numbers": _numbers(i, length)}
+            | {"numbers": _numbers(i, length), "pointers": [*range(length)][::-1]}
             | {"question": " ".join(_words(i + 3, i % 3)), "context": " ".join(words), "answers": _answer(words, i)}
         )
     return found
@@ -83,7 +83,7 @@ class ToyReader:
 
     fields: ClassVar = (
         *("text", "words", "tags", "label", "labels", "score", "target", "where"),
-        *("question", "context", "answers", "numbers"),
+        *("question", "context", "answers", "numbers", "pointers"),
     )
 
     def read(self, path: Path) -> list[Record]:
@@ -239,7 +239,9 @@ class Bench:
 
     @cached_property
     def records(self) -> list[Record]:
-        """The toy records; every third has no answer where the head may say so."""
+        """The toy records; every third has no answer where the head may say so, and orders are closed if it wants."""
+        if self.subject.chosen.get("close"):
+            return [{**one, "pointers": [*one["pointers"], one["pointers"][0]]} for one in records()]
         if not self.subject.chosen.get("no_answer"):
             return records()
         nothing: Record = {"answers": {"text": [], "answer_start": []}}

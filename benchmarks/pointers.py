@@ -1,0 +1,95 @@
+"""Pointer networks: convex hulls and round trips, on points of the distribution of Vinyals, Fortunato and Jaitly (2015).
+
+    python benchmarks/pointers.py hull-5 hull-10 tour-5 tour-10   # trains where that is not done, and tests
+    python benchmarks/pointers.py hull-50 tour-20   # the greater ones
+    python benchmarks/pointers.py hull-10 --threads 2 --epochs 40
+
+Training data are made as training goes, from the recipes in benchmarks/pointers; the test files are the shared ones.
+Each line tells the scores greedily and with beams, the minutes of training, and how many ragged test records, cut to any
+number of points, onnxruntime and PyTorch answer alike. Run it on an otherwise idle machine. The figures go into
+RESULTS.md by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+SETS = ("hull-5", "hull-10", "hull-50", "tour-5", "tour-10", "tour-20")
+BEAMS = (1, 5)
+SHOWN = {
+    "hull": ("hull_accuracy", "area_covered", "valid"),
+    "tour": ("tour_length", "optimal_length", "valid"),
+}
+
+
+def quality(name: str, threads: int | None, epochs: int | None) -> None:
+    given = [f"train.{key}={value}" for key, value in (("threads", threads), ("epochs", epochs)) if value]
+    command = [sys.executable, "-m", "seqpipe", "run", str(HERE / "pointers" / f"{name}.yaml"), *given]
+    subprocess.run(command, check=True, cwd=ROOT)
+    run = ROOT / "runs" / f"bench-{name}"
+    history = map(json.loads, (run / "checkpoints" / "metrics.jsonl").read_text().splitlines())
+    minutes = sum(row["seconds"] for row in history) / 60
+    print(f"{name}: {'; '.join(_scores(run))}; {minutes:.1f} min of training; {_same(run)}", flush=True)
+
+
+def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
+    """The run, its bundle, and the records of its test file."""
+    import seqpipe
+    from seqpipe.console import Console
+    from seqpipe.data import read
+    from seqpipe.run import open_run
+
+    opened = open_run(run, Console(-1))
+    data = opened.config.data
+    return opened, seqpipe.load(run / "bundle", "cpu", threads=1), read(data.reader, data.tests["test"])
+
+
+def _scores(run: Path) -> Iterable[str]:
+    from seqpipe.metrics import counter, shown
+
+    _, model, records = _opened(run)
+    kind = model.predictor.kind
+    for beams in BEAMS:
+        counts = counter(kind.kind, task=kind.task)
+        for record, answer in zip(records, model(iter(records), beams=beams), strict=True):
+            counts.add(kind.gold(record), kind.predicted(answer))
+        scores = counts.result()
+        told = ", ".join(f"{name} {shown(name, scores[name])}" for name in SHOWN[kind.task])
+        yield f"beam {beams}: {told}"
+
+
+def _same(run: Path) -> str:
+    """Of how many records, cut to any number of points, onnxruntime and PyTorch point at the same."""
+    from seqpipe.pipeline import predictor
+    from seqpipe.run import trained
+
+    opened, model, records = _opened(run)
+    dice = random.Random(1)
+    cut = [{"points": record["points"][: dice.randint(1, len(record["points"]))]} for record in records]
+    theirs = predictor(trained(opened), opened.config).stream(cut)
+    pairs = zip(model(iter(cut)), theirs, strict=True)
+    same = sum(one["pointers"] == other["pointers"] for one, other in pairs)
+    return f"{same} of {len(cut)} the same in onnxruntime and PyTorch"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+", choices=SETS)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--epochs", type=int)
+    given = parser.parse_args()
+    for name in given.names:
+        quality(name, given.threads, given.epochs)
+
+
+if __name__ == "__main__":
+    main()

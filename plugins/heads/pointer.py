@@ -1,0 +1,281 @@
+"""x of a text or of points in, positions of it out, one after another: a pointer network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe import Size
+from seqpipe.errors import UsageError
+from seqpipe.nn.attention import Attention, Projected
+from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.feedforward import feed_forward
+from seqpipe.nn.loops import scan
+from seqpipe.nn.search import EOS, NEVER, State, at, search
+from seqpipe.nn.several import summary
+from seqpipe.pointing import FEWEST
+
+Positive = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+_CELLS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+_LATER = 1e-3  # by how much the score of a position is less than that of one before it which is the same
+_FIRST = EOS + 1  # the token that stands for position 0
+
+
+class Source(NamedTuple):
+    """What every step reads and no step changes.
+
+    A slot is what can be chosen: slot 0 is the end, slot i the position i - 1.
+    """
+
+    read: Tensor  # (B, 1 + T, D) what a step reads: the beginning, then the vector of each position
+    keys: Tensor  # of all slots, as the score needs them
+    real: Tensor  # (B, 1 + T) whether a slot is there
+    glimpsed: tuple[Projected, ...]  # of all positions, for each glimpse
+
+
+class Pointer(nn.Module):
+    """A pointer network (Vinyals, Fortunato and Jaitly 2015): the answer is a sequence of positions of the input.
+
+    A recurrent decoder begins with tanh(W s + b), s being the encoder's `state` or, where none is as wide as x, the
+    mean of x; each step reads the vector of the position chosen before. Its state h glimpses at the positions that can
+    still be chosen (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017): each glimpse adds to h what several heads of
+    attention find by LN(h), then what a feed-forward network makes of LN(h). The next position is drawn by a softmax of
+    the score of h with each of them, and with a learned vector that stands for the end. The score of position t is less
+    by t / 1000, so that of two that are alike, such as points on one place, the first is chosen.
+
+    Args:
+        task: What the positions are, which decides metrics and pictures: any sequence, the corners of the convex hull
+            of points, three at least where there are three, or a round trip through points.
+        once: Whether no position is chosen twice.
+        every: Whether each position is chosen, once: an order, a round trip.
+        close: Whether an answer returns to its first position, which stands at its end once more; so do targets.
+        cell: The recurrent cell.
+        hidden: Units of each layer.
+        layers: Layers on top of each other.
+        score: What says how well h and a position match.
+        units: Units of the score `additive`.
+        glimpses: How often h looks at the positions before it chooses one.
+        heads: Heads of a glimpse; they divide the units of a layer.
+        dropout: Probability that a number is silenced in training: in what a step reads, between layers, in what a
+            glimpse adds.
+    """
+
+    answer = "pointers"
+
+    explains: ClassVar = {"attention": "written"}
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        task: Literal["sequence", "hull", "tour"] = "sequence",
+        once: bool = True,
+        every: bool = False,
+        close: bool = False,
+        cell: Literal["rnn", "lstm", "gru"] = "lstm",
+        hidden: Positive = 128,
+        layers: Positive = 1,
+        score: Literal["dot", "scaled-dot", "additive", "bilinear"] = "additive",
+        units: Positive = 128,
+        glimpses: Annotated[int, Field(ge=0)] = 1,
+        heads: Positive = 4,
+        dropout: Share = 0.0,
+    ):
+        super().__init__()
+        _refuse_unfit(task, once, every, close)
+        self.once, self.every, self.close = once, every, close
+        self.fewest = max(FEWEST[task], int(close))
+        self.rnn = _CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.states = 2 if cell == "lstm" else 1
+        self.bridge = nn.Linear(dim, self.states * layers * hidden)
+        self.begin = nn.Parameter(torch.randn(dim) * dim**-0.5)
+        self.end = None if every else nn.Parameter(torch.randn(dim) * dim**-0.5)  # else it is never one of several
+        self.pointing = Attention(hidden, dim, score=score, units=units)
+        self.glimpses = nn.ModuleList(Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
+        self.dropout = nn.Dropout(dropout)
+
+    @staticmethod
+    def idle(options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Decode options that mean nothing: of lengths, where no position is chosen twice."""
+        return ("max_length",) if options.get("once", True) else ()
+
+    def loss(
+        self, x: Tensor, mask: Tensor, pointers: Tensor, pointers_mask: Tensor, state: Tensor | None = None
+    ) -> Tensor:
+        """Mean cross-entropy () of a position of (B, N) and of the end, given those before it."""
+        slots, real = self._slots(torch.where(pointers_mask, pointers, -1))
+        log_p = self._given(x, mask, state, slots)
+        return -log_p.gather(2, slots[..., None])[..., 0][real].mean()
+
+    def decide(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        state: Tensor | None = None,
+        *,
+        beams: Size = 1,
+        n_best: Size = 1,
+        max_length: Size = 100,
+        length_penalty: Annotated[float, Field(ge=0)] = 0.0,
+    ) -> dict[str, Tensor]:
+        """The likeliest sequences (B, n_best, N), -1 behind their end, and their log-probabilities, the best first."""
+        source = self._read(x, mask)
+        if self.once:
+            max_length = mask.shape[1] + 1
+        chosen = torch.zeros_like(source.real, dtype=torch.float32)
+        tokens, scores = search(
+            _Reading(self, source, mask),
+            (*self._start(x, mask, state), chosen),
+            beams=beams,
+            n_best=n_best,
+            max_length=max_length,
+            length_penalty=length_penalty,
+        )
+        pointers = torch.where(tokens >= _FIRST, tokens - _FIRST, -1)
+        if self.close:
+            pointers = torch.where(tokens == EOS, pointers[..., :1], pointers)
+        return {"pointers": pointers, "scores": scores}
+
+    def explain(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
+        """How likely each position was when one was chosen, (B, N, T), in the first sequence; 0 behind its end."""
+        first, N = pointers[:, 0], pointers.shape[2]
+        slots, _ = self._slots(first)
+        p = self._given(x, mask, state, slots).exp()[:, :N]  # (B, N, 1 + T)
+        shown = p[..., 1:]
+        if self.close:  # to end is to choose the first position once more
+            places = torch.arange(mask.shape[1], device=x.device)
+            shown = shown + p[..., :1] * (first[:, :1, None] == places).float()
+        return {"attention": torch.where(first[..., None] >= 0, shown, 0.0)}
+
+    def score(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> Tensor:
+        """Log-probability (B,) of the first of the given sequences (B, n, N), its end included."""
+        slots, real = self._slots(pointers[:, 0])
+        slots, real = slots[:, : pointers.shape[2]], real[:, : pointers.shape[2]]  # one that was cut has no end
+        log_p = self._given(x, mask, state, slots).gather(2, slots[..., None])[..., 0]
+        return torch.where(real, log_p, 0.0).sum(1)
+
+    def margin(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> Tensor:
+        """By how much each position of the greedy answer is likelier, in logarithms, than the next one: the least."""
+        pointers = self.decide(x, mask, state)["pointers"]
+        slots, real = self._slots(pointers[:, 0])
+        slots, real = slots[:, : pointers.shape[2]], real[:, : pointers.shape[2]]
+        first, second = self._given(x, mask, state, slots).topk(2).values.unbind(2)
+        return torch.where(real, first - second, torch.inf).amin(1)
+
+    def _slots(self, pointers: Tensor) -> tuple[Tensor, Tensor]:
+        """Slots (B, N + 1) of positions (B, N), -1 behind their last, and which are real: up to and with the end."""
+        lengths = (pointers >= 0).sum(1, keepdim=True) - int(self.close)  # a closing position is the end
+        times = torch.arange(pointers.shape[1] + 1, device=pointers.device)
+        return torch.where(times < lengths, F.pad(pointers, (0, 1)) + 1, 0), times <= lengths
+
+    def _read(self, x: Tensor, mask: Tensor) -> Source:
+        x = torch.where(mask[..., None], x, 0.0)
+        last = torch.zeros_like(self.begin) if self.end is None else self.end
+        begin, end = (one.expand(x.shape[0], 1, -1) for one in (self.begin, last))
+        real = F.pad(mask, (1, 0), value=True)
+        keys = self.pointing.project(torch.cat([end, x], 1), real).keys
+        glimpsed = tuple(glimpse.attention.project(x, mask) for glimpse in self._each)
+        return Source(torch.cat([begin, x], 1), keys, real, glimpsed)
+
+    @property
+    def _each(self) -> list[Glimpse]:
+        return [one for one in self.glimpses if isinstance(one, Glimpse)]
+
+    def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> State:
+        made = torch.tanh(self.bridge(summary([{"x": x, "mask": mask, "state": state}])))
+        parts = made.unflatten(1, (self.states, self.rnn.num_layers, -1))
+        return tuple(part.contiguous() for part in parts.unbind(1))  # (B, layers, H) each
+
+    def _given(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
+        """Log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""
+        source = self._read(x, mask)
+        before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the beginning is read where the end stands
+        vectors = self.dropout(at(source.read, before))
+        h = self._run(vectors, self._start(x, mask, state))
+        places = torch.arange(source.real.shape[1], device=x.device)
+        chosen = (before[..., None] == places).cumsum(1) > 0  # (B, N, 1 + T)
+        return self._log_p(source, h, chosen.float())
+
+    def _run(self, vectors: Tensor, start: State) -> Tensor:  # (B, N, D), (B, layers, H) each -> (B, N, H)
+        if torch.compiler.is_exporting():  # an LSTM of PyTorch's would have the example's length
+
+            def step(now: State, rows: State) -> tuple[State, State]:
+                h, after = recurrent_step(self.rnn, rows[0], now)
+                return after, (h,)
+
+            _, (states,) = scan(step, start, (vectors.transpose(0, 1),))
+            return states.transpose(0, 1)
+        first = tuple(part.transpose(0, 1).contiguous() for part in start)
+        h: Tensor = self.rnn(vectors, first if self.states > 1 else first[0])[0]
+        return h
+
+    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """As `seqpipe.nn.search.Decoder` has it."""
+        *before, chosen = state
+        slots = tokens - EOS  # (R,) of the beginning -1
+        rows = source.real.shape[0]
+        vectors = at(source.read, slots.clamp(min=0).reshape(rows, -1)).flatten(0, 1)  # (R, D)
+        h, after = recurrent_step(self.rnn, vectors, tuple(before))
+        places = torch.arange(chosen.shape[1], device=chosen.device)
+        chosen = chosen + (slots[:, None] == places).float()
+        log_p = self._log_p(source, h.unflatten(0, (rows, -1)), chosen.unflatten(0, (rows, -1))).flatten(0, 1)
+        return F.pad(log_p, (EOS, 0), value=NEVER), (*after, chosen)
+
+    def _log_p(self, source: Source, h: Tensor, chosen: Tensor) -> Tensor:
+        """Log-probabilities of all slots (B, M, 1 + T), of states (B, M, H) and how often each was chosen."""
+        open_slots = source.real[:, None] & ((chosen == 0) if self.once else (chosen >= 0))
+        positions = open_slots[..., 1:]
+        for glimpse, projected in zip(self._each, source.glimpsed, strict=True):
+            h = glimpse(h, projected, positions)
+        there = source.real[:, 1:].sum(1)[:, None]  # (B, 1)
+        wanted = there if self.every else there.clamp(max=self.fewest)
+        ends = (chosen[..., 1:] > 0).sum(2) >= wanted  # (B, M)
+        allowed = torch.cat([ends[..., None], positions], 2)
+        places = torch.arange(allowed.shape[2], device=h.device)
+        logits = self.pointing.scores(h, source.keys)[:, 0] - _LATER * places  # (B, M, 1 + T)
+        return torch.where(allowed, torch.where(allowed, logits, NEVER).log_softmax(2), NEVER)
+
+
+class Glimpse(nn.Module):
+    """h (B, M, H) in, h with what attention to positions and a feed-forward network add out."""
+
+    def __init__(self, hidden: int, dim: int, heads: int, dropout: float):
+        super().__init__()
+        self.attention = Attention(hidden, dim, score="multi-head", heads=heads)
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(2))
+        self.feedforward = feed_forward(hidden, 2 * hidden, "relu", dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, projected: Projected, seen: Tensor) -> Tensor:  # (B, M, H), …, (B, M, T)
+        first, second = self.norms
+        h = h + self.dropout(self.attention.attend(first(h), projected, seen)[0])
+        made: Tensor = h + self.dropout(self.feedforward(second(h)))
+        return made
+
+
+class _Reading(NamedTuple):
+    """A pointer network on one batch, as search asks for it."""
+
+    head: Pointer
+    source: Source
+    mask: Tensor
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+        log_p, state = self.head.step(self.source, tokens, state)
+        return log_p, state, None
+
+
+def _refuse_unfit(task: str, once: bool, every: bool, close: bool) -> None:
+    """UsageError for options of which one makes nonsense of another."""
+    if (every or close) and not once:
+        raise UsageError(f"{'every' if every else 'close'}: so no position is chosen twice; set once: true")
+    if task == "hull" and not close:
+        raise UsageError("task: the corners of a hull are a closed way; set close: true")
+    if task == "tour" and not (every and close):
+        raise UsageError("task: a round trip goes through every point and returns; set every: true and close: true")

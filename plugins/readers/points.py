@@ -1,0 +1,167 @@
+"""A file of points and positions in, a record a line out; or a recipe in, records made by chance from its seed out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from seqpipe.errors import DataError, nearest
+from seqpipe.geometry import LONGEST_TOUR, hulls, tours
+
+from . import Record, file_lines, numbered, read_file
+
+OUTPUT = "output"
+RECIPE = ".json"
+_WIDTHS = {"hull": 2, "tour": 2, "sort": 1}
+_KEYS = ("task", "points", "records", "seed")
+_FORM = '{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}'
+_MOST = 1_000_000  # points of a record, records of an epoch
+_DIGITS = 6
+_LARGEST = float(np.finfo(np.float32).max)
+_BLOCK = 1024  # records that are made together
+
+
+class Points:
+    """Reads the format of pointer networks (Vinyals et al. 2015): `x1 y1 x2 y2 … output i1 i2 …`, a record a line.
+
+    A record has `points`, a list of rows of numbers, and `pointers`, the positions behind `output`, which count from 1
+    in the file and from 0 in the record; what ends where it began does so in both.
+
+    A file whose name ends in .json is a recipe: `{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}`. It
+    makes so many records of points drawn evenly from the unit square, from the least to the most points (one number:
+    just as many), and what is right for them: `hull`, the corners of the convex hull, counter-clockwise from the
+    smallest position, closed; `tour`, a shortest round trip from the first point, of its two directions that with the
+    smaller second position, closed (at most 12 points); `sort`, rows of one number in rising order. The training file
+    makes other records in every epoch, a function of the seed and the epoch's number alone.
+
+    Args:
+        width: Numbers of a row.
+    """
+
+    fields = ("points", "pointers", "where")
+
+    def __init__(self, *, width: Annotated[int, Field(gt=0)] = 2):
+        self.width = width
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, or the first that a recipe makes; DataError names file, line and cure."""
+        return self.epoch(path, 0) if self.changes(path) else read_file(path, self.records)
+
+    def changes(self, path: Path) -> bool:
+        """Whether a file makes other records in every epoch."""
+        return Path(path).suffix == RECIPE
+
+    def epoch(self, path: Path, number: int) -> Iterator[Record]:
+        """The records that a recipe makes in one epoch; they count from 0."""
+        recipe, where = _recipe(path, self.width), f"{path}:1: epoch {number + 1}, record"
+        random = np.random.default_rng((recipe["seed"], number, 0x706F696E74))
+        done = 0
+        while done < recipe["records"]:
+            some = min(_BLOCK, recipe["records"] - done)
+            for points, pointers in _made(recipe, some, random):
+                done += 1
+                yield {"points": points, "pointers": pointers, "where": f"{where} {done}"}
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        for number, line in numbered(lines, name):
+            if line.strip():
+                where = f"{name}:{number}"
+                yield {**self._record(line.split(), where), "where": where}
+
+    def _record(self, words: list[str], where: str) -> Record:
+        if words.count(OUTPUT) != 1:
+            told = f"the word `{OUTPUT}` stands in this line {words.count(OUTPUT)} times"
+            raise DataError(f"{where}: {told}; write the points, `{OUTPUT}` once, and positions from 1 on")
+        at = words.index(OUTPUT)
+        numbers = [_number(word, where) for word in words[:at]]
+        if not numbers or len(numbers) % self.width:
+            told = f"{len(numbers)} numbers are no points of {self.width} each"
+            raise DataError(f"{where}: {told}; complete the line, or set the reader's option `width`")
+        points = [numbers[i : i + self.width] for i in range(0, at, self.width)]
+        return {"points": points, "pointers": [_position(word, len(points), where) for word in words[at + 1 :]]}
+
+
+def _number(word: str, where: str) -> float:
+    try:
+        number = float(word)
+    except ValueError as error:
+        raise DataError(f"{where}: {word[:40]!r} is no number; correct it") from error
+    if not abs(number) <= _LARGEST:
+        raise DataError(f"{where}: {word[:40]!r} is not finite in float32; leave the record out")
+    return number
+
+
+def _position(word: str, points: int, where: str) -> int:
+    position = int(word) if word.isdecimal() and word.isascii() and len(word) < 10 else 0
+    if not 1 <= position <= points:
+        raise DataError(f"{where}: {word[:40]!r} is no position among {points} points, which count from 1; correct it")
+    return position - 1
+
+
+def _recipe(path: Path, width: int) -> dict[str, Any]:
+    """The recipe in a file; DataError for what cannot be made."""
+    text = "".join(file_lines(path))
+    try:
+        recipe = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        raise DataError(f"{path}:{line}: this is no recipe ({error}); write one such as {_FORM}") from error
+    if not isinstance(recipe, Mapping):
+        raise DataError(f"{path}:1: a recipe is an object such as {_FORM}")
+    for key in recipe.keys() - {*_KEYS}:
+        raise _wrong(path, text, key, f"a recipe has no {key!r}{nearest(key, _KEYS)}")
+    for key in _KEYS:
+        if key not in recipe:
+            raise DataError(f"{path}:1: the recipe has no {key!r}; write one such as {_FORM}")
+    return {**recipe, "points": _checked(recipe, path, text, width)}
+
+
+def _checked(recipe: Mapping[str, Any], path: Path, text: str, width: int) -> tuple[int, int]:
+    """The least and the most points of a record."""
+    task = recipe["task"]
+    if task not in _WIDTHS:
+        raise _wrong(path, text, "task", f"no task {task!r}{nearest(str(task), _WIDTHS)}: {', '.join(_WIDTHS)}")
+    if _WIDTHS[task] != width:
+        told = f"the task {task} is of rows of {_WIDTHS[task]}"
+        raise _wrong(path, text, "task", f"{told}; set the reader's option width: {_WIDTHS[task]}")
+    for key, least in (("records", 1), ("seed", 0)):
+        if type(recipe[key]) is not int or not least <= recipe[key] <= (_MOST if key == "records" else 2**63):
+            told = f"{key} is {recipe[key]!r}; give a whole number from {least} on"
+            raise _wrong(path, text, key, told + f", at most {_MOST:,}" * (key == "records"))
+    given = recipe["points"] if isinstance(recipe["points"], list) else [recipe["points"]] * 2
+    fewest, most = (1 if task == "sort" else 3), {"tour": LONGEST_TOUR, "hull": 200, "sort": 10_000}[task]
+    if len(given) != 2 or not all(type(n) is int for n in given) or not fewest <= given[0] <= given[1] <= most:
+        told = f"points is {recipe['points']!r}; a {task} has from {fewest} to {most} points"
+        raise _wrong(path, text, "points", f"{told}: give how many, or [least, most]")
+    return given[0], given[1]
+
+
+def _wrong(path: Path, text: str, key: str, told: str) -> DataError:
+    line = text.partition(f'"{key}"')[0].count("\n") + 1
+    return DataError(f"{path}:{line}: {told}")
+
+
+def _made(
+    recipe: Mapping[str, Any], count: int, random: np.random.Generator
+) -> Iterator[tuple[list[list[float]], list[int]]]:
+    """So many records: points, and positions of them."""
+    task, (least, most) = recipe["task"], recipe["points"]
+    sizes = random.integers(least, most + 1, count)
+    points = np.round(random.random((count, most, _WIDTHS[task])), _DIGITS)
+    right: dict[int, list[int]] = {}
+    for size in np.unique(sizes).tolist():
+        rows = np.flatnonzero(sizes == size)
+        found = {"hull": hulls, "tour": tours, "sort": _orders}[task](points[rows, :size])
+        right |= dict(zip(rows.tolist(), found, strict=True))
+    return ((points[row, :size].tolist(), right[row]) for row, size in enumerate(sizes.tolist()))
+
+
+def _orders(rows: np.ndarray) -> list[list[int]]:
+    order: list[list[int]] = rows[..., 0].argsort(axis=1, kind="stable").tolist()
+    return order

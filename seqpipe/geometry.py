@@ -1,0 +1,136 @@
+"""Points in, their convex hull or their shortest round trip out; polygons and tours in, how good they are out.
+
+Points are (n, 2) or, many sets at a time, (B, n, 2). Positions count from 0; a closed sequence ends where it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+LONGEST_TOUR = 12  # points: an exact tour of more takes too much memory and time
+_BLOCK = 4_000_000  # numbers that are in hand at a time
+
+
+def hulls(points: np.ndarray) -> list[list[int]]:
+    """Of each set (B, n, 2) the corners of its convex hull, counter-clockwise from the smallest position, closed.
+
+    A corner lies on no line between two others; of several points on one place the first is meant.
+    """
+    size = max(1, _BLOCK // points.shape[1] ** 3)
+    return [hull for first in range(0, len(points), size) for hull in _hulls(points[first : first + size])]
+
+
+def _hulls(points: np.ndarray) -> list[list[int]]:
+    """From corner to corner: the next one has no point to the right of the way to it, and is the farthest such."""
+    to = points[:, None] - points[:, :, None]  # (B, n, n, 2) from i to j
+    turn = cross(to[:, :, :, None], to[:, :, None])  # (B, n, n, n) > 0: k is to the left of i -> j
+    length = (to**2).sum(3)
+    follows = (turn >= 0).all(3) & (length > 0)  # (B, n, n)
+    after = np.where(follows, length, -1.0).argmax(2)  # (B, n) of equal ones the first
+    lowest = np.lexsort((points[..., 1], points[..., 0]), axis=1)[:, 0]  # a corner for certain
+    return [_from_smallest(_walk(int(first), row)) for first, row in zip(lowest, after.tolist(), strict=True)]
+
+
+def _walk(first: int, after: Sequence[int]) -> list[int]:
+    seen = [first]
+    while (now := after[seen[-1]]) not in seen:
+        seen.append(now)
+    return seen[seen.index(now) :]
+
+
+def _from_smallest(cycle: list[int]) -> list[int]:
+    at = cycle.index(min(cycle))
+    return [*cycle[at:], *cycle[:at], min(cycle)]
+
+
+def tours(points: np.ndarray) -> list[list[int]]:
+    """Of each set (B, n, 2) a shortest way through all points, from the first one, closed (Held and Karp 1962).
+
+    Of its two directions the one whose second position is less than its last but one. At most LONGEST_TOUR points.
+    """
+    n = points.shape[1]
+    if n > LONGEST_TOUR:
+        raise ValueError(f"{n} points: an exact tour has at most {LONGEST_TOUR}")
+    if n < 3:
+        return [[*range(n), 0] for _ in points]
+    size = max(1, _BLOCK // (n * 2**n))
+    return [tour for first in range(0, len(points), size) for tour in _tours(points[first : first + size])]
+
+
+def _tours(points: np.ndarray) -> list[list[int]]:
+    B, n = points.shape[:2]
+    m, rows = n - 1, np.arange(B)  # the first point is where everything begins
+    far = np.sqrt(((points[:, None] - points[:, :, None]) ** 2).sum(3)).transpose(1, 2, 0)  # (n, n, B)
+    least = np.full((2**m, m, B), np.inf)  # of ways through the points of a set that end at one of them
+    before = np.zeros((2**m, m, B), np.int8)
+    for j in range(m):
+        least[1 << j, j] = far[0, j + 1]
+    for chosen in range(1, 2**m):
+        last = [j for j in range(m) if chosen >> j & 1]
+        if len(last) > 1:
+            ways = least[[chosen ^ (1 << j) for j in last]] + far[1:, [j + 1 for j in last]].transpose(1, 0, 2)
+            before[chosen, last] = ways.argmin(1)  # (J, m, B) -> (J, B)
+            least[chosen, last] = ways.min(1)
+    full = 2**m - 1
+    at = (least[full] + far[1:, 0]).argmin(0)  # (B,)
+    left, back = np.full(B, full), []
+    for _ in range(m):
+        back.append(at + 1)
+        at, left = before[left, at, rows].astype(np.int64), left ^ (1 << at)
+    ways = np.stack(back, 1)
+    ways = np.where(ways[:, :1] < ways[:, -1:], ways, ways[:, ::-1])
+    return [[0, *way, 0] for way in ways.tolist()]
+
+
+def cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The third number of the cross product: positive where b is to the left of a."""
+    return np.asarray(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0])
+
+
+def opened(way: Sequence[int]) -> list[int]:
+    """A closed sequence without its last position; an open one as it is."""
+    return [*way[:-1]] if len(way) > 1 and way[0] == way[-1] else [*way]
+
+
+def area(corners: np.ndarray) -> float:
+    """Of the polygon with these corners (m, 2), by the shoelace formula; positive whatever the direction."""
+    return abs(float(cross(corners, np.roll(corners, -1, 0)).sum())) / 2
+
+
+def length(corners: np.ndarray) -> float:
+    """Of the way through these points (m, 2) and back to the first."""
+    return float(np.sqrt(((corners - np.roll(corners, -1, 0)) ** 2).sum(1)).sum())
+
+
+def same_polygon(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two rows of corners (m, 2) are one polygon, from whichever corner and in whichever direction."""
+    if one.shape != other.shape or not len(one):
+        return False
+    return any(np.array_equal(one, np.roll(way, shift, 0)) for way in (other, other[::-1]) for shift in range(len(one)))
+
+
+def is_simple(corners: np.ndarray) -> bool:
+    """Whether at least three different corners (m, 2) make a polygon whose sides meet at its corners alone."""
+    m = len(corners)
+    if m < 3 or len(np.unique(corners, axis=0)) < m or not area(corners):
+        return False
+    ends = np.roll(corners, -1, 0)
+    return not any(
+        _meet(corners[i], ends[i], corners[j], ends[j]) for i in range(m) for j in range(i + 2, m) if (j + 1) % m != i
+    )
+
+
+def _meet(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> bool:
+    """Whether two lines from a to b and from c to d have a point in common."""
+    sides = [float(np.sign(cross(q - p, r - p))) for p, q, r in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))]
+    if sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0:
+        return True
+    ends = ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
+    return any(not side and _between(*three) for side, three in zip(sides, ends, strict=True))
+
+
+def _between(p: np.ndarray, q: np.ndarray, r: np.ndarray) -> bool:
+    """Whether r, which is on the line through p and q, is not outside the two."""
+    return bool((np.minimum(p, q) <= r).all() and (r <= np.maximum(p, q)).all())

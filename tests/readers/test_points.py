@@ -1,0 +1,150 @@
+"""Files of points, good and bad, and recipes that make them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqpipe.errors import DataError, UsageError
+from seqpipe.geometry import hulls, tours
+from seqpipe_plugins.readers.points import Points
+
+RECIPE: dict[str, Any] = {"task": "hull", "points": [5, 8], "records": 50, "seed": 3}
+
+
+def recipe(folder: Path, **changes: Any) -> Path:
+    path = folder / "recipe.json"
+    keys = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in (RECIPE | changes).items())
+    path.write_text(f"{{\n{keys}\n}}\n")
+    return path
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "points.txt"
+    path.write_text(text)
+    return path
+
+
+def test_a_line_is_points_and_positions_that_count_from_0(tmp_path: Path) -> None:
+    path = write(tmp_path, "0.1 0.2 0.3 0.4 -5e-1 6 output 1 3 2 1\n\n1 2 output 1\n")
+    assert list(Points().read(path)) == [
+        {"points": [[0.1, 0.2], [0.3, 0.4], [-0.5, 6]], "pointers": [0, 2, 1, 0], "where": f"{path}:1"},
+        {"points": [[1, 2]], "pointers": [0], "where": f"{path}:3"},
+    ]
+
+
+def test_rows_have_as_many_numbers_as_the_reader_is_told(tmp_path: Path) -> None:
+    (record,) = Points(width=1).read(write(tmp_path, "3 1 2 output 2 3 1\n"))
+    assert (record["points"], record["pointers"]) == ([[3], [1], [2]], [1, 2, 0])
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("0.1 0.2 0.3 output 1", "3 numbers are no points of 2 each"),
+        ("output 1", "0 numbers"),
+        ("0.1 0.2 1 2", "`output` stands in this line 0 times"),
+        ("0.1 0.2 output 1 output 1", "2 times"),
+        ("0.1 x output 1", "'x' is no number"),
+        ("0.1 nan output 1", "'nan' is not finite"),
+        ("0.1 inf output 1", "'inf' is not finite"),
+        ("0.1 1e39 output 1", "'1e39' is not finite"),
+        ("0.1 0.2 output 2", "'2' is no position among 1 points"),
+        ("0.1 0.2 output 0", "'0' is no position"),
+        ("0.1 0.2 output -1", "'-1' is no position"),
+        ("0.1 0.2 output 1.0", "'1.0' is no position"),
+        ("0.1 0.2 output ²", "'²' is no position"),
+    ],
+)
+def test_a_bad_line_is_told_with_its_place(tmp_path: Path, line: str, told: str) -> None:
+    path = write(tmp_path, f"1 2 output 1\n{line}\n")
+    with pytest.raises(DataError) as caught:
+        list(Points().read(path))
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("task", ["hull", "tour", "sort"])
+def test_a_recipe_makes_what_it_says(tmp_path: Path, task: str) -> None:
+    reader = Points(width=1 if task == "sort" else 2)
+    records = list(reader.read(recipe(tmp_path, task=task)))
+    assert len(records) == 50
+    assert {len(record["points"]) for record in records} == {5, 6, 7, 8}
+    for record in records:
+        points = np.array(record["points"])
+        assert points.min() >= 0
+        assert points.max() <= 1
+        right = {"hull": lambda p: hulls(p)[0], "tour": lambda p: tours(p)[0], "sort": by_size}[task](points[None])
+        assert record["pointers"] == right
+
+
+def by_size(points: np.ndarray) -> list[int]:
+    return sorted(range(points.shape[1]), key=lambda i: (points[0, i, 0], i))
+
+
+def test_an_epoch_is_a_function_of_the_seed_and_its_number(tmp_path: Path) -> None:
+    reader, path = Points(), recipe(tmp_path)
+    every = [list(reader.epoch(path, number)) for number in (0, 1, 2)]
+    assert list(Points().epoch(path, 1)) == every[1]
+    assert list(reader.read(path)) == every[0]
+    assert list(reader.epoch(recipe(tmp_path, seed=4), 1)) not in every
+    assert all(one[0]["points"] != other[0]["points"] for one, other in itertools.combinations(every, 2))
+
+
+def test_only_a_recipe_changes_from_epoch_to_epoch(tmp_path: Path) -> None:
+    assert Points().changes(tmp_path / "a.json")
+    assert not Points().changes(tmp_path / "a.txt")
+
+
+def test_a_recipe_is_made_as_it_is_read(tmp_path: Path) -> None:
+    path = recipe(tmp_path, records=1_000_000)
+    tracemalloc.start()
+    next(Points().read(path))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 50e6
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "told"),
+    [
+        ({"task": "hul"}, 2, "no task 'hul'; did you mean 'hull'"),
+        ({"task": "sort"}, 2, "set the reader's option width: 1"),
+        ({"task": "tour", "points": 13}, 3, "from 3 to 12 points"),
+        ({"points": [5]}, 3, "give how many, or [least, most]"),
+        ({"points": [8, 5]}, 3, "[8, 5]"),
+        ({"points": 2}, 3, "from 3"),
+        ({"records": 0}, 4, "records is 0"),
+        ({"records": 2_000_000}, 4, "at most 1,000,000"),
+        ({"seed": -1}, 5, "seed is -1"),
+        ({"seed": True}, 5, "seed is True"),
+        ({"sede": 1}, 6, "a recipe has no 'sede'; did you mean 'seed'"),
+    ],
+)
+def test_a_recipe_that_cannot_be_made_is_told_with_its_line(
+    tmp_path: Path, changes: dict[str, Any], line: int, told: str
+) -> None:
+    path = recipe(tmp_path, **changes)
+    with pytest.raises(DataError) as caught:
+        next(Points().read(path))
+    assert told in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "", '{"task": "hull"}'])
+def test_what_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "recipe.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"recipe\.json:1: .*recipe"):
+        next(Points().read(path))
+
+
+def test_a_width_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises((DataError, UsageError)):
+        next(Points(width=3).read(recipe(tmp_path)))
