@@ -71,6 +71,7 @@ def test_there_are_pipelines() -> None:
         "pairs-bert",
         "slots-and-intent",
         "sort",
+        "summarise",
         "tour",
     } <= {path.stem for path in PIPELINES}
 

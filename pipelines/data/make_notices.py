@@ -7,14 +7,14 @@ in dev or in a test set is one of training.
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from dice import Dice
 
 SEED = 20_261_122
-SIZES = {"train": 6000, "dev": 300, "test": 500, "test-new-templates": 500}
+SIZES = {"train": 4000, "dev": 300, "test": 500, "test-new-templates": 500}
 ONSETS = ("b", "br", "d", "f", "g", "gr", "h", "j", "k", "l", "m", "n", "p", "r", "s", "st", "t", "v", "w", "z")
 VOWELS = ("a", "e", "i", "o", "u")
 CODAS = ("", "", "", "", "", "l", "m", "n", "r", "s")
@@ -165,30 +165,46 @@ KINDS = (
 
 
 class Names:
-    """Things with invented names; no word of a name of one set stands in another set."""
+    """Things with invented names and codes, none of which stands in another set."""
 
     def __init__(self, dice: Dice, taken: set[str]) -> None:
         self.dice, self.taken, self.own = dice, taken, set[str]()
 
+    def fresh(self, make: Callable[[], str]) -> str:
+        """Something made that no other set has."""
+        while (word := make()) in self.taken:
+            continue
+        self.own.add(word)
+        return word
+
     def word(self) -> str:
-        """An invented word that no other set has."""
-        while True:
-            dice = self.dice
-            parts = (dice.pick(ONSETS) + dice.pick(VOWELS) + dice.pick(CODAS) for _ in range(3))
-            word = "".join(parts).capitalize()
-            if word not in self.taken:
-                self.own.add(word)
-                return word
+        """An invented word."""
+        dice = self.dice
+
+        def make() -> str:
+            count = 2 + dice.chance(0.3)
+            return "".join(dice.pick(ONSETS) + dice.pick(VOWELS) + dice.pick(CODAS) for _ in range(count)).capitalize()
+
+        return self.fresh(make)
+
+    def code(self) -> str:
+        """Letters and a number."""
+        dice = self.dice
+
+        def make() -> str:
+            letters = "".join(dice.pick("ABCDEFGHKLMNPRSTUVWXZ") for _ in range(1 + dice.below(3)))
+            return f"{letters}-{dice.below(9000) + 1000}"
+
+        return self.fresh(make)
 
     def thing(self) -> dict[str, str]:
         dice = self.dice
-        letters = "".join(dice.pick("ABCDEFGHKLMNPRSTUVWXZ") for _ in range(1 + dice.below(3)))
         amount = f"{dice.below(9000) + 10:,}" + (f".{dice.below(100):02}" if dice.chance(0.3) else "")
         return {
             "firm": f"{self.word()} {dice.pick(TRADES)}" if dice.chance(0.7) else f"{self.word()} & {self.word()}",
             "person": f"{self.word()} {self.word()}",
             "place": self.word() if dice.chance(0.8) else f"{dice.pick(('Upper', 'New', 'Port'))} {self.word()}",
-            "code": f"{letters}-{dice.below(9000) + 1000}",
+            "code": self.code(),
             "amount": f"{amount} {dice.pick(('CHF', 'EUR', 'USD'))}",
             "room": f"room {dice.pick('ABCDEFG')}{dice.below(900) + 100}",
             "platform": f"platform {dice.below(400) + 1}{dice.pick('abc')}",
