@@ -22,11 +22,11 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 DATA = ROOT.parent / "shared" / "data" / "scitldr_a"
 PREPARED = ROOT / "runs" / "data" / "scitldr_a"  # git ignores it
-LENGTH = {"beams": 4, "length_penalty": 1.0, "min_length": 10, "no_repeat_ngram_size": 3}
+BEAM = {"beams": 4, "length_penalty": 1.0, "min_length": 10, "no_repeat_ngram_size": 3}
 
 
 def prepare() -> None:
-    """Makes JSON lines: the abstract as one text in lower case, and its summaries, of which training takes each."""
+    """Makes JSON lines: the abstract as one text in lower case, and its summaries, of which training takes the first."""
     PREPARED.mkdir(parents=True, exist_ok=True)
     for part in ("train", "dev", "test"):
         rows = [json.loads(line) for line in gzip.decompress((DATA / f"{part}.jsonl.gz").read_bytes()).splitlines()]
@@ -50,19 +50,16 @@ def quality(name: str, seeds: Sequence[int], given: Sequence[str]) -> None:
 def tell(run: Path) -> None:
     """The test scores of a bundle, greedy and under a beam."""
     import seqpipe
-    from seqpipe.evaluate import evaluate
-    from seqpipe.metrics import table
+    from seqpipe.metrics import counter, table
 
     model = seqpipe.load(run / "bundle", "cpu")
     records = [json.loads(line) for line in (PREPARED / "test.jsonl").read_text(encoding="utf-8").splitlines()]
-    print("greedy", table(evaluate(model.predictor, records)[""]), sep="\n", flush=True)
-    counts, kind = None, model.predictor.kind
-    from seqpipe.metrics import counter
-
-    counts = counter("text", None, getattr(kind, "unknown_words", None))
-    for record, answer in zip(records, model(records, **LENGTH), strict=True):
-        counts.add(record["target"], answer["generated_text"])
-    print(f"{LENGTH}", table(counts.result()), sep="\n", flush=True)
+    kind = model.predictor.kind
+    for options in ({}, BEAM):
+        counts = counter("text", getattr(kind, "unknown_words", None))
+        for record, answer in zip(records, model(records, **options), strict=True):
+            counts.add(kind.gold(record), kind.predicted(answer))
+        print(options or "greedy", table(counts.result()), sep="\n", flush=True)
 
 
 if __name__ == "__main__":
