@@ -1,11 +1,11 @@
-"""Pointer networks: convex hulls and round trips, on points of the distribution of Vinyals, Fortunato and Jaitly (2015).
+"""Pointer networks: convex hulls and round trips, of points as Vinyals, Fortunato and Jaitly (2015) drew them.
 
     python benchmarks/pointers.py hull-5 hull-10 tour-5 tour-10   # trains where that is not done, and tests
     python benchmarks/pointers.py hull-50 tour-20   # the greater ones
     python benchmarks/pointers.py hull-10 --threads 2 --epochs 40
 
 Training data are made as training goes, from the recipes in benchmarks/pointers; the test files are the shared ones.
-Each line tells the scores greedily and with beams, the minutes of training, and how many ragged test records, cut to any
+Each line tells the scores greedily and with beams, the minutes of training, and how many test records, cut to any
 number of points, onnxruntime and PyTorch answer alike. Run it on an otherwise idle machine. The figures go into
 RESULTS.md by hand.
 """

@@ -122,7 +122,8 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "score": ("(B,)", "float32"),
     "vector": ("(B, D)", "float32"),
     "text.scores": ("(B, K)", "float32"),
-    "pointers": ("(B, N)", "int64"),
+    "pointers": ("(B, K, N)", "int64"),
+    "loss.pointers": ("(B, N)", "int64"),
     "pointers_mask": ("(B, N)", "bool"),
     "pointers.scores": ("(B, K)", "float32"),
     "start": ("(B,)", "int64"),
@@ -493,7 +494,8 @@ class _Trace:
             ("explain", answer.decided, f"{head.key}.decide"),
         ):
             for name in names:
-                self.give(name, provider, f"{kind}.{name}" if f"{kind}.{name}" in _SHAPES else "")
+                keys = (f"{method}.{name}", f"{kind}.{name}")
+                self.give(name, provider, next((key for key in keys if key in _SHAPES), ""))
             self.method(head, method)
             self.given = dict(before)
         metrics = getattr(head.cls, "metrics", None)

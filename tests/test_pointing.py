@@ -320,3 +320,27 @@ def test_rows_of_three_numbers_have_no_picture(tmp_path: Path) -> None:
     model = load(path, "cpu")
     assert sorted(model({"points": [[1, 2, 3], [4, 5, 6]]})["pointers"]) == [0, 1]
     assert model.explain({"points": [[1, 2, 3], [4, 5, 6]]}).figure is None
+
+
+def test_it_may_stand_beside_other_heads(tmp_path: Path) -> None:
+    heads = [{"use": "pointer", "target": "names", "hidden": 8}, {"use": "label", "target": "first"}]
+    path = of_words(tmp_path, head=heads, export={})
+    for part in ("train", "dev", "test"):
+        rows = [json.loads(line) for line in (tmp_path / f"{part}.jsonl").read_text().splitlines()]
+        write_jsonl(tmp_path / f"{part}.jsonl", [{**row, "first": row["text"][0]} for row in rows])
+    found = bundle_of(path)
+    model, theirs = load(found, "cpu"), Bundle(found)
+    assert {*model("red Gold")} == {"pointer", "label"}
+    for record in [row["text"] for row in capitals(10, 8)] + [""]:
+        for options in ({}, {"pointer.beams": 3, "pointer.n_best": 2}):
+            assert same(model(record, **options), theirs(record, **options))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_it_learns_in_any_precision_of_a_processor(tmp_path: Path, precision: str) -> None:
+    config = load_config(of_words(tmp_path), [f"train.precision={precision}", "train.epochs=2"])
+    with contextlib.chdir(tmp_path):
+        train_run(start(config, QUIET), QUIET, "cpu")
+        rows = map(json.loads, (tmp_path / "runs/names/checkpoints/metrics.jsonl").read_text().splitlines())
+    losses = [row["loss"] for row in rows]
+    assert losses[1] < losses[0]

@@ -14,8 +14,9 @@ from seqpipe import Size
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.feedforward import feed_forward
+from seqpipe.nn.glimpses import Glimpse
 from seqpipe.nn.loops import scan
+from seqpipe.nn.recurrent import rounds
 from seqpipe.nn.search import EOS, NEVER, State, at, search
 from seqpipe.nn.several import summary
 from seqpipe.pointing import FEWEST
@@ -155,18 +156,22 @@ class Pointer(nn.Module):
 
     def score(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> Tensor:
         """Log-probability (B,) of the first of the given sequences (B, n, N), its end included."""
-        slots, real = self._slots(pointers[:, 0])
-        slots, real = slots[:, : pointers.shape[2]], real[:, : pointers.shape[2]]  # one that was cut has no end
-        log_p = self._given(x, mask, state, slots).gather(2, slots[..., None])[..., 0]
-        return torch.where(real, log_p, 0.0).sum(1)
+        log_p, slots, real = self._rated(x, mask, state, pointers)
+        return torch.where(real, log_p.gather(2, slots[..., None])[..., 0], 0.0).sum(1)
 
     def margin(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> Tensor:
         """By how much each position of the greedy answer is likelier, in logarithms, than the next one: the least."""
-        pointers = self.decide(x, mask, state)["pointers"]
-        slots, real = self._slots(pointers[:, 0])
-        slots, real = slots[:, : pointers.shape[2]], real[:, : pointers.shape[2]]
-        first, second = self._given(x, mask, state, slots).topk(2).values.unbind(2)
+        log_p, _, real = self._rated(x, mask, state, self.decide(x, mask, state)["pointers"])
+        first, second = log_p.topk(2).values.unbind(2)
         return torch.where(real, first - second, torch.inf).amin(1)
+
+    def _rated(self, x: Tensor, mask: Tensor, state: Tensor | None, pointers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the first sequences log-probabilities of all slots (B, N, 1 + T), the slots, and which are real, (B, N).
+
+        One that has a position at each of the N places was cut, and has no end.
+        """
+        slots, real = (one[:, : pointers.shape[2]] for one in self._slots(pointers[:, 0]))
+        return self._given(x, mask, state, slots), slots, real
 
     def _slots(self, pointers: Tensor) -> tuple[Tensor, Tensor]:
         """Slots (B, N + 1) of positions (B, N), -1 behind their last, and which are real: up to and with the end."""
@@ -211,6 +216,9 @@ class Pointer(nn.Module):
 
             _, (states,) = scan(step, start, (vectors.transpose(0, 1),))
             return states.transpose(0, 1)
+        if rounds(self.rnn, vectors):
+            with torch.autocast(vectors.device.type, enabled=False):
+                return self._run(vectors.float(), tuple(part.float() for part in start))
         first = tuple(part.transpose(0, 1).contiguous() for part in start)
         h: Tensor = self.rnn(vectors, first if self.states > 1 else first[0])[0]
         return h
@@ -238,25 +246,8 @@ class Pointer(nn.Module):
         ends = (chosen[..., 1:] > 0).sum(2) >= wanted  # (B, M)
         allowed = torch.cat([ends[..., None], positions], 2)
         places = torch.arange(allowed.shape[2], device=h.device)
-        logits = self.pointing.scores(h, source.keys)[:, 0] - _LATER * places  # (B, M, 1 + T)
+        logits = self.pointing.scores(h, source.keys)[:, 0].float() - _LATER * places  # (B, M, 1 + T)
         return torch.where(allowed, torch.where(allowed, logits, NEVER).log_softmax(2), NEVER)
-
-
-class Glimpse(nn.Module):
-    """h (B, M, H) in, h with what attention to positions and a feed-forward network add out."""
-
-    def __init__(self, hidden: int, dim: int, heads: int, dropout: float):
-        super().__init__()
-        self.attention = Attention(hidden, dim, score="multi-head", heads=heads)
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(2))
-        self.feedforward = feed_forward(hidden, 2 * hidden, "relu", dropout)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, h: Tensor, projected: Projected, seen: Tensor) -> Tensor:  # (B, M, H), …, (B, M, T)
-        first, second = self.norms
-        h = h + self.dropout(self.attention.attend(first(h), projected, seen)[0])
-        made: Tensor = h + self.dropout(self.feedforward(second(h)))
-        return made
 
 
 class _Reading(NamedTuple):
