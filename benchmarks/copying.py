@@ -26,7 +26,7 @@ BEAM = {"beams": 4, "length_penalty": 1.0, "min_length": 10, "no_repeat_ngram_si
 
 
 def prepare() -> None:
-    """Makes JSON lines: the abstract as one text in lower case, and its summaries, of which training takes the first."""
+    """Makes JSON lines: the abstract as one text in lower case, and its summaries, of which the first is learned."""
     PREPARED.mkdir(parents=True, exist_ok=True)
     for part in ("train", "dev", "test"):
         rows = [json.loads(line) for line in gzip.decompress((DATA / f"{part}.jsonl.gz").read_bytes()).splitlines()]
