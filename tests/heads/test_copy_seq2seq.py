@@ -47,8 +47,8 @@ def writer(kind: str = "coverage", switch: float = 0.0, **options: Any) -> CopyS
     return head
 
 
-def sources(*lengths: int, seed: int = 0, unknown: float = 0.5) -> dict[str, Tensor]:
-    """Texts of which about so large a share of words is in no vocabulary; words repeat."""
+def sources(*lengths: int, seed: int = 0, unknown: float | None = 0.5) -> dict[str, Tensor]:
+    """Texts of which about so large a share of words is in no vocabulary, or just the last; words repeat."""
     torch.manual_seed(seed)
     mask = ragged(*lengths)
     x = torch.where(mask[..., None], torch.randn(*mask.shape, D), torch.nan)
@@ -56,7 +56,7 @@ def sources(*lengths: int, seed: int = 0, unknown: float = 0.5) -> dict[str, Ten
     for row, n in zip(copy, lengths, strict=True):
         new: dict[int, int] = {}
         for t in range(n):
-            if torch.rand(()) < unknown:
+            if t + 1 == n if unknown is None else torch.rand(()) < unknown:
                 word = int(torch.randint(0, 1 + n // 2, ()))
                 row[t] = V + new.setdefault(word, len(new))
     return {"x": x, "mask": mask, "state": torch.randn(len(mask), D), "copy": torch.where(mask, copy, 0)}
@@ -80,13 +80,14 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return head, export(path, head, lambda **one: decided(head, **one), AXES, **given)
 
 
-CASES = [
+CASES: list[tuple[tuple[int, ...], float | None, dict[str, Tensor]]] = [
     ((4,), 0.0, options(1, 1, 9)),
     ((1,), 1.0, options(2, 1, 9)),
     ((5, 1, 2, *[7] * 27), 0.5, options(1, 1, 25)),
     ((5, 1, 2, *[9] * 27), 1.0, options(5, 5, 25)),
     ((3, 9, 1, 1), 0.0, options(5, 5, 25)),
     ((2, 6, 4), 0.3, options(4, 2, 30, 0.8)),
+    ((2, 6, 4, 1), None, options(3, 2, 12)),
     ((1, 31), 0.7, options(3, 1, 20, 0.0, 2)),
 ]
 
