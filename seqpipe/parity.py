@@ -238,7 +238,7 @@ def _some_known(
 ) -> tuple[list[str], list[int]]:
     """The words and ids, of which none, half or all are such as a head writes; the others it can copy alone."""
     known = random.random(len(words)) < random.choice([0.0, 0.5, 1.0])
-    vocabulary = [*copy.learned.get_vocab()]
+    vocabulary = sorted(copy.learned.get_vocab())
     words = [str(random.choice(vocabulary)) if one else word for word, one in zip(words, known, strict=True)]
     unknown = SPECIALS.index(UNK)
     return words, [i if one or not copy.same else unknown for i, one in zip(ids, known, strict=True)]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import documents
 import independent
@@ -76,6 +76,7 @@ SPLIT: list[Any] = [
     {"words": []},
     {"words": None, "text": "in Rome"},
 ]
+T = TypeVar("T")
 KINDS = ("spans", "tags", "text", "copying", "label", "joint", "other field", "several")
 
 
@@ -85,8 +86,19 @@ def texts(count: int, seed: int = 1) -> list[str]:
     return ["".join(dice.choices(PIECES, k=dice.randint(0, 14))) for _ in range(count)]
 
 
+class OnDemand(dict[str, T]):
+    """What is made when it is first asked for, so that no test waits for all."""
+
+    def __init__(self, make: Callable[[str], T]):
+        self.make = make
+
+    def __missing__(self, name: str) -> T:
+        self[name] = made = self.make(name)
+        return made
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> OnDemand[Path]:
     """Bundles of trained pipelines, one for each kind of answer."""
     torch.set_num_threads(1)
     lookup = {"embedding": {"use": "lookup", "dim": 8}}
@@ -102,15 +114,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "joint": (joint, {}),
         "several": (several, {}),
     }
-    found = {}
-    for name, (write, changes) in made.items():
+
+    def make(name: str) -> Path:
         folder = tmp_path_factory.mktemp("deploy")
+        if name == "other field":
+            other = Path(shutil.copytree(found["text"], folder / "bundle"))
+            change(other, lambda manifest: manifest.update(field="note", golden=noted(manifest["golden"])))
+            return other
+        write, changes = made[name]
         config = load_config(write(folder, changes), (), plugins(**toy_heads()))
         with contextlib.chdir(folder):
             run_all(config, QUIET, "cpu")
-        found[name] = folder / "runs" / config.name / "bundle"
-    other = found["other field"] = Path(shutil.copytree(found["text"], tmp_path_factory.mktemp("deploy") / "bundle"))
-    change(other, lambda manifest: manifest.update(field="note", golden=noted(manifest["golden"])))
+        return folder / "runs" / config.name / "bundle"
+
+    found = OnDemand(make)
     return found
 
 
@@ -256,8 +273,8 @@ def attempt(call: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def pairs(trained: dict[str, Path]) -> dict[str, Pair]:
-    return {name: Pair(path) for name, path in trained.items()}
+def pairs(trained: OnDemand[Path]) -> OnDemand[Pair]:
+    return OnDemand(lambda name: Pair(trained[name]))
 
 
 # The page
@@ -287,7 +304,7 @@ def described(page: str, path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_key_of_a_bundle_stands_in_the_page(trained: dict[str, Path], kind: str) -> None:
+def test_every_key_of_a_bundle_stands_in_the_page(trained: OnDemand[Path], kind: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert described(page, trained[kind]) == []
     assert described(page.replace("| `limits` |", "| limits |").replace("`axes`", "axes"), trained[kind]) == [
@@ -315,18 +332,18 @@ def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_second_runtime_answers_as_seqpipe_does(pairs: dict[str, Pair], kind: str) -> None:
+def test_the_second_runtime_answers_as_seqpipe_does(pairs: OnDemand[Pair], kind: str) -> None:
     assert pairs[kind].differences() == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_second_runtime_repeats_the_golden_examples(pairs: dict[str, Pair], kind: str) -> None:
+def test_the_second_runtime_repeats_the_golden_examples(pairs: OnDemand[Pair], kind: str) -> None:
     theirs = pairs[kind].theirs
     assert theirs.manifest["golden"]
     assert theirs.wrong() == []
 
 
-def test_the_answers_compared_are_of_many_kinds(pairs: dict[str, Pair]) -> None:
+def test_the_answers_compared_are_of_many_kinds(pairs: OnDemand[Pair]) -> None:
     def varied(kind: str) -> int:
         return len({json.dumps(pairs[kind].ours(record)) for record in pairs[kind].inputs})
 
@@ -339,13 +356,13 @@ def test_the_answers_compared_are_of_many_kinds(pairs: dict[str, Pair]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_run_for_all_texts_answers_as_one_run_each(pairs: dict[str, Pair], kind: str) -> None:
+def test_one_run_for_all_texts_answers_as_one_run_each(pairs: OnDemand[Pair], kind: str) -> None:
     theirs, inputs = pairs[kind].theirs, pairs[kind].inputs
     assert independent.same(theirs.batch(inputs), [theirs(record) for record in inputs])
 
 
 @pytest.mark.parametrize("longest", [1, 2, 5, 6, 20])
-def test_the_second_runtime_makes_the_same_inputs(pairs: dict[str, Pair], longest: int) -> None:
+def test_the_second_runtime_makes_the_same_inputs(pairs: OnDemand[Pair], longest: int) -> None:
     ours, theirs = pairs["spans"].ours.predictor.featurizer, pairs["spans"].theirs
     records = [*({"text": text} for text in texts(40, seed=3)), *SPLIT]
     read = [theirs.sources[""].record(record) for record in records]
@@ -434,7 +451,7 @@ def unshifted(theirs: Bundle, text: str) -> list[Any]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_runtime_that_leaves_a_rule_of_the_page_is_found(
-    pairs: dict[str, Pair], fault: str, monkeypatch: pytest.MonkeyPatch
+    pairs: OnDemand[Pair], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, place, name, planted = FAULTS[fault]
     monkeypatch.setattr(place, name, planted)
@@ -539,7 +556,7 @@ def test_a_bundle_sealed_by_the_page_is_opened_by_both(copy: Path) -> None:
     ],
 )
 def test_decode_options_out_of_their_bounds_are_refused_by_both(
-    pairs: dict[str, Pair], kind: str, options: Mapping[str, Any]
+    pairs: OnDemand[Pair], kind: str, options: Mapping[str, Any]
 ) -> None:
     with pytest.raises(SeqpipeError):
         pairs[kind].ours("in Rome", **options)
@@ -621,7 +638,7 @@ def alike(one: Any, other: Any) -> bool:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "joint"])
-def test_node_answers_as_seqpipe_does(node: Path, pairs: dict[str, Pair], kind: str) -> None:
+def test_node_answers_as_seqpipe_does(node: Path, pairs: OnDemand[Pair], kind: str) -> None:
     pair = pairs[kind]
     assert len(pair.inputs) >= 60
     theirs = in_node(node, pair.path, [[pair.inputs, options] for options in pair.options])
@@ -632,7 +649,7 @@ def test_node_answers_as_seqpipe_does(node: Path, pairs: dict[str, Pair], kind: 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_node_program_that_counts_utf_16_units_is_found(node: Path, pairs: dict[str, Pair]) -> None:
+def test_a_node_program_that_counts_utf_16_units_is_found(node: Path, pairs: OnDemand[Pair]) -> None:
     program = (node / "bundle.mjs").read_text(encoding="utf-8")
     assert program.count("points: [...text]") == 1
     try:
@@ -647,7 +664,7 @@ def test_a_node_program_that_counts_utf_16_units_is_found(node: Path, pairs: dic
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_commands_of_the_node_page_do_what_it_says(node: Path, pairs: dict[str, Pair]) -> None:
+def test_the_commands_of_the_node_page_do_what_it_says(node: Path, pairs: OnDemand[Pair]) -> None:
     shutil.copytree(pairs["spans"].path, node / "bundle", dirs_exist_ok=True)
     told = [json.loads(line) for line in shell(node_lines("node predict.mjs"), node).splitlines()]
     given = (node / "texts.txt").read_text(encoding="utf-8").splitlines()

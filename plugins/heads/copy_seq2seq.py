@@ -219,7 +219,8 @@ class CopySeq2Seq(Writer):
 
     def _mixed(self, made: _Step, words: Tensor) -> Tensor:
         """Log-probabilities (R, V + S) of the vocabulary's words and of the source's own (R, S)."""
-        p = made.switch.sigmoid()[:, None]
-        generated = p * self.vocabulary.logits(made.readout, self.never).softmax(1)
-        both = torch.cat([generated, torch.zeros_like(made.weights)], 1).scatter_add(1, words, (1 - p) * made.weights)
+        switch = made.switch[:, None]
+        generating, copying = 1 / (1 + torch.exp(-switch)), 1 / (1 + torch.exp(switch))  # each right where it is small
+        generated = generating * self.vocabulary.logits(made.readout, self.never).softmax(1)
+        both = torch.cat([generated, torch.zeros_like(made.weights)], 1).scatter_add(1, words, copying * made.weights)
         return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), NEVER)

@@ -139,10 +139,10 @@ def by_hand(head: CopySeq2Seq, given: dict[str, Tensor], b: int, n: int, ids: li
         readout = np.tanh(p["readout.weight"] @ np.concatenate([h, context]) + p["readout.bias"])
         logits = p["vocabulary.output.weight"] @ readout + p["vocabulary.output.bias"]
         logits[[PAD, BOS]] = -np.inf
-        generating = sigmoid(p["switch.weight"][0] @ np.concatenate([context, h, read]) + p["switch.bias"][0])
-        final = np.concatenate([generating * softmax(logits), np.zeros(n)])
+        switch = p["switch.weight"][0] @ np.concatenate([context, h, read]) + p["switch.bias"][0]
+        final = np.concatenate([sigmoid(switch) * softmax(logits), np.zeros(n)])
         for word, weight in zip(words, a, strict=True):
-            final[word] += (1 - generating) * weight
+            final[word] += sigmoid(-switch) * weight
         repeated += np.minimum(a, covered).sum()
         covered = covered + a
         steps.append(final)
@@ -314,3 +314,18 @@ def test_a_run_copies_names_that_it_never_saw(tmp_path: Path) -> None:
     assert arrow.place is None
     assert arrow.generating > 0.5 > max(first.generating, last.generating)
     assert "'Zorilla' at 0" in found.table()
+
+
+@pytest.mark.parametrize("switch", [-30.0, -12.0, 12.0, 30.0])
+def test_what_is_hardly_ever_copied_or_generated_has_an_exact_probability(switch: float) -> None:
+    head, given = writer(), sources(5, 3, 4, unknown=0.5)
+    with torch.no_grad():
+        head.switch.weight.zero_()
+        head.switch.bias.fill_(switch)
+        source, ids = head.read([given]), torch.tensor([[5, V, 4, EOS]] * 3)
+        made, _ = head.given(source, ids, head.start(source, [given], 4))
+    for b, n in enumerate((5, 3, 4)):
+        steps, _ = by_hand(head, given, b, n, ids[b].tolist())
+        for t, expected in enumerate(steps):
+            there = expected > 1e-25
+            assert np.allclose(made[b, t, : V + n].numpy()[there], np.log(expected[there]), atol=2e-5)
