@@ -16,6 +16,7 @@ from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, CoverageAttention, Projected, Score
 from seqpipe.nn.cells import recurrent_step
 from seqpipe.nn.loops import scan
+from seqpipe.nn.recurrent import CELLS, first_state
 from seqpipe.nn.search import NEVER, State
 from seqpipe.nn.several import Names, summary
 from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted, written
@@ -23,7 +24,6 @@ from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted, written
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 UNK = 1  # the same in every vocabulary
-_CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 _LEAST = 1e-30  # a probability below is none
 
 
@@ -114,9 +114,8 @@ class CopySeq2Seq(Writer):
             else Attention(hidden, dim, score=attention, units=units)
         )
         seen = self.attention.dim
-        self.rnn = _CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
-        self.states = 2 if cell == "lstm" else 1
-        self.bridge = nn.Linear(dim, self.states * layers * hidden)
+        self.rnn = CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
+        self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)
         self.readout = nn.Linear(hidden + seen, width)
         self.switch = nn.Linear(2 * seen + hidden + embedding_dim, 1)
         self.dropout = nn.Dropout(dropout)
@@ -128,10 +127,9 @@ class CopySeq2Seq(Writer):
 
     def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
         state = summary(sources)
-        parts = torch.tanh(self.bridge(state)).unflatten(1, (self.states, self.rnn.num_layers, -1))
-        hidden = tuple(part.contiguous() for part in parts.unbind(1))  # (B, layers, H) each
         context = torch.zeros(state.shape[0], self.attention.dim, device=state.device)
-        return (*hidden, context, torch.zeros_like(sources[0]["mask"], dtype=torch.float32))
+        covered = torch.zeros_like(sources[0]["mask"], dtype=torch.float32)
+        return (*first_state(self.bridge, state, self.rnn), context, covered)
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
         state, made = self._advance(source, self.vocabulary(self._known(tokens)), state)

@@ -16,14 +16,13 @@ from seqpipe.nn.attention import Attention, Projected
 from seqpipe.nn.cells import recurrent_step
 from seqpipe.nn.glimpses import Glimpse
 from seqpipe.nn.loops import scan
-from seqpipe.nn.recurrent import rounds
+from seqpipe.nn.recurrent import CELLS, first_state, unrolled
 from seqpipe.nn.search import EOS, NEVER, State, at, search
 from seqpipe.nn.several import summary
 from seqpipe.pointing import FEWEST
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-_CELLS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 _LATER = 1e-3  # by how much the score of a position is less than that of one before it which is the same
 _FIRST = EOS + 1  # the token that stands for position 0
 
@@ -92,9 +91,8 @@ class Pointer(nn.Module):
         _refuse_unfit(task, once, every, close)
         self.once, self.every, self.close = once, every, close
         self.fewest = max(FEWEST[task], int(close))
-        self.rnn = _CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
-        self.states = 2 if cell == "lstm" else 1
-        self.bridge = nn.Linear(dim, self.states * layers * hidden)
+        self.rnn = CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)
         self.begin = nn.Parameter(torch.randn(dim) * dim**-0.5)
         self.end = None if every else nn.Parameter(torch.randn(dim) * dim**-0.5)  # else it is never one of several
         self.pointing = Attention(hidden, dim, score=score, units=units)
@@ -193,9 +191,7 @@ class Pointer(nn.Module):
         return [one for one in self.glimpses if isinstance(one, Glimpse)]
 
     def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> State:
-        made = torch.tanh(self.bridge(summary([{"x": x, "mask": mask, "state": state}])))
-        parts = made.unflatten(1, (self.states, self.rnn.num_layers, -1))
-        return tuple(part.contiguous() for part in parts.unbind(1))  # (B, layers, H) each
+        return first_state(self.bridge, summary([{"x": x, "mask": mask, "state": state}]), self.rnn)
 
     def _given(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
         """Log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""
@@ -216,12 +212,7 @@ class Pointer(nn.Module):
 
             _, (states,) = scan(step, start, (vectors.transpose(0, 1),))
             return states.transpose(0, 1)
-        if rounds(self.rnn, vectors):
-            with torch.autocast(vectors.device.type, enabled=False):
-                return self._run(vectors.float(), tuple(part.float() for part in start))
-        first = tuple(part.transpose(0, 1).contiguous() for part in start)
-        h: Tensor = self.rnn(vectors, first if self.states > 1 else first[0])[0]
-        return h
+        return unrolled(self.rnn, vectors, start)
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """As `seqpipe.nn.search.Decoder` has it."""

@@ -16,7 +16,7 @@ from seqpipe.nn.attention import Score
 from seqpipe.nn.cells import recurrent_step
 from seqpipe.nn.hard import Estimator
 from seqpipe.nn.loops import scan
-from seqpipe.nn.recurrent import rounds
+from seqpipe.nn.recurrent import CELLS, first_state, unrolled
 from seqpipe.nn.search import BOS, State
 from seqpipe.nn.several import Combination, Names, SourceAttention, mask_of_all, summary
 from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted
@@ -24,7 +24,6 @@ from seqpipe.nn.written import Written
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-_CELLS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 
 class Seq2Seq(Writer):
@@ -113,7 +112,7 @@ class Seq2Seq(Writer):
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         between = dropout if layers > 1 else 0.0
         read = embedding_dim + (width if self.feeds else 0)
-        self.rnn = _CELLS[cell](read, hidden, layers, batch_first=True, dropout=between)
+        self.rnn = CELLS[cell](read, hidden, layers, batch_first=True, dropout=between)
         self.states = 2 if cell == "lstm" else 1
         self.bridge = nn.Linear(sum(sources), self.states * layers * hidden)
         self.readout = None if reads == hidden else nn.Linear(reads, width)
@@ -130,13 +129,12 @@ class Seq2Seq(Writer):
 
     def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
         state = summary(sources)
-        parts = torch.tanh(self.bridge(state)).unflatten(1, (self.states, self.rnn.num_layers, -1))
-        begin: State = tuple(part.contiguous() for part in parts.unbind(1))  # (B, layers, H) each
+        first = first_state(self.bridge, state, self.rnn)
         if self.written is not None:
-            begin = (*begin, *self.written.start(state, longest))
+            first = (*first, *self.written.start(state, longest))
         if self.readout is None or not self.feeds:
-            return begin
-        return (*begin, torch.zeros(state.shape[0], self.readout.out_features, device=state.device))
+            return first
+        return (*first, torch.zeros(state.shape[0], self.readout.out_features, device=state.device))
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         readout, state, weights = self._advance(source, self.vocabulary(tokens), state)
@@ -149,8 +147,7 @@ class Seq2Seq(Writer):
         if self.feeds:
             _, (readouts, weights) = scan(partial(self._fed, source), state, (vectors.transpose(0, 1).contiguous(),))
             return self.vocabulary.logits(readouts.transpose(0, 1), self.never), weights.transpose(0, 1)
-        first = tuple(part.transpose(0, 1).contiguous() for part in state[: self.states])  # (layers, B, H) each
-        h = self._run(vectors, first)
+        h = unrolled(self.rnn, vectors, state[: self.states])
         readout, attended = self._look(source, h, None if self.written is None else self.written(h))
         return self.vocabulary.logits(readout, self.never), attended
 
@@ -160,13 +157,6 @@ class Seq2Seq(Writer):
             return 0.0
         log_p = logits.log_softmax(2).gather(2, ids[..., None])[..., 0]
         return drawing.lesson(attention, log_p, mask)
-
-    def _run(self, vectors: Tensor, first: State) -> Tensor:  # (B, N, E), (layers, B, H) each -> (B, N, H)
-        if rounds(self.rnn, vectors):
-            with torch.autocast(vectors.device.type, enabled=False):
-                return self._run(vectors.float(), tuple(part.float() for part in first))
-        h: Tensor = self.rnn(vectors, first if self.states > 1 else first[0])[0]
-        return h
 
     def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
         readout, after, weights = self._advance(source, rows[0], state)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.nn.cells import Cell
 from seqpipe.nn.dropout import LockedDropout
+from seqpipe.nn.loops import State
 from seqpipe.nn.rnn_node import LIBRARY, as_node, suffixes, weights_of
 
 Positive = Annotated[int, Field(gt=0)]
@@ -121,6 +122,25 @@ def rounds(rnn: nn.RNNBase | Cell, x: Tensor) -> bool:
     Few processors have the kernels in bf16 at all.
     """
     return torch.is_autocast_enabled(x.device.type) and not (x.is_cuda and isinstance(rnn, nn.RNNBase))
+
+
+CELLS: Mapping[str, type[nn.RNN | nn.LSTM | nn.GRU]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+def first_state(bridge: nn.Linear, state: Tensor, rnn: nn.RNNBase) -> State:
+    """Where a decoder's layers start, tanh(W s + b) of a source's s (B, D): (B, layers, H), of an LSTM two of them."""
+    parts = torch.tanh(bridge(state)).unflatten(1, (-1, rnn.num_layers, rnn.hidden_size))
+    return tuple(part.contiguous() for part in parts.unbind(1))
+
+
+def unrolled(rnn: nn.RNNBase, x: Tensor, start: State) -> Tensor:
+    """The top layer's states (B, N, H) of the library's layers over x (B, N, D), begun as `first_state` has it."""
+    if rounds(rnn, x):
+        with torch.autocast(x.device.type, enabled=False):
+            return unrolled(rnn, x.float(), tuple(part.float() for part in start))
+    first = tuple(part.transpose(0, 1).contiguous() for part in start)  # (layers, B, H) each
+    h: Tensor = rnn(x, first if len(first) > 1 else first[0])[0]
+    return h
 
 
 def _by_kernel(rnn: nn.RNNBase, rows: list[Tensor]) -> list[Tensor]:
