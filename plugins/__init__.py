@@ -16,6 +16,7 @@ def register_readers() -> dict[str, str]:
         "parallel": "seqpipe_plugins.readers.parallel:Parallel",
         "points": "seqpipe_plugins.readers.points:Points",
         "squad": "seqpipe_plugins.readers.squad:Squad",
+        "text": "seqpipe_plugins.readers.text:Text",
         "tsv": "seqpipe_plugins.readers.tsv:Tsv",
     }
 
@@ -69,6 +70,7 @@ def register_heads() -> dict[str, str]:
         "answer-span": "seqpipe_plugins.heads.answer_span:AnswerSpan",
         "crf": "seqpipe_plugins.heads.crf:CRF",
         "label": "seqpipe_plugins.heads.label:Label",
+        "lm": "seqpipe_plugins.heads.lm:LM",
         "pointer": "seqpipe_plugins.heads.pointer:Pointer",
         "score": "seqpipe_plugins.heads.score:Score",
         "copy-seq2seq": "seqpipe_plugins.heads.copy_seq2seq:CopySeq2Seq",

@@ -7,7 +7,7 @@ so that every metric compares like with like: spans by label and code-point offs
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,10 +15,8 @@ from tokenizers import Tokenizer
 
 from seqpipe import schemes
 from seqpipe.copying import Copy
-from seqpipe.errors import BundleError, DataError, UsageError
+from seqpipe.errors import DataError, UsageError
 from seqpipe.features import Arrays, Doc, Record, locate
-from seqpipe.pointing import pointers_from
-from seqpipe.span import Span
 from seqpipe.vocabulary import EOS, UNK, clean, special_id
 
 Answer = Any  # as each kind's docstring has it; lists of alternatives when more than one is asked for
@@ -406,30 +404,6 @@ def number_of(record: Record, field: str) -> float:
 
 def _is_label(value: Any) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool) and bool(str(value).strip())
-
-
-_LABELLED: Mapping[str, type[Tags | Label | Labels | Vector]] = {
-    kind.kind: kind for kind in (Tags, Spans, Label, Labels, Vector)
-}
-
-
-def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -> Kind:
-    """The answer kind that a bundle or a run describes."""
-    name, target = manifest.get("kind"), manifest.get("target")
-    if name == "label":
-        return Label(manifest["labels"], target, manifest.get("out_of_scope"))
-    if isinstance(name, str) and name in _LABELLED:
-        return _LABELLED[name](manifest["labels"], target)
-    if name == "score":
-        return Score(target)
-    if name == "span":
-        return Span(target)
-    if name == "pointers":
-        return pointers_from(manifest)
-    if name == "text" and target_tokenizer is not None:
-        copies = manifest.get("copies")
-        return Text(target_tokenizer, target, copies and Copy(copies["same"], tokenizer=target_tokenizer))
-    raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")
 
 
 def _number(value: float) -> float:

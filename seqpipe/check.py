@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,18 +13,20 @@ from seqpipe import bundle
 from seqpipe.blame import blamed
 from seqpipe.config import Config
 from seqpipe.console import Console
-from seqpipe.data import Batches, examples, sample
+from seqpipe.data import Batch, Batches, examples, sample
 from seqpipe.errors import TrainingError
 from seqpipe.export import bundle_files, bundle_manifest
+from seqpipe.features import Record
 from seqpipe.graph import to_onnx
-from seqpipe.learned import learn
+from seqpipe.learned import Learned, learn
 from seqpipe.options import option_arrays
 from seqpipe.parity import Tally, compare, grid
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import refuse_long
-from seqpipe.run import unwritable_notes
+from seqpipe.run import packed, unwritable_notes, windows
 from seqpipe.runtime import Model
 from seqpipe.starting import begin
+from seqpipe.stream import in_memory
 
 RECORDS = 200  # of the training file, enough to build from
 
@@ -36,18 +39,17 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
     clock = time.monotonic()
     records = sample(config, RECORDS)
     learned = learn(config, records)
-    data = examples(config, learned, records)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
     begun = begin(pipeline, config)
-    batches = Batches(learned, data, config.train.batch_tokens, config.train.batch_size, config.train.seed)
-    batch = batches(batches.order(0)[0])
+    batch = _first_batch(config, learned, records)
     loss = pipeline.loss(batch)
     if not torch.isfinite(loss):
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
     loss.backward()
     weights = sum(p.numel() for p in pipeline.parameters())
-    refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
+    if not packed(config):
+        refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
     for note in (*pipeline.notes(), *unwritable_notes(config, learned, records)):
         console.say(note)
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss.item():.3f}")
@@ -71,3 +73,12 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
         f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"
     )
     return {"decisions": tally.decisions, "ties": tally.ties, "worst_score": tally.worst, "seconds": round(seconds, 2)}
+
+
+def _first_batch(config: Config, learned: Learned, records: Sequence[Record]) -> Batch:
+    if packed(config):
+        stream = windows(config, in_memory(learned, records))
+        return stream(stream.order(0)[0])
+    settings, data = config.train, examples(config, learned, records)
+    batches = Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
+    return batches(batches.order(0)[0])

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 
 from seqpipe.config import Component, Config
+from seqpipe.continuing import Continuation
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
 from seqpipe.learned import Learned, Task
 from seqpipe.targets import Targets, UnseenLabelError, record_labels, targets
+from seqpipe.vocabulary import BOS, SPECIALS
 from seqpipe.wiring import answer_kind, built
 
 Batch = dict[str, torch.Tensor]
@@ -146,6 +148,9 @@ def collate(learned: Learned, some: Sequence[Example]) -> Batch:
     """
     arrays = learned.featurizer.collate([example.doc for example in some])
     batch = {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
+    if isinstance(learned.kind, Continuation):  # what is foretold begins behind [BOS]
+        for name, first in (("ids", SPECIALS.index(BOS)), ("mask", 1)):
+            batch[name] = torch.nn.functional.pad(batch[name], (1, 0), value=first)
     for name in some[0].targets:
         rows: list[Any] = [example.targets[name] for example in some]
         if isinstance(rows[0], list):

@@ -9,12 +9,14 @@ from typing import Any
 
 from seqpipe import metrics
 from seqpipe.answers import Kind
+from seqpipe.continuing import GOES_ON, SCORE_PROMPT, Continuation
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features import Record
 from seqpipe.files import json_bytes, write
 from seqpipe.joint import Joint
+from seqpipe.options import chosen
 from seqpipe.pointing import Pointers
-from seqpipe.predictor import Predictor
+from seqpipe.predictor import CHUNK, Predictor, chunks
 from seqpipe.reading import match
 from seqpipe.wiring import Metrics
 
@@ -43,6 +45,8 @@ def evaluate(
     kind = predictor.kind
     if errors and kind.kind == "vector":
         raise UsageError("errors: a vector is neither right nor wrong; leave the file out")
+    if isinstance(kind, Continuation):
+        return _foretold(kind, predictor, records, by, errors)
     for_model, for_gold = tee(records)
     counters = {"": _counts(kind, predictor.metrics)}
     wrong = []
@@ -59,6 +63,32 @@ def evaluate(
     if errors:
         write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong))
     return {group: counter.result() for group, counter in counters.items()}
+
+
+def _foretold(
+    kind: Continuation, predictor: Predictor, records: Iterable[Record], by: str | None, errors: Path | None
+) -> dict[str, Scores]:
+    """How well a language model foretells texts: of all, and for each value of a field."""
+    if errors:
+        raise UsageError("errors: a language model is neither right nor wrong; leave the file out")
+    options = chosen(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, kind).arrays
+    size = kind.tokenizer.get_vocab_size()
+
+    def judged(some: Iterable[Record]) -> Scores:
+        docs = (
+            one
+            for part in chunks(some, CHUNK)
+            for one in zip(predictor.featurizer.docs(part), [r.get(GOES_ON) is True for r in part], strict=True)
+        )
+        return dict(kind.judged(docs, lambda feeds: predictor.run(feeds | options), size))
+
+    if by is None:
+        return {"": judged(records)}
+    groups: dict[str, list[Record]] = {}
+    every = list(records)
+    for record in every:
+        groups.setdefault(_group(record, by), []).append(record)
+    return {"": judged(every)} | {group: judged(some) for group, some in groups.items()}
 
 
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:

@@ -130,6 +130,7 @@ def bundle_manifest(
         "outputs": list(learned.kind.outputs),
         "options": options,
         "answer": answer_manifest(pipeline),
+        **({"kept": {name: list(shape) for name, shape in pipeline.kept.items()}} if pipeline.kept else {}),
         "limits": pipeline.limits,
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],

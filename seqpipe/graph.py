@@ -27,6 +27,7 @@ from seqpipe.pipeline import Pipeline
 from seqpipe.rewriting import rewritten
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
+_PAST_ROWS, _PAST_SLOTS = 16, 18
 _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
     "size": ("",),
     "tokens": ("rows", "length"),
@@ -75,13 +76,16 @@ def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset:
     """
     features, given = _example(pipeline, options)
     axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
+    kept = _kept(pipeline, _PAST_ROWS, _PAST_SLOTS)
+    axes += [{0: f"{name}_rows", 1: f"{name}_length"} for name in kept]
+    features |= kept
     for name, option in options.items():
         parts = _OPTION_AXES.get(option["type"], ())
         axes.append({i: f"{name}_{part}" if part else name for i, part in enumerate(parts)})
     names = list(_outputs(pipeline, features, given, options, explain))
     graph = _Graph(pipeline, list(features), options, explain).eval()
     model = _exported(pipeline, graph, features | given, axes, names, opset)
-    return _finished(model, option_arrays(options, {}))
+    return _finished(model, option_arrays(options, {}) | _kept(pipeline, 1, 0))
 
 
 def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
@@ -135,6 +139,15 @@ def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tu
     chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
     given = option_arrays(options, {}) | {name: np.zeros(size, np.int64) for name, size in chosen.items()}
     return pipeline.learned.featurizer.collate(docs), given | _unlike(options)
+
+
+def _kept(pipeline: Pipeline, rows: int, slots: int) -> Arrays:
+    """What a head that goes on with texts takes of an earlier call: so many rows and slots of it, all 0."""
+    made: Arrays = {}
+    for name, shape in pipeline.kept.items():
+        numbers = np.float32 if shape else np.int64
+        made[name] = np.zeros((rows, slots + (slots > 0 and name in pipeline.kept_whole), *shape), numbers)
+    return made
 
 
 def _unlike(options: Mapping[str, Mapping[str, Any]]) -> Arrays:

@@ -7,8 +7,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers import Answer, Kind, kind_from
+from seqpipe.answers import Answer, Kind
 from seqpipe.features import Arrays, Doc, Record
+from seqpipe.kinds import kind_from
 
 
 class Joint:

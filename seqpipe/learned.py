@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers import Kind, Text, kind_from
+from seqpipe.answers import Kind, Text
 from seqpipe.attended import TOKENS, WORDS
 from seqpipe.attending import axis_of
 from seqpipe.config import Component, Config
+from seqpipe.continuing import Continuation
 from seqpipe.copying import Copy
 from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.feature_kinds import Matrix, Segments, feature_from
@@ -21,13 +23,15 @@ from seqpipe.features import Doc, Feature, Featurizer, Record, token_counts
 from seqpipe.files import read_json, write
 from seqpipe.inputs import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import Joint, tokenizer_file
+from seqpipe.kinds import kind_from
 from seqpipe.layout import LEARNED
 from seqpipe.pointing import SEQUENCE, Pointers
+from seqpipe.predictor import CHUNK, chunks
 from seqpipe.sources import counterpart, told
 from seqpipe.subwords import splits_words
 from seqpipe.targets import labels_of, target_text, text_of
 from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
-from seqpipe.wiring import Input, answer_kind, built, by_source, copies, declared, who
+from seqpipe.wiring import Input, answer_kind, built, by_source, continues, copies, declared, who
 
 FILE = LEARNED
 
@@ -172,20 +176,33 @@ def _source(
         return _numbers(str(one.field), found, records), None
     field = one.tokenizer.frame.get("field") or "text"
     fields = [field] if isinstance(field, str) else field
-    texts = [_split_or_whole(record, fields, name) for record in records for name in fields]
-    texts += [target_text(record, field) for field in _shared(heads) for record in records]
-    tokenizer = _trained(one.tokenizer, texts)
+    texts = (_split_or_whole(record, fields, name) for record in records for name in fields)
+    written = (target_text(record, field) for field in _shared(heads) for record in records)
+    tokenizer = _trained(one.tokenizer, chain(texts, written))
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
-    docs = Featurizer(tokenizer, {}, field).docs(records)
+    splitter = Featurizer(tokenizer, {}, field)
+    docs: Iterable[Doc] = splitter.docs(records) if isinstance(records, list) else _Split(splitter, records)
+    counts = token_counts(docs, tokenizer.get_vocab_size())
     found |= {"segments": Segments()} if len(fields) == 2 else {}
     features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
-    return Featurizer(tokenizer, features, field), token_counts(docs, tokenizer.get_vocab_size())
+    return Featurizer(tokenizer, features, field), counts
+
+
+class _Split(Iterable[Doc]):
+    """The records of a stream split, anew each time they are gone through."""
+
+    def __init__(self, splitter: Featurizer, records: Sequence[Record]):
+        self.splitter, self.records = splitter, records
+
+    def __iter__(self) -> Iterator[Doc]:
+        for some in chunks(self.records, CHUNK):
+            yield from self.splitter.docs(some)
 
 
 def _shared(heads: Sequence[Component]) -> list[str]:
     """The fields of what heads write with the tokenizer of their source, which learns of both then."""
-    writing = [head for head in heads if head.frame.get("target_tokenizer") == "same"]
+    writing = [head for head in heads if head.frame.get("target_tokenizer") == "same" and not continues(head)]
     return [head.frame.get("target") or "target" for head in writing if answer_kind(head) == "text"]
 
 
@@ -246,6 +263,8 @@ def _task(
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
+    if continues(head):
+        manifest["continues"] = {"begins": not head.options["packed"], "context": head.options["context"]}
     if copies(head):
         manifest["copies"] = {"same": head.frame.get("target_tokenizer") == "same"}
     if answer == "pointers":
@@ -284,7 +303,7 @@ def _old_labels(head: Component) -> Sequence[str]:
 
 
 def _target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
-    chosen = head.frame.get("target_tokenizer")
+    chosen = "same" if continues(head) else head.frame.get("target_tokenizer")
     if chosen is None:
         raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
     if chosen == "same":
@@ -345,7 +364,7 @@ def unwritable(learned: Learned, task: Task, records: Sequence[Record], longest:
         longest: The most tokens of a text, its end included, where a caller asks for no other length.
     """
     kind, field = task.kind, task.answer.get("target") or "target"
-    if not isinstance(kind, Text) or not records:
+    if not isinstance(kind, Text) or isinstance(kind, Continuation) or not records:
         return
     texts, docs = [target_text(record, field) for record in records], learned.featurizer.docs(records)
     split = [kind.encode(text, doc) for text, doc in zip(texts, docs, strict=True)]

@@ -20,9 +20,23 @@ from seqpipe.features import Arrays
 from seqpipe.inputs import mask_of, sources_of
 from seqpipe.joint import part_of
 from seqpipe.learned import Learned, Task
+from seqpipe.nn.causal import Attending
+from seqpipe.nn.chain import IDS, PAST, Chain
 from seqpipe.predictor import Predictor
-from seqpipe.signature import decode_options
-from seqpipe.wiring import Input, answer_kind, built, by_source, due, idle, needs_dev, outdated, own_metrics, who
+from seqpipe.signature import call, decode_options
+from seqpipe.wiring import (
+    Input,
+    answer_kind,
+    built,
+    by_source,
+    continues,
+    due,
+    idle,
+    needs_dev,
+    outdated,
+    own_metrics,
+    who,
+)
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
 STEPWISE = ("text", "pointers")  # answer kinds that are made step by step
@@ -76,7 +90,30 @@ class Pipeline(nn.Module):
         names = dict(names)
         for _ in self.trace(names):
             pass
-        return names
+        return names | self._chain(names)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the head goes on with texts: it reads them itself, by the stages before it."""
+        return continues(self.stages[-1][0])
+
+    @property
+    def kept(self) -> dict[str, tuple[int, ...]]:
+        """What such a head keeps of a text for a later call, by its name: the shape of a slot of it."""
+        encoders: list[Any] = list(self.encoder) if self.continues else []
+        shapes = {f"{PAST}{number}": tuple(one.kept) for number, one in enumerate(encoders)}
+        return {PAST + IDS: (), **shapes} if shapes else {}
+
+    @property
+    def kept_whole(self) -> set[str]:
+        """Names of what is kept of all tokens at once, in one slot."""
+        return {f"{PAST}{n}" for n, one in enumerate(self.encoder) if not isinstance(one, Attending)} & {*self.kept}
+
+    def _chain(self, names: Names) -> Names:
+        """The stages as a head asks for them that goes on with texts; nothing for others."""
+        if not self.continues:
+            return {}
+        return {"chain": Chain(list(self.embedding), list(self.encoder), names, self.head.begins)}
 
     @property
     def head(self) -> Any:
@@ -152,8 +189,9 @@ class Pipeline(nn.Module):
         names: Names = dict(features)
         decision: dict[str, Tensor] = {}
         weights: dict[str, Tensor] = {}
-        for stage, made in self.trace(names):
+        for stage, made in self.trace(names) if explain or not self.continues else ():
             weights |= self._weights(stage, made) if explain else {}
+        names |= self._chain(names)
         for before, stage, head in self._named_heads:
             found = _asked(stage, head.decide, names, **(part_of(options, before[:-1]) if before else options))
             if explain:
@@ -189,6 +227,10 @@ class Pipeline(nn.Module):
     @property
     def limits(self) -> dict[str, int]:
         """The most tokens of one text, and of the first of a pair where a stage reads that as a whole."""
+        longest: list[Any] = [getattr(module, "longest", None) for _, module in self.stages] if self.continues else []
+        context = [most for most in longest if most is not None]
+        if context:
+            return {"tokens": min(context) - self.head.begins}
         given: list[Any] = [getattr(module, "first_tokens", None) for _, module in self.stages]
         firsts = [most for most in given if most is not None] if self.learned.featurizer.pairs else []
         return {"tokens": MOST_TOKENS} | ({"first_tokens": min(firsts)} if firsts else {})
@@ -264,6 +306,7 @@ def _traced(stages: Sequence[tuple[Component, nn.Module]], names: Names) -> Iter
         yield stage, made
         if stage.kind == "embedding":
             embedded.append(made["x"])
+            names |= {name: one for name, one in made.items() if name != "x"}
             names["x"] = torch.cat(embedded, -1) if len(embedded) == count > 1 else made["x"]
         else:
             for name in outdated(made):
@@ -297,12 +340,6 @@ def _of_source(learned: Learned, name: str) -> Names:
 def _of_task(task: Task) -> Names:
     """What is wired into the head that has this task."""
     return {"labels": task.labels, "target_vocabulary": task.target_vocabulary}
-
-
-def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
-    """Calls a stage's method with what its positional parameters name; one with a default may lack."""
-    wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
-    return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:

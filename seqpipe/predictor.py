@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from seqpipe.answers import Answer, Kind
+from seqpipe.continuing import Continuation
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features import Arrays, Doc, Featurizer, Record, sentences
 from seqpipe.inputs import Inputs
@@ -28,6 +29,7 @@ CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records to split on several cores
 ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
 DIVIDED = ("spans", "tags")  # answer kinds of which a document's answer is those of its sentences
+Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 Task = tuple[Sequence[Doc], list[tuple[list[int], "Future[list[Answer]]"]]]
 
@@ -60,7 +62,7 @@ class Predictor:
         empty = empty_answer(self.kind, decoding.arrays)
         pending: deque[Task] = deque()
         count = 0
-        for some in _chunks(records, chunk):
+        for some in chunks(records, chunk):
             pending.append(self._start(some, decoding, count))
             count += len(some)
             if len(pending) > (chunk > 1):
@@ -90,11 +92,13 @@ class Predictor:
         """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
         docs = self._docs(records)
         refuse_long(docs, records, self.limits, before, self.kind.kind in DIVIDED)
+        if isinstance(self.kind, Continuation) and not self.kind.begins:
+            self.kind.refuse_empty(docs, records, before)
         return docs
 
     def _start(self, records: Sequence[Record], decoding: Chosen, before: int) -> Task:
         docs, tasks = self.docs(records, before), []
-        for rows in batches([len(doc) for doc in docs]):
+        for rows in batches([self._tokens(doc) for doc in docs]):
             some = [docs[i] for i in rows]
             if self._pool is None or len(docs) <= 1:
                 done: Future[list[Answer]] = Future()
@@ -103,6 +107,10 @@ class Predictor:
             else:
                 tasks.append((rows, self._pool.submit(self._answers, some, decoding)))
         return docs, tasks
+
+    def _tokens(self, doc: Doc) -> int:
+        """How many tokens are read of a text; of one that [BOS] stands before at least that."""
+        return len(doc) + (isinstance(self.kind, Continuation) and self.kind.begins)
 
     def _docs(self, records: Sequence[Record]) -> list[Doc]:
         """The records split, on every core if there are enough: most of what is not the run is splitting."""
@@ -169,7 +177,8 @@ def cores() -> int:
     return allowed
 
 
-def _chunks(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
+def chunks(records: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """So many at a time, in order."""
     iterator = iter(records)
     while some := list(itertools.islice(iterator, size)):
         yield some
@@ -181,5 +190,5 @@ def _finish(task: Task, empty: Answer) -> Iterator[Answer]:
     for rows, future in tasks:
         for row, answer in zip(rows, future.result(), strict=True):
             answers[row] = answer
-    for doc, answer in zip(docs, answers, strict=True):
-        yield answer if len(doc) else copy.deepcopy(empty)
+    for answer in answers:
+        yield copy.deepcopy(empty) if answer is None else answer

@@ -104,6 +104,7 @@ class _Rows:
     def _is_layer(self, node: NodeProto) -> bool:
         x, weight = node.input
         known = x in self.rows or (x in self.starts and self._fits(x))
+        known = known and self._fits(node.output[0])
         return known and weight in self.constants and len(self.constants[weight].dims) == 2
 
     def _goes_alone(self, node: NodeProto) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,23 +12,26 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from seqpipe import bundle, checkpoint, files, train
 from seqpipe.config import Component, Config, load, resolved
 from seqpipe.console import Console
+from seqpipe.continuing import prompts
 from seqpipe.data import Batch, Batches, examples, of_epoch, read, unseen_labels
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.export import export
 from seqpipe.features import Record
-from seqpipe.layout import CHECKPOINTS, LAST, SCORES, STATE, YAML
+from seqpipe.layout import CHECKPOINTS, LAST, SCORES, STATE, TOKENS, YAML
 from seqpipe.learned import FILE, Learned, learn, unknown_share, unwritable
 from seqpipe.metrics import shown, table
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import Predictor, refuse_long
 from seqpipe.starting import begin
-from seqpipe.wiring import built
+from seqpipe.stream import Records, Windows, token_file
+from seqpipe.wiring import built, continues
 from seqpipe.yaml import dump
 
 RUNS = Path("runs")
@@ -205,36 +209,37 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     train.check_precision(config.train.precision, place)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
-    records = read(config.data.reader, config.data.train)
-    dev = read(config.data.reader, config.data.dev) if config.data.dev else []
+    streams = packed(config)
+    records = Records(config.data.reader, config.data.train) if streams else read(config.data.reader, config.data.train)
+    dev = read(config.data.reader, config.data.dev) if config.data.dev and not streams else []
     if (run.folder / FILE).exists():
         learned = Learned.load(run.folder)
     else:
         learned = learn(config, records)
         learned.save(run.folder)
-    data = examples(config, learned, records)
+    batches = _windows(config, learned, run.folder, "train") if streams else _batches(config, learned, records)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
     anew = not (run.checkpoints / LAST).exists()
     told = begin(pipeline, config) if anew else []
     weights = sum(p.numel() for p in pipeline.parameters())
+    many = f"a text of {len(batches.tokens):,}" if isinstance(batches, Windows) else f"{len(batches.data):,} examples"
     console.say(
-        f"training {config.name}: {len(data):,} examples, {sum(map(len, learned.vocabularies.values())):,} tokens, "
+        f"training {config.name}: {many}, {sum(map(len, learned.vocabularies.values())):,} tokens, "
         f"{weights:,} weights, on {place} -> {run.folder}"
     )
-    for note in (*told, *pipeline.notes(), *unwritable_notes(config, learned, dev or records)):
+    for note in (*told, *pipeline.notes(), *unwritable_notes(config, learned, () if streams else dev or records)):
         console.say(f"  {note}")
     if dev:
         unknown = unknown_share(learned, learned.featurizer.docs(dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     _look_for_unseen_labels(config, learned, console)
     _refuse_long_pairs(config, pipeline)
-    settings = config.train
-    changing = of_epoch(config, learned)
-    batches = Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed, changing)
     scores = None
-    if dev:
-        dev_batches = _dev_batches(config, learned, dev)
+    if config.data.dev:
+        dev_batches = (
+            _windows(config, learned, run.folder, "dev").once if streams else _dev_batches(config, learned, dev)
+        )
         pipeline.calibrate(dev_batches)  # what dev lacks for it is said before training
         scores = partial(_dev_scores, pipeline, config, dev, dev_batches, place)
         if config.train.metric:
@@ -243,6 +248,36 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         raise UsageError("train.metric: it is a score of data.dev, and there is none; add it, or delete the key")
     train.train(pipeline, config, batches, scores, run.checkpoints, console, place)
     return pipeline
+
+
+def _batches(config: Config, learned: Learned, records: Sequence[Record]) -> Batches:
+    settings, changing = config.train, of_epoch(config, learned)
+    data = examples(config, learned, records)
+    return Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed, changing)
+
+
+def packed(config: Config) -> bool:
+    """Whether the records are one text to learn from."""
+    head = config.head[0]
+    return continues(head) and head.options["packed"] is True
+
+
+def windows(config: Config, tokens: np.ndarray) -> Windows:
+    """Windows of texts as one, as a YAML has them."""
+    settings, options = config.train, config.head[0].options
+    rows = settings.batch_size or max(1, settings.batch_tokens // options["context"])
+    batches = settings.epoch_steps and settings.epoch_steps * settings.accumulate
+    return Windows(tokens, options["context"], rows, settings.seed, batches, options["carry"])
+
+
+def _windows(config: Config, learned: Learned, folder: Path, part: str) -> Windows:
+    """Of the training or dev texts, whose tokens are kept in the folder of the run."""
+    path = getattr(config.data, part)
+    tokens = token_file(folder / TOKENS / f"{part}.bin", learned, Records(config.data.reader, path))
+    try:
+        return windows(config, tokens)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def unwritable_notes(config: Config, learned: Learned, records: Sequence[Record]) -> Iterator[str]:
@@ -303,6 +338,10 @@ def _dev_scores(
             yield {name: tensor.to(device) for name, tensor in one.items()}
 
     pipeline.calibrate(placed)
+    if pipeline.continues:
+        (perplexity,) = pipeline.perplexities(itertools.islice(placed(), 1 if few else None)).values()
+        heed()
+        return {"perplexity": perplexity, "loss": math.log(perplexity)}
     scores = evaluate(predictor(pipeline, config, device, heed), dev[:2] if few else dev)[""]
     for head, perplexity in pipeline.perplexities(itertools.islice(placed(), 1 if few else None)).items():
         (scores[head] if head else scores)["perplexity"] = perplexity
@@ -322,7 +361,7 @@ def test_scores(run: Run, answer: Predictor, console: Console) -> dict[str, Any]
     sets = run.config.data.tests or ({"dev": run.config.data.dev} if run.config.data.dev else {})
     scores = {}
     for name, path in sets.items():
-        records = read(run.config.data.reader, path)
+        records = Records(run.config.data.reader, path) if packed(run.config) else read(run.config.data.reader, path)
         scores[name] = evaluate(answer, records)[""]
         console.say(f"\n{name}: {len(records):,} records\n{table(scores[name])}")
     return scores
@@ -332,6 +371,10 @@ def held_out(run: Run) -> list[Record]:
     """Records that parity is shown on: the first test set, else dev, else the first of train."""
     data = run.config.data
     path = next(iter(data.tests.values()), None) or data.dev
+    if continues(run.config.head[0]):
+        source = Learned.load(run.folder).featurizer
+        context = run.config.head[0].options["context"]
+        return prompts(Records(data.reader, path or data.train), source.docs, source.fields[0], context)
     return read(data.reader, path) if path else read(data.reader, data.train, 200)
 
 

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from seqpipe import bundle
 from seqpipe.answers import Answer, Text
 from seqpipe.attended import PREFIX, attended_from
+from seqpipe.continuing import PAST, PRESENT
 from seqpipe.errors import BundleError, DataError, EnvError, UsageError
 from seqpipe.explain import Explanation, attention, origins
 from seqpipe.feature_kinds import feature_from
@@ -86,9 +87,11 @@ class Model:
         )
         outputs = [output.name for output in self.session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
-        self._outputs = [name for name in outputs if name not in self._weights]
+        self._kept = [name for name in outputs if name.startswith(PRESENT)]
+        self._outputs = [name for name in outputs if name not in self._weights + self._kept]
         inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
-        odd = sorted(inputs ^ {*manifest["inputs"], *options}) + sorted({*kind.outputs} - {*self._outputs})
+        past = {PAST + name.removeprefix(PRESENT) for name in self._kept}
+        odd = sorted(inputs ^ {*manifest["inputs"], *options, *past}) + sorted({*kind.outputs} - {*self._outputs})
         odd += sorted({*self._weights} ^ {one.output for one in self._attended})
         if odd:
             raise BundleError(f"{content.path}: model.onnx and {bundle.MANIFEST} disagree about {', '.join(odd)}")
@@ -98,8 +101,8 @@ class Model:
         return dict(zip(self._outputs, self.session.run(self._outputs, feeds), strict=True))
 
     def run_all(self, feeds: Arrays) -> Arrays:
-        """The decision and the attention weights too, as `explain.<name>`."""
-        names = self._outputs + self._weights
+        """The decision, what is kept for a later call, and the attention weights too, as `explain.<name>`."""
+        names = self._outputs + self._kept + self._weights
         return dict(zip(names, self.session.run(names, feeds), strict=True))
 
     def __call__(self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, **options: Any) -> Any:

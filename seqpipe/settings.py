@@ -117,6 +117,10 @@ class Train(_Keys):
     batch_size: Positive | None = Field(
         default=None, description="Most records a batch; null: as many as the tokens allow."
     )
+    epoch_steps: Positive | None = Field(
+        default=None,
+        description="Steps of an epoch, where texts are one (head lm, packed); null: as many as go over all of them.",
+    )
     optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use")] = Field(
         default=AdamW(), description="What takes the steps."
     )

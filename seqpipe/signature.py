@@ -471,3 +471,9 @@ def _at(data: Plain, where: Where) -> Plain:
 
 def _fault(cls: type, message: str) -> PluginError:
     return PluginError(f"{cls.__module__}.{cls.__qualname__}: {message}")
+
+
+def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
+    """Calls a stage's method with what its positional parameters name; one with a default may lack."""
+    wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
+    return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)

@@ -9,6 +9,7 @@ from typing import Any
 from seqpipe import schemes
 from seqpipe.answers import Kind, Text, label_of, label_set_of, number_of, references
 from seqpipe.config import Component
+from seqpipe.continuing import Continuation
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
 from seqpipe.pointing import Pointers, learnable
@@ -20,6 +21,9 @@ from seqpipe.wiring import ANSWERS, answer_kind
 Target = list[int] | int | float | tuple[float, ...]  # a number for each token, one for the record, a row for it
 Targets = dict[str, Target]  # by name
 Make = Callable[[Record, Doc], Targets | None]  # nothing of a record that is to be skipped
+
+
+_END = SPECIALS.index(EOS)
 
 
 class UnseenLabelError(DataError):
@@ -36,6 +40,8 @@ def targets(head: Component, labels: Sequence[str], kind: Kind, misaligned: str)
         misaligned: What to do with a span that cuts a word, and an answer that cuts a token: `error`, `widen`, `skip`.
     """
     target = head.frame.get("target")
+    if isinstance(kind, Continuation):
+        return lambda record, doc: {"target_ids": [*doc.ids, _END], "target_mask": [1] * (len(doc) + 1)}
     if isinstance(kind, Text):
         return _text_target(kind, target or "target", head.options.get("equal_length") is True)
     if kind.kind == "span":
@@ -75,8 +81,6 @@ class _Ids(dict[str, int]):
 
 
 def _text_target(kind: Text, field: str, equal: bool) -> Make:
-    end = SPECIALS.index(EOS)
-
     def text(record: Record, doc: Doc) -> Targets:
         ids = kind.encode(target_text(record, field), doc)
         first = doc.parts[0] if doc.parts else doc
@@ -84,7 +88,7 @@ def _text_target(kind: Text, field: str, equal: bool) -> Make:
             told = f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"
             cure = "correct the record, or leave equal_length out"
             raise DataError(f"{record.get('where', 'record')}: {told}: {cure}")
-        return {"target_ids": [*ids, end], "target_mask": [1] * (len(ids) + 1)}
+        return {"target_ids": [*ids, _END], "target_mask": [1] * (len(ids) + 1)}
 
     return text
 

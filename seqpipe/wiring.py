@@ -136,6 +136,8 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "paths": ("(B, K, T)", "int64"),
     "path_scores": ("(B, K)", "float32"),
     "tokens": ("(B, K, N)", "int64"),
+    "table": ("(V, D)", "float32"),
+    "chain": ("the stages", "by token"),
     "dim": ("", "int"),
     "vocabulary": ("V", "text"),
     "target_vocabulary": ("V", "text"),
@@ -215,6 +217,11 @@ def answer_kind(head: Component) -> str:
 def copies(head: Component) -> bool:
     """Whether a head may write words as they stand in the source."""
     return any(getattr(feature, "kind", "") == "copy" for feature in declared(head).values())
+
+
+def continues(head: Component) -> bool:
+    """Whether a head goes on with texts, of which it learns itself: it has no target and reads the stages' `chain`."""
+    return bool(getattr(head.cls, "continues", False))
 
 
 def who(component: Component) -> str:
@@ -314,6 +321,9 @@ class _Trace:
             self.refuse_features(head)
         self.give("sources", ends)
         self.wire("sources", ends)
+        if any(map(continues, head)):
+            self.chain(inputs, head)
+            self.give("chain", ends)
         for stage, kind in zip(head, kinds, strict=True):
             if len(inputs) > 1 and not self.reads_several(stage):
                 continue
@@ -338,6 +348,9 @@ class _Trace:
         for stage in one.embedding:
             self.construct(stage)
             self.method(stage, "forward")
+            for name in self.returned(stage):
+                if name != "x":
+                    self.give(name, stage.key)
         if one.embedding:
             self.give("x", " + ".join(stage.key for stage in one.embedding))
         for stage in one.encoder:
@@ -348,6 +361,25 @@ class _Trace:
                 self.given.pop(name, None)
             for name in returned:
                 self.give(name, stage.key)
+
+    def chain(self, inputs: Sequence[Input], head: Stages) -> None:
+        """Complains of stages that cannot go token by token, where a head goes on with texts."""
+        asks = f"the head {head[-1].use!r} writes token by token"
+        if len(head) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None or inputs[0].pairs:
+            self.complain(
+                head[-1], "it goes on with one text, by itself: take one head, and a tokenizer that reads one field"
+            )
+        if not inputs[0].encoder:
+            self.complain(head[-1], "it goes on with what an encoder makes of a text: add a causal one, such as gru")
+        for stage in inputs[0].embedding:
+            if not getattr(stage.cls, "tokenwise", False):
+                self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
+        for stage in inputs[0].encoder:
+            goes_on: Callable[[Mapping[str, Any]], str] | None = getattr(stage.cls, "goes_on", None)
+            cure = "choose transformer, lstm, gru or rnn" if goes_on is None else goes_on(dict(stage.options))
+            if cure:
+                told = f"{asks}, and this encoder lets a token see later ones, or cannot go on where it stopped"
+                self.complain(stage, f"{told}; {cure if goes_on is None else f'set {cure}'}")
 
     def reads_several(self, head: Component) -> bool:
         """Whether a head is made for several sources; a problem if not."""

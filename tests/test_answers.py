@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags, Text, Vector, kind_from, label_of
+from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags, Text, Vector, label_of
+from seqpipe.kinds import kind_from
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features import Doc
 from seqpipe_plugins.tokenizers.chars import Chars

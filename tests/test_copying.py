@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from factory import seqpipe, write_jsonl
 
-from seqpipe.answers import Text, kind_from
+from seqpipe.answers import Text
+from seqpipe.kinds import kind_from
 from seqpipe.config import load
 from seqpipe.copying import Copy
 from seqpipe.data import examples, read

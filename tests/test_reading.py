@@ -15,7 +15,7 @@ from pretrained import checkpoint
 from torchmetrics.functional.text import squad
 
 from seqpipe import load as open_bundle
-from seqpipe.answers import kind_from
+from seqpipe.kinds import kind_from
 from seqpipe.config import load
 from seqpipe.data import collate, examples
 from seqpipe.errors import ConfigError, DataError

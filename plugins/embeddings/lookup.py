@@ -20,6 +20,8 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 class Lookup(nn.Module):
     """Looks a learned vector up for each token.
 
+    `table` (V, D) holds the vectors of all tokens.
+
     Words may be blanked, that is read as [UNK], in training only, so that the vector of unknown words learns something
     (word dropout, Iyyer et al. 2015; words seen once, Lample et al. 2016). Of a vocabulary without `counts` no word is
     rare.
@@ -33,6 +35,8 @@ class Lookup(nn.Module):
     """
 
     rare: Tensor
+    returns: ClassVar = ("x", "table")
+    tokenwise: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",)}
 
     def __init__(
@@ -57,11 +61,10 @@ class Lookup(nn.Module):
         rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
 
-    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D)
         if self.training and (self.word_dropout or self.rare_dropout):
             ids = self._blanked(ids)
-        x: Tensor = self.dropout(self.table(ids))
-        return x
+        return {"x": self.dropout(self.table(ids)), "table": self.table.weight}
 
     def _blanked(self, ids: Tensor) -> Tensor:
         p = torch.where(self.rare[ids], max(self.word_dropout, self.rare_dropout), self.word_dropout)  # (B, T)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from seqpipe.nn.attention import Attention, Heads, visible
+from seqpipe.nn.causal import Attending
 from seqpipe.nn.feedforward import feed_forward
 from seqpipe.nn.positions import Positions
 
@@ -17,7 +20,7 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 Norm = Literal["pre", "post"]
 
 
-class Transformer(nn.Module):
+class Transformer(Attending):
     """The encoder of a Transformer (Vaswani et al. 2017): layers of self-attention and of a feed-forward network.
 
     Head i attends by softmax(Q_i K_i^T / √d) V_i, where Q, K and V are linear layers of x and d is D' / `heads`; a
@@ -29,7 +32,8 @@ class Transformer(nn.Module):
     Where there are positions, the first layer reads √D' x + p(t): p(t)[2i] = sin(t / 10000^(2i / D')), p(t)[2i + 1] the
     cosine, or a learned table, of which every token past its end has the last vector. Without them the order of the
     tokens makes no difference, unless `causal`. `attention` (B, heads, T, T) holds the top layer's weights: row by row
-    what each token attended to, 0 where either is padding.
+    what each token attended to, 0 where either is padding; a causal one keeps no weights in training, where `attention`
+    is empty.
 
     Args:
         hidden: Width D'; null: that of x. If it is another, a linear layer comes first.
@@ -67,6 +71,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.dim = width = hidden or dim
         self.causal, self.scale = causal, width**0.5 if scale else 1.0
+        self.groups, self.head_dim = heads, width // heads
         self.input = nn.Identity() if width == dim else nn.Linear(dim, width)
         self.positions = (
             None if positions == "none" else Positions(width, learned=positions == "learned", longest=longest)
@@ -76,15 +81,38 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(Layer(width, heads, inner, norm, activation, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
+    @staticmethod
+    def goes_on(options: Mapping[str, Any]) -> str:
+        return "" if options["causal"] else "causal: true"
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a text; None: as many as there are."""
+        return self.positions.longest if self.positions is not None and self.positions.table is not None else None
+
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, H, T, T)
-        x = self.input(torch.where(mask[..., None], x, 0.0))
-        if self.positions is not None:
-            x = self.scale * x + self.positions(x)
-        x, weights, seen = self.dropout(x), x, visible(mask, self.causal)
-        for layer in self.layers:
-            x, weights = layer(x, mask, seen)
-        x = torch.where(mask[..., None], self.norm(x), 0.0)
-        return {"x": x, "attention": torch.where(mask[:, None, :, None], weights, 0.0)}
+        places = torch.arange(x.shape[1], device=x.device)[None]
+        x = self.dropout(self.enter(torch.where(mask[..., None], x, 0.0), places))
+        weights, seen = x[:, :0, :0, None], visible(mask, self.causal)
+        for layer in self._stack:
+            if self.causal and self.training:
+                x = layer.taught(x, places)
+            else:
+                x, weights = layer(x, mask, seen)
+        x = torch.where(mask[..., None], self.leave(x), 0.0)
+        return {"x": x, "attention": torch.where(mask[:, None, :, None], weights, 0.0) if weights.numel() else weights}
+
+    def enter(self, x: Tensor, places: Tensor) -> Tensor:
+        x = self.input(x)
+        return x if self.positions is None else self.scale * x + self.positions.at(places)
+
+    def leave(self, x: Tensor) -> Tensor:
+        normed: Tensor = self.norm(x)
+        return normed
+
+    @property
+    def _stack(self) -> list[Layer]:
+        return cast("list[Layer]", list(self.layers))
 
 
 class Layer(nn.Module):
@@ -92,17 +120,37 @@ class Layer(nn.Module):
 
     def __init__(self, dim: int, heads: int, inner: int, norm: Norm, activation: str, dropout: float):
         super().__init__()
-        self.pre = norm == "pre"
+        self.pre, self.silenced = norm == "pre", dropout
         self.attention = Attention(dim, dim, score="multi-head", heads=heads, dropout=dropout)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
         self.feedforward = feed_forward(dim, inner, activation, dropout)
 
     def forward(self, x: Tensor, mask: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        first, second = self.norms
-        read = first(x) if self.pre else x
+        read = self._read(x)
         context, weights = self.attention.attend(read, self.attention.project(read, mask), seen)
+        return self._added(x, context), weights
+
+    def taught(self, x: Tensor, places: Tensor) -> Tensor:
+        """The same for training where no token sees a later one, by PyTorch's own kernel, which keeps no weights."""
+        queries, keys, values = self.asked(x, places)
+        dropout = self.silenced if self.training else 0.0
+        found = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0)
+        return self.told(x, found.transpose(1, 2).flatten(2))
+
+    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.attention.asked(self._read(x))
+
+    def told(self, x: Tensor, context: Tensor) -> Tensor:
+        return self._added(x, self.attention.output(context))
+
+    def _read(self, x: Tensor) -> Tensor:
+        read: Tensor = self.norms[0](x) if self.pre else x
+        return read
+
+    def _added(self, x: Tensor, context: Tensor) -> Tensor:
+        first, second = self.norms
         x = x + self.dropout(context)
         x = x if self.pre else first(x)
         x = x + self.dropout(self.feedforward(second(x) if self.pre else x))
-        return x if self.pre else second(x), weights
+        return x if self.pre else second(x)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
 
@@ -128,6 +129,16 @@ class Attention(nn.Module):
         if self.score in ("scaled-dot", "multi-head"):
             asked = asked * (asked.shape[2] // self.heads) ** -0.5
         return self._by_head(asked) @ keys
+
+    def asked(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of `multi-head`, x (B, T, D) to queries, which are scaled, keys and values, (B, H, T, D / H) each.
+
+        In a graph one product, whose weights are joined before any loop (`seqpipe.hoisting`).
+        """
+        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
+        bias = torch.cat([self.query.bias, torch.zeros_like(self.query.bias), self.value.bias])
+        queries, keys, values = F.linear(x, weight, bias).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return queries * queries.shape[3] ** -0.5, keys, values
 
     def _summed(self, met: Tensor) -> Tensor:  # (B, N, T, units) -> (B, 1, N, T)
         return (met.sum(3) if self.v is None else self.v(met)[..., 0])[:, None]

@@ -88,6 +88,15 @@ class Cell(nn.Module):
         _, (states,) = scan(looped, start, (inward.unflatten(1, (T, B)).transpose(0, 1),))
         return states.transpose(0, 1)
 
+    def stepped(self, x: Tensor, state: State) -> State:  # (R, D), (R, H) each
+        """The states after one more token, of a cell of one direction."""
+        weights = {name: self._stacked(name) for name in self.shapes}
+        inward = x @ weights.pop("weight_ih")[0]
+        if self.bias:
+            inward = inward + (weights.pop("bias_ih") + weights.pop("bias_hh"))[0]
+        after = self.step(weights)(tuple(part[None] for part in state), inward[None])
+        return tuple(part[0] for part in after)
+
     def _stacked(self, name: str) -> Tensor:  # (n, columns, rows) or (n, 1, …)
         each = torch.stack([getattr(self, f"{name}_l0{suffix}") for suffix in suffixes(self)])
         return each.transpose(1, 2).contiguous() if each.dim() == 3 else each[:, None]
@@ -101,7 +110,7 @@ def apart(weight: Tensor, columns: int) -> tuple[Tensor, Tensor]:
 def recurrent_step(
     rnn: nn.RNNBase, x: Tensor, state: State, between: Callable[[Tensor], Tensor] = lambda x: x
 ) -> tuple[Tensor, State]:
-    """One step of an `nn.RNN` (tanh), `nn.GRU` or `nn.LSTM`: x (R, D) and its state to output (R, H), state.
+    """One step of an `nn.RNN`, `nn.GRU` or `nn.LSTM`: x (R, D) and its state to output (R, H), state.
 
     A state has the hidden states (R, layers, H), and of an LSTM also the cells, as the second tensor. `between` is
     done to what one layer gives the next.
@@ -111,14 +120,20 @@ def recurrent_step(
         if layer:
             x = between(x)
         before = tuple(part[:, layer] for part in state)  # (R, H) each
-        weights = [getattr(rnn, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-        after.append(_STEPS[rnn.mode](x, before, *weights))
+        weights = [getattr(rnn, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh")]
+        none = torch.zeros_like(weights[0][:, 0])
+        biases = [getattr(rnn, f"{name}_l{layer}") if rnn.bias else none for name in ("bias_ih", "bias_hh")]
+        after.append(_STEPS[rnn.mode](x, before, *weights, *biases))
         x = after[-1][0]
     return x, tuple(torch.stack(parts, 1) for parts in zip(*after, strict=True))
 
 
 def _rnn(x: Tensor, before: State, *weights: Tensor) -> State:
     return (torch.tanh(_gates(x, before[0], *weights)),)
+
+
+def _relu_rnn(x: Tensor, before: State, *weights: Tensor) -> State:
+    return (torch.relu(_gates(x, before[0], *weights)),)
 
 
 def _gru(x: Tensor, before: State, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> State:  # Cho et al. 2014
@@ -141,4 +156,4 @@ def _gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> 
     return F.linear(x, w, b) + F.linear(h, u, c)
 
 
-_STEPS: Mapping[str, Callable[..., State]] = {"RNN_TANH": _rnn, "GRU": _gru, "LSTM": _lstm}
+_STEPS: Mapping[str, Callable[..., State]] = {"RNN_TANH": _rnn, "RNN_RELU": _relu_rnn, "GRU": _gru, "LSTM": _lstm}

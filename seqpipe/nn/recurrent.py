@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqpipe.nn.cells import Cell
+from seqpipe.nn.causal import Before, Slots
+from seqpipe.nn.cells import Cell, recurrent_step
 from seqpipe.nn.dropout import LockedDropout
-from seqpipe.nn.loops import State
+from seqpipe.nn.loops import State, scan
 from seqpipe.nn.rnn_node import LIBRARY, as_node, suffixes, weights_of
 
 Positive = Annotated[int, Field(gt=0)]
@@ -80,6 +81,53 @@ class Recurrent(nn.Module):
         both = {1: [ends if self.backward else begins], 2: [begins, ends]}[states.shape[2]]
         return {"x": x, "state": self._merged(last), "first": self._merged(torch.cat(both, 1))}
 
+    @staticmethod
+    def goes_on(options: Mapping[str, Any]) -> str:
+        return "" if options["direction"] == "forward" else "direction: forward"
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """As `seqpipe.nn.causal.Causal` has it."""
+        return len(self.layers) * self._states, self._layers[0].hidden_size
+
+    @property
+    def _states(self) -> int:
+        first = self._layers[0]
+        return first.states if isinstance(first, Cell) else 2 if first.mode == "LSTM" else 1
+
+    @property
+    def _layers(self) -> list[nn.RNNBase | Cell]:
+        return cast("list[nn.RNNBase | Cell]", list(self.layers))
+
+    def unpacked(self, kept: Tensor) -> State:  # (B, C, M, H) -> M times (B, H)
+        last = nn.functional.pad(kept, (0, 0, 0, 0, 1, 0))[:, -1]
+        return tuple(last[:, i].contiguous() for i in range(self.kept[0]))
+
+    def packed(self, before: Before, state: State, slots: Slots) -> Tensor:
+        return torch.where(slots.goes_on[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
+
+    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
+        x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))  # a node takes no 0 steps
+        lengths = mask.sum(1)
+        after: list[Tensor] = []
+        for layer, start in zip(self._layers, self._by_layer(before.memory), strict=True):
+            x, last = continued(layer, x, lengths, start)
+            after += last
+        return x[:, :-1], tuple(after)
+
+    def room(self, before: Before, longest: int) -> State:
+        return before.memory
+
+    def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
+        after: list[Tensor] = []
+        for layer, now in zip(self._layers, self._by_layer(state), strict=True):
+            made = one_step(layer, x, now)
+            x, after = made[0], [*after, *made]
+        return x, tuple(after)
+
+    def _by_layer(self, state: State) -> list[State]:
+        return [state[i : i + self._states] for i in range(0, len(state), self._states)]
+
     def _merged(self, states: Tensor) -> Tensor:  # (…, directions, H) -> (…, D')
         if self.merge == "concat":
             return states.flatten(-2)
@@ -101,7 +149,8 @@ def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: 
     """
     node = rnn.node if isinstance(rnn, Cell) else LIBRARY[rnn.mode]
     if torch.compiler.is_exporting() and node is not None:
-        return as_node(rnn, node, x, lengths, backward)
+        states, last, *_ = as_node(rnn, node, x, lengths, backward)
+        return states, last
     if rounds(rnn, x):
         with torch.autocast(x.device.type, enabled=False):
             return ragged_rnn(rnn, x.to(next(rnn.parameters()).dtype), lengths, backward=backward)
@@ -114,6 +163,34 @@ def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: 
     last = [_pick(states, lengths[:, None] - 1) for states in made]  # (B, 1, H) each
     states = [_pick(states, turn) if turned else states for states, turned in zip(made, ways, strict=True)]
     return torch.where(real[..., None], torch.stack(states, 2), 0.0), torch.cat(last, 1)
+
+
+def continued(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, start: State) -> tuple[Tensor, State]:
+    """One layer of one direction, forward, over rows of their own lengths, 0 too, from these states (B, H) each.
+
+    The hidden states (B, T, H), and the states at each row's end.
+    """
+    node = rnn.node if isinstance(rnn, Cell) else LIBRARY[rnn.mode]
+    if torch.compiler.is_exporting() and node is not None:
+        states, *last = as_node(rnn, node, x, lengths, False, start)
+        none = (lengths == 0)[:, None]
+        return states[:, :, 0], tuple(torch.where(none, old, one[:, 0]) for old, one in zip(start, last, strict=True))
+
+    def step(now: State, rows: State) -> tuple[State, State]:
+        made, real = one_step(rnn, rows[0], now), rows[1]
+        after = tuple(torch.where(real, new, old) for new, old in zip(made, now, strict=True))
+        return after, (after[0],)
+
+    real = torch.arange(x.shape[1], device=x.device)[:, None] < lengths  # (T, B)
+    last, (states,) = scan(step, start, (x.transpose(0, 1).contiguous(), real[..., None]))
+    return states.transpose(0, 1), last
+
+
+def one_step(rnn: nn.RNNBase | Cell, x: Tensor, state: State) -> State:  # (R, D), (R, H) each
+    """The states of one layer of one direction after one more token."""
+    if isinstance(rnn, Cell):
+        return rnn.stepped(x, state)
+    return recurrent_step(rnn, x, tuple(part[:, None] for part in state))[1]
 
 
 def rounds(rnn: nn.RNNBase | Cell, x: Tensor) -> bool:

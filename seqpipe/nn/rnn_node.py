@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,8 +42,12 @@ def weights_of(rnn: nn.Module, suffix: str) -> list[Tensor]:
     return [getattr(rnn, f"{name}_l0{suffix}") for name in names]
 
 
-def as_node(rnn: nn.Module, node: Node, x: Tensor, lengths: Tensor, backward: bool) -> tuple[Tensor, Tensor]:
-    """The states (B, T, directions, H), 0 past the end, and the last ones (B, directions, H).
+def as_node(
+    rnn: nn.Module, node: Node, x: Tensor, lengths: Tensor, backward: bool, start: Sequence[Tensor] = ()
+) -> list[Tensor]:
+    """The states (B, T, directions, H), 0 past the end, and the last (B, directions, H), of an LSTM the cells too.
+
+    `start` holds the states (B, H) that a layer of one direction begins with; without it they are 0.
 
     A layer of PyTorch's own, exported as it is, would bake the example's T into the graph.
     """
@@ -53,9 +57,12 @@ def as_node(rnn: nn.Module, node: Node, x: Tensor, lengths: Tensor, backward: bo
     each = zip(*([_as_onnx(w, H, node.gates) for w in weights_of(rnn, s)] for s in suffixes(rnn)), strict=True)
     W, R, *biases = (torch.stack(directions) for directions in each)  # (n, gates * H, D), (…, H), (n, gates * H) twice
     inputs = [x.transpose(0, 1), W, R, torch.cat(biases, 1) if biases else None, lengths.to(torch.int32)]
+    first = [state[None] for state in start] or [None, None]
+    if start:
+        inputs += first
     if node.peepholes:
         P = [_as_onnx(getattr(rnn, f"weight_ch_l0{suffix}"), H, node.peepholes) for suffix in suffixes(rnn)]
-        inputs += [None, None, torch.stack(P)]  # both states begin with 0
+        inputs += [*([] if start else first), torch.stack(P)]
     attributes: dict[str, Any] = {
         "hidden_size": H,
         "direction": "bidirectional" if n == 2 else "reverse" if backward else "forward",
@@ -64,7 +71,7 @@ def as_node(rnn: nn.Module, node: Node, x: Tensor, lengths: Tensor, backward: bo
     if node.operator == "RNN":
         attributes["activations"] = ["Relu" if rnn.mode == "RNN_RELU" else "Tanh"] * n
     state_shapes = [[n, B, H]] * _STATES[node.operator]
-    Y, last, *_ = torch.onnx.ops.symbolic_multi_out(
+    Y, *last = torch.onnx.ops.symbolic_multi_out(
         node.operator,
         inputs,
         attributes,
@@ -72,7 +79,7 @@ def as_node(rnn: nn.Module, node: Node, x: Tensor, lengths: Tensor, backward: bo
         shapes=([T, n, B, H], *state_shapes),
         version=14,
     )
-    return Y.permute(2, 0, 1, 3), last.transpose(0, 1)
+    return [Y.permute(2, 0, 1, 3), *(one.transpose(0, 1) for one in last)]
 
 
 def _as_onnx(weight: Tensor, hidden: int, gates: tuple[int, ...]) -> Tensor:

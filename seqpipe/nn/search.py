@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.loops import while_loop
 
-PAD, BOS, EOS = 0, 2, 3  # the same in every vocabulary
+PAD, UNK, BOS, EOS = 0, 1, 2, 3  # the same in every vocabulary
 NEVER = -1e9  # the score of what cannot be; several of them still add up in float32
 
 State = tuple[Tensor, ...]
@@ -49,6 +49,9 @@ def search(
     prefix: Tensor | None = None,
     forbidden: Tensor | None = None,
     lengths: Tensor | None = None,
+    first: Tensor | None = None,
+    most: Tensor | None = None,
+    stop: Tensor | None = None,
     uniform: Tensor | None = None,
     temperature: Numbers = 1.0,
     top_k: int = 50,
@@ -79,6 +82,9 @@ def search(
         prefix: Tokens that every sequence begins with, (1 or B, P) int64, [PAD] behind the shorter ones.
         forbidden: Tokens that are never written, (1 or B, F) int64.
         lengths: How many tokens a row's sequences have, (B,), [EOS] not included; -1 where that is open.
+        first: What stands before the first token of each row, (B,); None: [BOS].
+        most: The most tokens of each row's sequences, (B,), where that is less than `max_length`; none: 0.
+        stop: Tokens that end a sequence as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer.
         uniform: A number from 0 up to but not 1 for each token of each beam, (1 or B, 1 or K, N'); no sequence gets
             longer than N'. N' = 0: beam search.
         temperature: Of what is drawn from: probabilities to the power of 1 / temperature; 0 takes the likeliest.
@@ -93,7 +99,7 @@ def search(
     times = torch.arange(max_length, device=device)
     numbers = torch.zeros(1, 1, 0, device=device) if uniform is None else uniform
     draws = torch.full((), numbers.shape[2], device=device) > 0
-    most, drawn_most = (
+    written_most, drawn_most = (
         torch.full((), n, device=device) for n in (max_length, torch.sym_min(max_length, numbers.shape[2]))
     )
     given = torch.zeros(1, 0, dtype=torch.int64, device=device) if prefix is None else prefix
@@ -108,7 +114,7 @@ def search(
         plain=~draws & ~ordered & (asked == 0) & (least_length <= 0).all() & (exact < 0).all(),
         draws=draws,
         several=torch.full((), K, device=device) > 1,
-        limit=torch.where(draws, drawn_most, most),
+        limit=torch.where(draws, drawn_most, written_most),
         times=times,
         rank=torch.arange(K, device=device),
         twice=torch.arange(2 * K, device=device),
@@ -119,11 +125,14 @@ def search(
         coverage_penalty=coverage_penalty,
         early_stopping=early_stopping,
         no_repeat_ngram_size=no_repeat_ngram_size,
-        given=_stretched(F.pad(given, (0, 1), value=PAD), 0, B),
-        never=_stretched(never, 0, B),
+        given=stretched(F.pad(given, (0, 1), value=PAD), 0, B),
+        never=stretched(never, 0, B),
         exact=exact,
+        first=None if first is None else first[:, None],
+        most=None if most is None else most[:, None],
+        stop=None if stop is None else stretched(stop, 0, B),
         least_length=least_length,
-        numbers=_stretched(_stretched(F.pad(numbers, (0, 1)), 0, B), 1, K),
+        numbers=stretched(stretched(F.pad(numbers, (0, 1)), 0, B), 1, K),
         heat=torch.zeros((), device=device) + temperature,  # a tensor made within the loop does not export
         most_likely=torch.full((), top_k, device=device),
         top_p=top_p,
@@ -159,6 +168,9 @@ class _Search:
     given: Tensor  # (B, P + 1) what texts begin with, [PAD] behind it
     never: Tensor  # (B, F)
     exact: Tensor  # (B,) -1 where open
+    first: Tensor | None  # (B, 1)
+    most: Tensor | None  # (B, 1)
+    stop: Tensor | None  # (B, E)
     least_length: Tensor  # (B,)
     numbers: Tensor  # (B, K, N' + 1)
     heat: Tensor  # ()
@@ -173,7 +185,9 @@ class _Search:
         scores = torch.where(self.draws, zeros, self._only_first(K) + zeros)
         mask = self.decoder.mask
         covered = torch.zeros(*none.shape, 1 if mask is None else mask.shape[1], device=none.device)
-        begin = (none + BOS, scores, none[:, 0] > 0, empty, empty, zeros + NEVER, zeros + 2 * NEVER)
+        before = none + (BOS if self.first is None else self.first)
+        settled = none[:, 0] > 0 if self.most is None else self.most[:, 0] <= 0
+        begin = (before, scores, settled, empty, empty, zeros + NEVER, zeros + 2 * NEVER)
         state = tuple(part[:, None].expand(-1, K, *part.shape[1:]).flatten(0, 1) for part in start)
         now = while_loop(
             lambda *now: self.plain & self.goes_on(*now), self.simple_step, (self.times[0], *begin, *state)
@@ -252,6 +266,10 @@ class _Search:
         """The state from `tokens` to `ended_ranks`, and the beam (B, K) that each beam goes on from."""
         total, tokens, parent, ranks = found
         ends = (tokens == EOS) | (t + 1 >= self.limit)
+        if self.most is not None:
+            ends = ends | (t + 1 >= self.most)
+        if self.stop is not None:
+            ends = ends | is_any(tokens, self.stop)
         K = written.shape[1]
         counts = ends & (self.twice < K) & ~settled[:, None] & (total > NEVER / 2)
         lines = torch.where(self.times == t, tokens[..., None], at(written, parent))  # (B, 2 K, N)
@@ -280,9 +298,10 @@ class _Search:
         n, K = self.no_repeat_ngram_size, written.shape[1]
         again = (n > 0) & (F.pad(repeats[..., :-1], (1, 0)) >= n - 1) & (self.times < t)
         repeated = torch.where(again, written, PAD).flatten(0, 1)
-        end = torch.where(t < self.least_length, EOS, PAD)[:, None].expand(-1, K).reshape(-1, 1)
-        outlawed = self.never[:, None].expand(-1, K, -1).flatten(0, 1)
-        return torch.cat([repeated, end, outlawed], 1)
+        ends = torch.full_like(self.first_row, EOS) if self.stop is None else F.pad(self.stop, (1, 0), value=EOS)
+        ends = torch.where((t < self.least_length)[:, None], ends, PAD)
+        outlawed = torch.cat([ends, self.never], 1)[:, None].expand(-1, K, -1).flatten(0, 1)
+        return torch.cat([repeated, outlawed], 1)
 
     def _continuations(self, t: Tensor, scores: Tensor, gains: Tensor, nexts: Tensor, covered: Tensor) -> _Found:
         """The 2 K best continuations, or the K that are drawn."""
@@ -293,26 +312,16 @@ class _Search:
         _, chosen = best(ranks.flatten(1), self.twice.shape[0])
         likeliest = _taken(total, nexts, chosen)
         u = self.numbers.index_select(2, t[None].clamp(max=self.numbers.shape[2] - 1)).flatten(0, 1)  # (B * K, 1)
-        place = self._drawn(gains, u)
+        place = drawn(gains, u, self.heat, self.most_likely, self.top_p)
         drawn_total = scores + gains.gather(1, place).reshape(B, K)
-        drawn = (
+        free = (
             torch.cat([drawn_total, torch.full_like(drawn_total, 2 * NEVER)], 1),
             nexts.gather(1, place).reshape(B, K).repeat(1, 2),
             torch.cat([self.rank, self.rank]).expand(B, -1),
         )
-        pairs = zip(drawn, likeliest, strict=True)
+        pairs = zip(free, likeliest, strict=True)
         total, tokens, parent = (torch.where(self.draws, one, other) for one, other in pairs)
         return _Found(total, tokens, parent, total / penalty + self._coverage(covered).gather(1, parent))
-
-    def _drawn(self, gains: Tensor, u: Tensor) -> Tensor:  # (B * K, C), (B * K, 1) -> (B * K, 1)
-        place = torch.arange(gains.shape[1], device=gains.device)
-        heated = (gains - gains[:, :1]) / torch.where(self.heat > 0, self.heat, 1.0)
-        p = torch.where(place < self.most_likely, heated, NEVER).softmax(1)
-        before = p.cumsum(1) - p
-        keep = (before < self.top_p) & (p > 0) | (place == 0)
-        total = torch.where(keep, p, 0.0).cumsum(1)
-        found = (total <= u * total[:, -1:]).sum(1, keepdim=True).minimum(keep.sum(1, keepdim=True) - 1)
-        return torch.where(self.heat > 0, found, 0)
 
     def _coverage(self, covered: Tensor) -> Tensor:  # (B, K, S) -> (B, K)
         if self.decoder.mask is None:
@@ -339,7 +348,32 @@ def _taken(total: Tensor, nexts: Tensor, chosen: Tensor) -> State:  # (B, K, C),
     return total.flatten(1).gather(1, chosen), tokens, chosen // total.shape[2]
 
 
-def _stretched(rows: Tensor, axis: int, size: int) -> Tensor:
+def drawn(gains: Tensor, u: Tensor, heat: Tensor, most_likely: Tensor, top_p: Numbers) -> Tensor:
+    """Which candidate is taken of each row, (R, 1), by a number (R, 1) of its own.
+
+    Args:
+        gains: Log-probabilities of candidates (R, C), the best first.
+        u: From 0 up to but not 1.
+        heat: The temperature (); 0: the first candidate.
+        most_likely: How many candidates count, ().
+        top_p: Of these, the fewest that together have this share of their probability.
+    """
+    place = torch.arange(gains.shape[1], device=gains.device)
+    heated = (gains - gains[:, :1]) / torch.where(heat > 0, heat, 1.0)
+    p = torch.where(place < most_likely, heated, NEVER).softmax(1)
+    before = p.cumsum(1) - p
+    keep = (before < top_p) & (p > 0) | (place == 0)
+    total = torch.where(keep, p, 0.0).cumsum(1)
+    found = (total <= u * total[:, -1:]).sum(1, keepdim=True).minimum(keep.sum(1, keepdim=True) - 1)
+    return torch.where(heat > 0, found, 0)
+
+
+def is_any(tokens: Tensor, of: Tensor) -> Tensor:  # (B, M), (B, E) -> (B, M)
+    """Which tokens are among those of their row; [PAD] is none."""
+    return ((tokens[..., None] == of[:, None]) & (of[:, None] != PAD)).any(2)
+
+
+def stretched(rows: Tensor, axis: int, size: int) -> Tensor:
     """An axis of this size as it is, one of 1 repeated: `expand` would take the two sizes for one in export."""
     return rows.index_select(axis, torch.arange(size, device=rows.device).clamp(max=rows.shape[axis] - 1))
 

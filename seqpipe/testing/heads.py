@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from seqpipe.evaluate import evaluate
-from seqpipe.pipeline import Pipeline, call, predictor
-from seqpipe.signature import decode_options
+from seqpipe.pipeline import Pipeline, predictor
+from seqpipe.signature import call, decode_options
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
 from seqpipe.testing.toys import Bench

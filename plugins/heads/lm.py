@@ -1,0 +1,231 @@
+"""x of the tokens of a text so far in, the next one out, and so on: a language model, with its loop in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe.errors import UsageError
+from seqpipe.nn.chain import Chain, Read
+from seqpipe.nn.loops import while_loop
+from seqpipe.nn.search import BOS, EOS, PAD, UNK, State, best, is_any, search, stretched
+from seqpipe.nn.walk import walk
+from seqpipe.signature import Size, Tokens, Uniform
+
+NEVER = -1e4  # the logit of what no text holds
+
+
+class LM(nn.Module):
+    """A language model: p(text) is the product of p(token | those before) (Bengio et al. 2003; Radford et al. 2018).
+
+    The logits of the token behind x are W x + b, W being the table of the token vectors where the two are tied (Press
+    and Wolf 2017; b is 0 then). The encoders below must be causal: `transformer` with causal: true, or `lstm`, `gru`,
+    `rnn` with direction: forward.
+
+    Texts that are `packed` are one long text, cut into windows of `context` tokens anywhere; it goes on with any prompt
+    but an empty one. Else each record is a text of its own, from [BOS] to [EOS].
+
+    A graph reads the prompt once, then writes token by token and reads none twice. What it keeps of the text is
+    also an output and an optional input, so that a caller may have a text in pieces.
+
+    Args:
+        packed: Whether the records are one text; [EOS] stands between them where there are several.
+        context: Tokens of a window of packed texts.
+        carry: Whether the windows of an epoch follow each other and encoders start each where they stopped in the one
+            before (truncated back-propagation through time, Mikolov et al. 2010); for recurrent encoders.
+        tie: Whether the token vectors are also the rows that logits are made by.
+        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+    """
+
+    answer = "text"
+    continues: ClassVar = True
+    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
+    never: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        vocabulary: Sequence[str],
+        *,
+        packed: bool = True,
+        context: Annotated[int, Field(gt=0)] = 256,
+        carry: bool = False,
+        tie: bool = True,
+        label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    ):
+        super().__init__()
+        if carry and not packed:
+            raise UsageError("carry: records that are texts of their own do not follow each other; set packed: true")
+        self.dim, self.begins, self.label_smoothing = dim, not packed, label_smoothing
+        self.output = None if tie else nn.Linear(dim, len(vocabulary))
+        never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), NEVER)
+        self.register_buffer("never", never, persistent=False)  # (V,)
+
+    def loss(self, x: Tensor, target_ids: Tensor, target_mask: Tensor, table: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy () of the token behind each of x (B, T, D)."""
+        logits = self.logits(x[target_mask], table)
+        smooth = self.label_smoothing if self.training else 0.0
+        return F.cross_entropy(logits, target_ids[target_mask], label_smoothing=smooth)
+
+    def logits(self, x: Tensor, table: Tensor | None) -> Tensor:  # (…, D) -> (…, V)
+        if self.output is not None:
+            return F.linear(x, self.output.weight, self.output.bias + self.never)
+        if table is None or table.shape[1] != self.dim:
+            width = "no embedding tells its vectors" if table is None else f"they have the width {table.shape[1]}"
+            raise UsageError(
+                f"tie: x has the width {self.dim}, and of token vectors {width}; make them equal, or set tie: false"
+            )
+        return F.linear(x, table, self.never)
+
+    def decide(
+        self,
+        ids: Tensor,
+        mask: Tensor,
+        chain: Chain,
+        *,
+        beams: Size = 1,
+        n_best: Size = 1,
+        max_length: Size = 100,
+        min_length: Annotated[int, Field(ge=0)] = 0,
+        length_penalty: Annotated[float, Field(ge=0)] = 0.0,
+        early_stopping: bool = False,
+        repetition_penalty: Annotated[float, Field(ge=1)] = 1.0,
+        forbidden: Tokens = None,
+        stop: Tokens = None,
+        uniform: Uniform = None,
+        temperature: Annotated[float, Field(ge=0)] = 1.0,
+        top_k: Size = 50,
+        top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
+        score_prompt: bool = False,
+    ) -> dict[str, Tensor]:
+        """How the texts (B, T) go on, and what is kept of them.
+
+        `tokens` (B, n_best, max_length) and their log-probabilities `scores`, the best first; with `score_prompt` the
+        log-probability of each token of the prompt given those before, `prompt_scores` (B, T') (T' = T, or T - 1 where
+        no [BOS] stands before); `present.ids` (B, P) and `present.0` …: what a later call takes as `past.…` beside the
+        last token, of a text that has not ended, from one beam.
+        """
+        read = chain.read(ids, mask)
+        told = _Telling(self, chain, read, repetition_penalty)
+        given = torch.full_like(read.last[:, None], UNK)
+        forbidden = given if forbidden is None else torch.cat([given, stretched(forbidden, 0, ids.shape[0])], 1)
+        draws = torch.full((), 0 if uniform is None else uniform.shape[2], device=ids.device) > 0
+        searches = (torch.full((), beams, device=ids.device) > 1) & ~draws
+        room = self._room(chain, read, max_length)
+        first = told.start(max_length)
+        walked = walk(
+            told,
+            first,
+            read.last,
+            texts=beams,
+            max_length=max_length,
+            most=torch.where(searches, 0, room),
+            min_length=min_length,
+            forbidden=forbidden,
+            stop=stop,
+            uniform=uniform,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+        )
+        found, found_scores = search(
+            told,
+            first,
+            beams=beams,
+            n_best=beams,
+            max_length=max_length,
+            min_length=min_length,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            forbidden=forbidden,
+            first=read.last,
+            most=torch.where(searches, room, 0),
+            stop=stop,
+        )
+        _, order = best(walked.scores, beams)
+        drawn = walked.tokens.gather(1, order[..., None].expand_as(walked.tokens))
+        tokens, scores = torch.where(searches, found, drawn), walked.scores.gather(1, order)
+        n = torch.sym_min(n_best, beams)
+        B = ids.shape[0]
+        ends = F.pad(given[:, :0] if stop is None else stretched(stop, 0, B), (1, 0), value=EOS)
+        ended = is_any(walked.tokens[:, 0], ends).any(1)
+        kept = tuple(part.unflatten(0, (B, -1))[:, 0] for part in walked.state[1:])
+        return {
+            "tokens": tokens[:, :n],
+            "scores": torch.where(searches, found_scores, scores)[:, :n],
+            "prompt_scores": self._prompt_scores(chain, read, score_prompt),
+            **chain.kept(read, walked.tokens[:, 0], walked.steps[:, 0], ended, kept),
+        }
+
+    def score(self, ids: Tensor, mask: Tensor, chain: Chain, tokens: Tensor) -> Tensor:
+        """Log-probability (B,) of the first of the given texts (B, n, N) behind the prompts (B, T)."""
+        log_p, following, behind = self._rated(ids, mask, chain, tokens[:, 0])
+        return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
+
+    def margin(self, ids: Tensor, mask: Tensor, chain: Chain) -> Tensor:
+        """By how much each token of the greedy text is likelier, in logarithms, than the next likely one: the least."""
+        log_p, _, behind = self._rated(ids, mask, chain, self.decide(ids, mask, chain)["tokens"][:, 0])
+        outlawed = torch.arange(log_p.shape[2]) == UNK
+        first, second = torch.where(outlawed, NEVER, log_p).topk(2).values.unbind(2)
+        return torch.where(behind, first - second, torch.inf).amin(1)
+
+    def _rated(self, ids: Tensor, mask: Tensor, chain: Chain, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of prompts and what follows (B, T + N): log-probabilities (B, M, V), the tokens (B, M), which ones follow."""
+        count, more = mask.sum(1, keepdim=True), (tokens != PAD).sum(1, keepdim=True)
+        p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
+        order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
+        read = chain.read(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
+        following = read.ids[:, 1:]
+        place = torch.arange(following.shape[1], device=ids.device) + (0 if chain.begins else 1)
+        return self.logits(read.x, chain.table).log_softmax(2), following, (place >= count) & (place < count + more)
+
+    def _room(self, chain: Chain, read: Read, longest: int) -> Tensor:
+        """How many tokens each row has room for (B,): of a context that is limited, what the prompt leaves."""
+        limits = [one.longest for one in chain.encoder if getattr(one, "longest", None) is not None]
+        room = torch.full_like(read.last, longest)
+        return room if not limits else room.minimum(min(limits) - read.count)
+
+    def _prompt_scores(self, chain: Chain, read: Read, wanted: bool | Tensor) -> Tensor:  # (B, n - 1)
+        """Log-probabilities of the prompt's tokens, 0 where they are not wanted: a loop of one step or none."""
+        ids, nothing = read.ids[:, 1:].contiguous(), read.x[..., 0] * 0.0
+        x, real = read.x.clone(), read.inside.clone()
+
+        def step(again: Tensor, scores: Tensor) -> State:
+            log_p = self.logits(x, chain.table).log_softmax(2).gather(2, ids[..., None])[..., 0]
+            return again & False, torch.where(real, log_p, 0.0)
+
+        asked = torch.zeros((), dtype=torch.bool, device=ids.device) | wanted
+        return while_loop(lambda again, scores: again & True, step, (asked, nothing))[1]
+
+
+class _Telling(NamedTuple):
+    """The model behind prompts that were read, as search asks for it."""
+
+    head: LM
+    chain: Chain
+    text: Read
+    repetition_penalty: float | Tensor
+
+    @property
+    def mask(self) -> None:
+        return None
+
+    def start(self, longest: int) -> State:
+        """The state of the chain, and which tokens stand in the texts so far, (B, V)."""
+        ids = torch.cat([self.text.past_ids, self.text.ids[:, : self.text.inside.shape[1]] * self.text.inside], 1)
+        seen = torch.zeros(ids.shape[0], self.head.never.shape[0], device=ids.device).scatter(1, ids, 1.0)
+        return (seen, *self.chain.start(self.text, longest))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, None]:
+        seen, *rest = state
+        x, after = self.chain.step(tokens, self.text, tuple(rest))
+        seen = seen.scatter(1, tokens[:, None], 1.0)
+        logits = self.head.logits(x, self.chain.table)  # (R, V)
+        p = self.repetition_penalty
+        logits = torch.where(seen > 0, torch.where(logits > 0, logits / p, logits * p), logits)
+        return logits.log_softmax(1), (seen, *after), None

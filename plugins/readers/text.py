@@ -1,0 +1,69 @@
+"""A file of plain text in, records out: the whole text in pieces, its paragraphs, or its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from . import Record, numbered, read_file
+
+PIECE = 65_536  # characters of a piece, about
+
+
+class Text:
+    """Reads plain text for language models, one record at a time, so that a text may be larger than memory.
+
+    A whole text comes in pieces that end with a line, each with `goes_on`, which says whether the text goes on in the
+    next record: a head that learns of packed texts puts no end between them.
+
+    Args:
+        unit: What is a text: the whole file, each paragraph (what stands between empty lines), or each line.
+    """
+
+    fields = ("text", "goes_on", "where")
+
+    def __init__(self, *, unit: Literal["file", "paragraph", "line"] = "file"):
+        self.unit = unit
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        return read_file(path, self.records)
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        if self.unit == "file":
+            yield from self._pieces(lines, name)
+            return
+        held: list[str] = []
+        first = 0
+        for number, line in numbered(lines, name):
+            if line.strip() and self.unit == "paragraph":
+                first = first if held else number
+                held.append(line)
+            elif held:
+                yield {"text": "\n".join(held), "goes_on": False, "where": f"{name}:{first}"}
+                held = []
+            elif line.strip():
+                yield {"text": line, "goes_on": False, "where": f"{name}:{number}"}
+        if held:
+            yield {"text": "\n".join(held), "goes_on": False, "where": f"{name}:{first}"}
+
+    def _pieces(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        held: list[str] = []
+        size, first, ended = 0, 1, True
+
+        def noted() -> Iterator[str]:
+            nonlocal ended
+            for line in lines:
+                ended = line.endswith("\n")
+                yield line
+
+        for number, line in numbered(noted(), name):
+            if size >= PIECE:
+                yield {"text": "".join(held), "goes_on": True, "where": f"{name}:{first}"}
+                held, size, first = [], 0, number
+            held.append(f"{line}\n" if ended else line)
+            size += len(held[-1])
+        if held:
+            yield {"text": "".join(held), "goes_on": False, "where": f"{name}:{first}"}

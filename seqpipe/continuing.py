@@ -1,0 +1,142 @@
+"""Texts in, how they go on out, and how well a model foretells texts: the answers of a language model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from seqpipe.answers import Text
+from seqpipe.errors import DataError, UsageError
+from seqpipe.features import Arrays, Doc, Record
+from seqpipe.vocabulary import EOS, special_id
+
+PAST, PRESENT = "past.", "present."  # what the names of a graph's inputs and outputs begin with that hold what is kept
+GOES_ON = "goes_on"  # of a record: whether its text goes on in the next one
+SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
+ENOUGH = 1 << 23  # numbers of a batch's logits
+PROMPTS, MOST_PROMPT = 64, 40  # prompts that answers are compared on, and the most tokens of one
+_LN2 = math.log(2)
+
+
+class Continuation(Text):
+    """Text that goes on: `{"generated_text", "score"}`, the prompt and what follows; score: the probability of that.
+
+    Args:
+        tokenizer: Of the prompt and of what follows.
+        begins: Whether [BOS] stands before each text, so that a prompt may be empty.
+        context: Tokens of the windows that long texts are judged in.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, begins: bool, context: int):
+        super().__init__(tokenizer)
+        self.begins, self.context = begins, context
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
+        made = super().answers(docs, decision)
+        for doc, answer in zip(docs, made, strict=True):
+            for one in answer if isinstance(answer, list) else [answer]:
+                one["generated_text"] = doc.text + one["generated_text"]
+        return made
+
+    def decode(self, tokens: list[int], doc: Doc) -> str:
+        """What follows the prompt, as text: with the blank before it, where tokens are written with blanks between."""
+        before, kept = self._decoded(doc.ids), self.kept(tokens)
+        whole = self._decoded([*doc.ids, *kept])
+        return whole[len(before) :] if whole.startswith(before) else self._decoded(kept)
+
+    def _decoded(self, ids: list[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+    def manifest(self) -> dict[str, Any]:
+        return {**super().manifest(), "continues": {"begins": self.begins, "context": self.context}}
+
+    def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
+        """DataError for the first prompt without a token, by its place, or its number from `before` + 1 on."""
+        for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
+            if not len(doc):
+                told = "the prompt is empty, and this model goes on with a text; give it one token at least"
+                raise DataError(f"{record.get('where', f'record {i}')}: {told}")
+
+    def gold(self, record: Record) -> Any:
+        raise UsageError("a language model has no references to compare with; it is judged by its perplexity")
+
+    def judged(self, docs: Iterable[tuple[Doc, bool]], run: Callable[[Arrays], Arrays], size: int) -> dict[str, float]:
+        """Perplexity, mean loss of a token in nats, and bits per character of texts.
+
+        Args:
+            docs: The texts, each with whether it goes on in the next one.
+            run: Features of a batch to a decision that holds `prompt_scores`.
+            size: V, how many tokens there are.
+        """
+        total, tokens, characters = 0.0, 0, 0
+        counted, end = _Counted(docs), special_id(self.tokenizer, EOS)
+        rows = self._texts(counted, end) if self.begins else self._windows(counted, end)
+        most = max(1, min(32, ENOUGH // (size * self.context)))
+        while some := list(islice(rows, most)):
+            longest = max(map(len, some))
+            ids = np.array([[*row, *[0] * (longest - len(row))] for row in some], np.int64)
+            made = run({"ids": ids, "mask": ids > 0})
+            total -= float(made["prompt_scores"].sum(dtype=np.float64))
+            tokens += sum(map(len, some)) - len(some) * (not self.begins)
+        characters = counted.characters
+        if not tokens:
+            raise DataError("there is nothing to foretell in these texts: they have less than two tokens")
+        loss = total / tokens
+        bits = total / _LN2 / max(1, characters)
+        return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
+
+    def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[list[int]]:
+        return ([*doc.ids, end] for doc, _ in docs)
+
+    def _windows(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[list[int]]:
+        """Stretches of the one text that all are, each beginning with the last token of the one before."""
+        window: list[int] = []
+        for token in flowing(docs, end):
+            window.append(token)
+            if len(window) > self.context:
+                yield window
+                window = window[-1:]
+        if len(window) > 1:
+            yield window
+
+
+class _Counted:
+    """Texts, and how many characters they had."""
+
+    def __init__(self, docs: Iterable[tuple[Doc, bool]]):
+        self.docs, self.characters = docs, 0
+
+    def __iter__(self) -> Iterator[tuple[Doc, bool]]:
+        for doc, goes_on in self.docs:
+            self.characters += len(doc.text)
+            yield doc, goes_on
+
+
+def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
+    """The tokens of all texts as one, with an end between two where the first does not go on in the second."""
+    goes_on = True
+    for doc, more in docs:
+        yield from chain([] if goes_on else [end], doc.ids)
+        goes_on = more
+
+
+def prompts(
+    records: Iterable[Record], split: Callable[[Sequence[Record]], Sequence[Doc]], field: str, context: int
+) -> list[Record]:
+    """Beginnings of texts, of long ones stretches, of 1 up to half a context of tokens: what a model goes on with."""
+    found: list[Record] = []
+    for record in islice(records, PROMPTS):
+        (doc,) = split([record])
+        for start in range(0, len(doc), max(4 * context, len(doc) // PROMPTS + 1)):
+            many = 1 + (7 * len(found)) % max(1, min(context // 2, MOST_PROMPT))
+            last = min(start + many, len(doc)) - 1
+            text = doc.text[doc.offsets[start][0] : doc.offsets[last][1]]
+            found.append({**record, field: text, GOES_ON: False})
+            if len(found) == PROMPTS:
+                return found
+    return found

@@ -1,0 +1,40 @@
+"""What a bundle or a run states of its answers in, the answer kind out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags, Text, Vector
+from seqpipe.continuing import Continuation
+from seqpipe.copying import Copy
+from seqpipe.errors import BundleError
+from seqpipe.pointing import pointers_from
+from seqpipe.span import Span
+
+_LABELLED: Mapping[str, type[Tags | Label | Labels | Vector]] = {
+    kind.kind: kind for kind in (Tags, Spans, Label, Labels, Vector)
+}
+
+
+def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -> Kind:
+    """The answer kind that a bundle or a run describes."""
+    name, target = manifest.get("kind"), manifest.get("target")
+    if name == "label":
+        return Label(manifest["labels"], target, manifest.get("out_of_scope"))
+    if isinstance(name, str) and name in _LABELLED:
+        return _LABELLED[name](manifest["labels"], target)
+    if name == "score":
+        return Score(target)
+    if name == "span":
+        return Span(target)
+    if name == "pointers":
+        return pointers_from(manifest)
+    if name == "text" and target_tokenizer is not None:
+        if continues := manifest.get("continues"):
+            return Continuation(target_tokenizer, bool(continues["begins"]), int(continues["context"]))
+        copies = manifest.get("copies")
+        return Text(target_tokenizer, target, copies and Copy(copies["same"], tokenizer=target_tokenizer))
+    raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")

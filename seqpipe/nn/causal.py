@@ -1,0 +1,190 @@
+"""More tokens of a text in, what an encoder makes of them out, given what it kept of those before: none is read twice.
+
+An encoder of which no token sees a later one can go on where it stopped. It offers the five methods of `Causal`; layers
+of self-attention get them from `Attending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe.nn.loops import State
+from seqpipe.nn.search import NEVER
+
+
+class Before(NamedTuple):
+    """What an encoder knows of the texts so far, which changes no more: its memory, and which slots hold a token."""
+
+    memory: State  # of B rows
+    real: Tensor  # (B, S) bool
+
+    @property
+    def count(self) -> Tensor:  # (B,)
+        """How many tokens each text has so far."""
+        return self.real.sum(1)
+
+
+class Slots(NamedTuple):
+    """Where what is kept of texts comes from, the slots of a memory and those of a state behind it side by side."""
+
+    order: Tensor  # (B, P) which of them
+    real: Tensor  # (B, P) whether it holds a token
+    goes_on: Tensor  # (B,) whether the text has not ended
+
+
+class Causal(Protocol):
+    """An encoder that goes on where it stopped.
+
+    `kept` is the shape (M, W) of what it keeps: as an input and an output of the graph that is (B, C, M, W), C slots, a
+    slot for each token, or for all of them one.
+    """
+
+    dim: int
+    kept: tuple[int, int]
+
+    def unpacked(self, kept: Tensor) -> State:
+        """(B, C, M, W) as its memory; C = 0: nothing was read."""
+        ...
+
+    def packed(self, before: Before, state: State, slots: Slots) -> Tensor:
+        """What `unpacked` takes, of a memory and a state after steps; 0 where a slot, or a text, is of no use."""
+        ...
+
+    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
+        """x (B, n, D) of n more tokens to x (B, n, D'), and the memory with these tokens behind it."""
+        ...
+
+    def room(self, before: Before, longest: int) -> State:
+        """The state, of B rows, before the first of at most so many steps."""
+        ...
+
+    def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
+        """x (R, D) of the token at step t (R,) to x (R, D') and the state after; R = B K, K texts that begin alike."""
+        ...
+
+
+class AttendingLayer(Protocol):
+    """A layer of self-attention, its two halves apart."""
+
+    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, n, D) to queries (B, H, n, d), which are scaled, keys and values (B, G, n, d), G groups of heads."""
+        ...
+
+    def told(self, x: Tensor, context: Tensor) -> Tensor:
+        """x (B, n, D) and what its tokens found (B, n, H d) to x (B, n, D)."""
+        ...
+
+
+class Attending(nn.Module):
+    """Layers of self-attention of which no token sees a later one; what they keep are keys and values.
+
+    A subclass has `layers` (each an `AttendingLayer`), and may do something before the first and after the last.
+    """
+
+    layers: nn.ModuleList
+    groups: int  # G, of keys and values
+    head_dim: int  # d
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        return 2 * len(self.layers), self.groups * self.head_dim
+
+    def enter(self, x: Tensor, places: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D')
+        """What the first layer reads of tokens at these places of their texts."""
+        return x
+
+    def leave(self, x: Tensor) -> Tensor:  # (B, n, D') -> (B, n, D')
+        """What is made of the last layer's x."""
+        return x
+
+    def unpacked(self, kept: Tensor) -> State:  # (B, C, 2 L, G d) -> 2 L times (B, G, C, d)
+        split = kept.unflatten(3, (self.groups, self.head_dim)).permute(2, 0, 3, 1, 4)
+        return tuple(split[i].contiguous() for i in range(2 * len(self.layers)))
+
+    def packed(self, before: Before, state: State, slots: Slots) -> Tensor:
+        each = [torch.cat(parts, 2) for parts in zip(before.memory, state, strict=True)]  # (B, G, S + N, d)
+        rows = torch.stack([one.transpose(1, 2).flatten(2) for one in each], 2)  # (B, S + N, 2 L, G d)
+        first = torch.arange(rows.shape[0], device=rows.device)[:, None] * rows.shape[1]
+        found = F.embedding(first + slots.order, rows.flatten(0, 1).flatten(1)).unflatten(2, rows.shape[2:])
+        return torch.where(slots.real[..., None, None], found, 0.0)
+
+    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
+        t = torch.arange(x.shape[1], device=x.device)
+        places = before.count[:, None] + t  # (B, n)
+        own = (t <= t[:, None]) & mask[:, None]  # (B, n, n)
+        old = before.real[:, None] & (t[:, None] >= 0)  # (B, n, C)
+        bias = _bias(torch.cat([old, own], 2))[:, None, None]  # (B, 1, 1, n, C + n)
+        memory: list[Tensor] = []
+        x = self.enter(x, places)
+        for i, layer in enumerate(self._layers):
+            queries, keys, values = layer.asked(x, places)
+            keys = torch.cat([before.memory[2 * i], keys], 2)
+            values = torch.cat([before.memory[2 * i + 1], values], 2)
+            memory += [keys, values]
+            asked = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, n, d)
+            weights = (asked @ keys[:, :, None].transpose(3, 4) + bias).softmax(4)
+            found = (weights @ values[:, :, None]).flatten(1, 2)  # (B, H, n, d)
+            x = layer.told(x, found.transpose(1, 2).flatten(2))
+        return self.leave(x), tuple(memory)
+
+    def room(self, before: Before, longest: int) -> State:
+        return tuple(part.new_zeros(part.shape[0], self.groups, longest, self.head_dim) for part in before.memory)
+
+    def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
+        B = before.real.shape[0]
+        count = before.count[:, None].expand(-1, t.shape[0] // B).reshape(-1)  # (R,)
+        places = (count + t)[:, None]  # (R, 1)
+        times = torch.arange(state[0].shape[2], device=x.device)
+        bias = _bias(before.real)[:, None, None], _bias(times <= t[:, None])[:, None, None]
+        rows = torch.arange(t.shape[0] * self.groups, device=x.device).unflatten(0, (-1, self.groups))  # (R, G)
+        slots = (rows * times.shape[0] + t[:, None]).flatten()
+        after: list[Tensor] = []
+        x = self.enter(x[:, None], places)
+        for i, layer in enumerate(self._layers):
+            queries, keys, values = layer.asked(x, places)
+            keys, values = _put(state[2 * i], keys, slots), _put(state[2 * i + 1], values, slots)
+            after += [keys, values]
+            asked = queries[:, :, 0].unflatten(1, (self.groups, -1))  # (R, G, H / G, d)
+            found = _found(asked, before.memory[2 * i : 2 * i + 2], (keys, values), bias)
+            x = layer.told(x, found.flatten(1)[:, None])
+        return self.leave(x)[:, 0], tuple(after)
+
+    @property
+    def _layers(self) -> Sequence[AttendingLayer]:
+        layers: Any = list(self.layers)
+        return layers
+
+
+def _bias(seen: Tensor) -> Tensor:
+    """What is added to scores: as good as nothing is left of those that are not to be seen."""
+    return torch.where(seen, 0.0, NEVER)
+
+
+def _put(cache: Tensor, new: Tensor, slots: Tensor) -> Tensor:  # (R, G, N, d), (R, G, 1, d), (R * G,)
+    """The cache with new rows in these of its slots; it is copied once, whole."""
+    return cache.flatten(0, 2).index_put((slots,), new.flatten(0, 2)).unflatten(0, cache.shape[:3])
+
+
+def _found(
+    asked: Tensor,  # (R, G, h, d)
+    shared: State,  # keys and values (B, G, S, d), the same for the K texts of a row
+    own: State,  # keys and values (R, G, N, d)
+    bias: tuple[Tensor, Tensor],  # (B, 1, 1, S), (R, 1, 1, N)
+) -> Tensor:  # (R, G, h, d)
+    """What each query finds among the keys of both, by one softmax over them."""
+    B, h, S = shared[0].shape[0], asked.shape[2], shared[0].shape[2]
+
+    def by_row(one: Tensor) -> Tensor:  # (R, G, h, …) -> (B, G, K * h, …)
+        return one.unflatten(0, (B, -1)).transpose(1, 2).flatten(2, 3)
+
+    def by_text(one: Tensor) -> Tensor:  # (B, G, K * h, …) -> (R, G, h, …)
+        return one.unflatten(2, (-1, h)).transpose(1, 2).flatten(0, 1)
+
+    first = by_text(by_row(asked) @ shared[0].transpose(2, 3) + bias[0])  # (R, G, h, S)
+    weights = torch.cat([first, asked @ own[0].transpose(2, 3) + bias[1]], 3).softmax(3)
+    return by_text(by_row(weights[..., :S]) @ shared[1]) + weights[..., S:] @ own[1]

@@ -1,0 +1,135 @@
+"""The stages before a head in, the same a token at a time out: what a head that goes on with a text asks for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from seqpipe.continuing import PAST, PRESENT
+from seqpipe.nn.causal import Before, Slots
+from seqpipe.nn.loops import State
+from seqpipe.nn.search import BOS, PAD, stretched
+
+IDS = "ids"  # of what is kept, the tokens themselves
+
+
+class Read(NamedTuple):
+    """Texts that were read but for their last token: what is known of them, and what stands there."""
+
+    x: Tensor  # (B, M, D) of the tokens that were read now, M = n - 1, at least 1
+    ids: Tensor  # (B, M + 1) these tokens, and the last of the longest row
+    inside: Tensor  # (B, M) which of them are real, but for each row's last
+    last: Tensor  # (B,) the last token
+    befores: tuple[Before, ...]  # of each encoder
+    past_ids: Tensor  # (B, C) the tokens that were read before, [PAD] behind them
+
+    @property
+    def count(self) -> Tensor:  # (B,)
+        """How many tokens each text has before the last one."""
+        return self.befores[0].count
+
+
+class Chain:
+    """Embeddings and causal encoders, a token at a time.
+
+    Args:
+        embedding: Each makes its x of a token by itself; of several it is concatenated.
+        encoder: As `seqpipe.nn.causal.Causal`, one on top of the other, at least one.
+        names: The features, and what was kept of an earlier call, `past.ids` (B, C) and `past.0` (B, C', M, W) …
+        begins: Whether [BOS] stands before a text.
+    """
+
+    def __init__(self, embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Any], begins: bool):
+        self.encoder, self.names, self.begins = encoder, names, begins
+        self.embedding = [(one, list(inspect.signature(one.forward).parameters)) for one in embedding]
+        asked = dict.fromkeys(name for _, wanted in self.embedding for name in wanted)
+        self.features = [name for name in asked if name in names and name not in ("ids", "mask")]
+        self.table: Tensor | None = None  # (V, E) the vectors of all tokens, where an embedding or encoder tells them
+
+    def read(self, ids: Tensor, mask: Tensor) -> Read:
+        """Reads more tokens (B, n), behind those of `past.ids`, but for the last of each row."""
+        B, C = ids.shape[0], 0
+        held = torch.zeros_like(ids[:, :0])
+        if PAST + IDS in self.names:
+            held = stretched(self.names[PAST + IDS], 0, B)
+        C = held.shape[1]
+        if self.begins:
+            first = torch.full((B, 1 - torch.sym_min(C, 1)), BOS, dtype=torch.int64, device=ids.device)
+            ids, mask = torch.cat([first, ids], 1), torch.cat([first > 0, mask], 1)
+        count = mask.sum(1, keepdim=True)  # (B, 1)
+        width = torch.sym_max(ids.shape[1] - 1, 1)  # a graph's reshapes take no axis of 0
+        ids = torch.nn.functional.pad(ids, (0, 1))[:, : width + 1]
+        inside = torch.arange(width, device=ids.device) < count - 1
+        old = held != PAD
+        features = {name: self.names[name] for name in self.features}
+        x, self.table = self._embedded(ids[:, :-1], inside, old.sum(1, keepdim=True), features)
+        befores = []
+        for number, encoder in enumerate(self.encoder):
+            kept = self.names.get(f"{PAST}{number}")
+            if kept is None:
+                kept = x.new_zeros(1, 0, *encoder.kept)
+            memory = encoder.unpacked(stretched(kept, 0, B))
+            x, memory = encoder.read(x, inside, Before(memory, old))
+            befores.append(Before(tuple(part.clone() for part in memory), torch.cat([old, inside], 1)))
+        return Read(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(befores), held)
+
+    def start(self, read: Read, longest: int) -> State:
+        """The state, of B rows, before the first of at most so many steps."""
+        features = [self.names[name] for name in self.features]
+        rooms = [encoder.room(one, longest) for encoder, one in zip(self.encoder, read.befores, strict=True)]
+        return (torch.zeros_like(read.last), *features, *(part for room in rooms for part in room))
+
+    def step(self, tokens: Tensor, read: Read, state: State) -> tuple[Tensor, State]:
+        """x (R, D) of one more token (R,) of each text, R = B K, and the state after."""
+        t, *rest = state
+        n = len(self.features)
+        features = dict(zip(self.features, rest[:n], strict=True))
+        before = read.count[:, None].expand(-1, t.shape[0] // read.count.shape[0]).reshape(-1)
+        here = torch.ones_like(tokens[:, None], dtype=torch.bool)
+        x = self._embedded(tokens[:, None], here, (before + t)[:, None], features)[0][:, 0]
+        after: list[Tensor] = []
+        rest = rest[n:]
+        for encoder, one in zip(self.encoder, read.befores, strict=True):
+            size = len(one.memory)
+            x, made = encoder.step(x, t, one, tuple(rest[:size]))
+            after, rest = [*after, *made], rest[size:]
+        return x, (t + 1, *features.values(), *after)
+
+    def kept(self, read: Read, written: Tensor, steps: Tensor, ended: Tensor, state: State) -> dict[str, Tensor]:
+        """What a later call takes as `past.…`, under `present.…`: of B rows that were given so many steps (B,).
+
+        `written` (B, N) holds the tokens written; at the first step the last token read was given, then these. `ended`
+        (B,) says which texts go on no more.
+        """
+        C, n = read.past_ids.shape[1], read.inside.shape[1]
+        given = torch.cat([read.last[:, None], written], 1)[:, :-1]  # (B, N)
+        ids = torch.cat([read.past_ids, read.ids[:, :n], given], 1)
+        held, new = (read.past_ids != PAD).sum(1, keepdim=True), read.inside.sum(1, keepdim=True)
+        p = torch.arange(ids.shape[1], device=ids.device)
+        order = torch.where(p < held, p, torch.where(p < held + new, p - held + C, p - held - new + C + n))
+        order = order.clamp(max=ids.shape[1] - 1)  # (B, C + n + N)
+        real = p < held + new + steps[:, None]
+        slots = Slots(order, real, ~ended)
+        found = {PRESENT + IDS: torch.where(real, ids.gather(1, order), PAD)}
+        rest = state[1 + len(self.features) :]
+        for number, (encoder, one) in enumerate(zip(self.encoder, read.befores, strict=True)):
+            size = len(one.memory)
+            found[f"{PRESENT}{number}"] = encoder.packed(one, rest[:size], slots)
+            rest = rest[size:]
+        return found
+
+    def _embedded(self, ids: Tensor, mask: Tensor, places: Tensor, features: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        names = {**features, "ids": ids, "mask": mask, "places": places + torch.arange(ids.shape[1], device=ids.device)}
+        found: list[Tensor] = []
+        table = None
+        for one, wanted in self.embedding:
+            made = one(*[names[name] for name in wanted])
+            if isinstance(made, dict):
+                table = made.get("table", table)
+                made = made["x"]
+            found.append(made)
+        return torch.cat(found, 2) if len(found) > 1 else found[0], table

@@ -1,0 +1,148 @@
+"""Texts in, one file of tokens out, and windows of it: what language models learn from, larger than memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from seqpipe.config import Component
+from seqpipe.continuing import GOES_ON, flowing
+from seqpipe.errors import DataError
+from seqpipe.features import Doc, Record
+from seqpipe.learned import Learned
+from seqpipe.predictor import chunks
+from seqpipe.vocabulary import EOS, SPECIALS
+from seqpipe.wiring import built
+
+Batch = dict[str, torch.Tensor]
+_SOME = 256  # records split at a time
+_WRITTEN = 1 << 20  # tokens written at a time
+
+
+class Records(Sequence[Record]):
+    """The records of a file, read anew each time they are gone through."""
+
+    def __init__(self, reader: Component, path: Path):
+        self.reader, self.path = reader, path
+
+    def __iter__(self) -> Iterator[Record]:
+        empty = True
+        for record in built(self.reader).read(self.path):
+            empty = False
+            yield record
+        if empty:
+            raise DataError(f"{self.path}: holds no record")
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        raise TypeError("records of a stream are gone through from the first to the last")
+
+
+def split(learned: Learned, records: Sequence[Record]) -> Iterator[tuple[Doc, bool]]:
+    """The records split, each with whether its text goes on in the next one."""
+    for some in chunks(records, _SOME):
+        goes_on = [record.get(GOES_ON) is True for record in some]
+        yield from zip(learned.featurizer.docs(some), goes_on, strict=True)
+
+
+def in_memory(learned: Learned, records: Sequence[Record]) -> np.ndarray:
+    """All texts as one row of tokens."""
+    return np.fromiter(flowing(split(learned, records), SPECIALS.index(EOS)), np.int64)
+
+
+def token_file(path: Path, learned: Learned, records: Sequence[Record]) -> np.memmap:
+    """All texts as one row of tokens, memory-mapped; written whole or not at all, and once.
+
+    Two bytes a token, or four where the vocabulary has more than 65,536.
+    """
+    dtype = np.dtype("<u2" if len(learned.vocabulary) <= 1 << 16 else "<u4")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torn = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        with torn.open("wb") as file:
+            for some in chunks(flowing(split(learned, records), SPECIALS.index(EOS)), _WRITTEN):
+                file.write(np.array(some, dtype).tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        torn.replace(path)
+    if not path.stat().st_size:
+        raise DataError(f"{path}: the texts hold no token")
+    return np.memmap(path, dtype, "r")
+
+
+class Windows:
+    """Windows of one long text, drawn at random, or one behind the other in rows that go on.
+
+    Args:
+        tokens: The text.
+        context: T, tokens of a window.
+        rows: B, windows of a batch.
+        seed: Of the order.
+        epoch_batches: Batches of an epoch; None: as many as the text has room for.
+        carry: Whether the text is cut into B long rows, of which each batch holds the next window.
+
+    Raises:
+        DataError: if the text has no room for a window and the token behind it.
+    """
+
+    def __init__(
+        self,
+        tokens: np.ndarray,
+        context: int,
+        rows: int,
+        seed: int = 0,
+        epoch_batches: int | None = None,
+        carry: bool = False,
+    ):
+        self.tokens, self.context, self.seed, self.carry = tokens, context, seed, carry
+        if len(tokens) <= context:
+            told = f"the text has {len(tokens):,} tokens, and a window takes {context:,} and the one behind them"
+            raise DataError(f"{told}; give more text, or set head.context to {max(1, len(tokens) // 2):,} or less")
+        self.windows = (len(tokens) - 1) // context  # of the whole text
+        self.rows = min(rows, self.windows)
+        self.in_a_row = self.windows // self.rows
+        self.batches = epoch_batches or -(-self.windows // self.rows)
+
+    def order(self, epoch: int) -> list[list[int]]:
+        """Where the windows of each batch of an epoch begin: the same for the same seed and epoch."""
+        if self.carry:
+            row = np.arange(self.rows) * self.in_a_row * self.context
+            count = self.batches if self.batches != -(-self.windows // self.rows) else self.in_a_row
+            return [
+                (row + (i % self.in_a_row) * self.context).tolist() for i in range(epoch * count, (epoch + 1) * count)
+            ]
+        random = np.random.default_rng((self.seed, epoch))
+        most = len(self.tokens) - self.context
+        if self.batches != -(-self.windows // self.rows):
+            return random.integers(0, most, (self.batches, self.rows)).tolist()
+        room = len(self.tokens) - 1 - self.windows * self.context
+        starts = random.integers(0, room + 1) + self.context * random.permutation(self.windows)
+        return [starts[i : i + self.rows].tolist() for i in range(0, self.windows, self.rows)]
+
+    def __call__(self, starts: Sequence[int]) -> Batch:
+        return self._batch([self.tokens[start : start + self.context + 1] for start in starts])
+
+    def once(self) -> Iterator[Batch]:
+        """Every token of the text but the first once, in order."""
+        for some in chunks(range(0, len(self.tokens) - 1, self.context), self.rows):
+            yield self(some)
+
+    def _batch(self, rows: Sequence[np.ndarray]) -> Batch:
+        longest = max(map(len, rows))
+        ids = np.zeros((len(rows), longest), np.int64)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = row
+        found = torch.from_numpy(ids)
+        real = found[:, 1:] > 0
+        return {
+            "ids": found[:, :-1].contiguous(),
+            "mask": real,
+            "target_ids": found[:, 1:].contiguous(),
+            "target_mask": real,
+        }
