@@ -80,7 +80,9 @@ def _made(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np.nda
     with torch.no_grad():
         for number, (stage, made) in enumerate(pipeline.trace(names), 1):
             if number == count:
-                found = {name: tensor.numpy() for name, tensor in made.items() if name != "table"}  # has no rows of texts
+                found = {
+                    name: tensor.numpy() for name, tensor in made.items() if name != "table"
+                }  # has no rows of texts
                 return found, found.get("mask", names[pipeline.mask_at(stage)].numpy())
     raise PluginError(f"the pipeline has no stage {count}")
 

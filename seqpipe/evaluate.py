@@ -116,9 +116,9 @@ def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]
 
 
 def goodness(scores: Mapping[str, Any], metric: str | None) -> float:
-    """The deciding score so that more is better: those of `train.metric` of which less is better are negated."""
+    """The deciding score so that more is better: those of which less is better are negated."""
     name, value = deciding(scores, metric)
-    less = metric is not None and (metric.startswith("-") or name.rpartition(".")[2] in metrics.LOWER)
+    less = (metric or "").startswith("-") or name.rpartition(".")[2] in metrics.LOWER
     return -value if less else value
 
 

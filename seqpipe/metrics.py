@@ -215,7 +215,16 @@ FRACTIONS = (
     *("rouge_1", "rouge_2", "rouge_l", "copy_precision", "copy_recall"),
     *("hull_accuracy", "area_covered", "valid", "optimality", "position_accuracy"),
 )
-LOWER = ("character_error_rate", "perplexity", "mae", "rmse", "unanswered", "tour_length")  # the less the better
+LOWER = (
+    "character_error_rate",
+    "perplexity",
+    "loss",
+    "bits_per_character",
+    "mae",
+    "rmse",
+    "unanswered",
+    "tour_length",
+)  # the less the better
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,
     "tags": TagCounter,

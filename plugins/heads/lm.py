@@ -111,13 +111,13 @@ class LM(nn.Module):
         last token, of a text that has not ended, from one beam.
         """
         read = chain.read(ids, mask)
-        told = _Telling(self, chain, read, repetition_penalty)
+        first = _Telling(self, chain, read, repetition_penalty).start(max_length)
+        told = _Telling(self, chain, chain.repeated(read, beams), repetition_penalty)
         given = torch.full_like(read.last[:, None], UNK)
         forbidden = given if forbidden is None else torch.cat([given, stretched(forbidden, 0, ids.shape[0])], 1)
         draws = torch.full((), 0 if uniform is None else uniform.shape[2], device=ids.device) > 0
         searches = (torch.full((), beams, device=ids.device) > 1) & ~draws
         room = self._room(chain, read, max_length)
-        first = told.start(max_length)
         walked = walk(
             told,
             first,
@@ -143,6 +143,7 @@ class LM(nn.Module):
             length_penalty=length_penalty,
             early_stopping=early_stopping,
             forbidden=forbidden,
+            plain=False,
             first=read.last,
             most=torch.where(searches, room, 0),
             stop=stop,

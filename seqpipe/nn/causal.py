@@ -18,15 +18,26 @@ from seqpipe.nn.search import NEVER
 
 
 class Before(NamedTuple):
-    """What an encoder knows of the texts so far, which changes no more: its memory, and which slots hold a token."""
+    """What an encoder knows of texts so far, which changes no more: its memory, and which slots of it hold a token."""
 
     memory: State  # of B rows
     real: Tensor  # (B, S) bool
+    count: Tensor  # (B,) how many tokens each text has so far
 
-    @property
-    def count(self) -> Tensor:  # (B,)
-        """How many tokens each text has so far."""
-        return self.real.sum(1)
+    def repeated(self, times: int) -> Before:
+        """The same with each row so many times, one behind the other."""
+        memory, (real, count) = repeated(self.memory, times), repeated((self.real, self.count), times)
+        return Before(memory, real, count)
+
+
+def before(memory: State, real: Tensor) -> Before:
+    """A memory of which these slots (B, S) hold a token."""
+    return Before(memory, real, real.sum(1))
+
+
+def repeated(rows: State, times: int) -> State:
+    """Each row (B, …) so many times, one behind the other: (B * times, …)."""
+    return tuple(part[:, None].expand(-1, times, *part.shape[1:]).flatten(0, 1).contiguous() for part in rows)
 
 
 class Slots(NamedTuple):
@@ -64,7 +75,7 @@ class Causal(Protocol):
         ...
 
     def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
-        """x (R, D) of the token at step t (R,) to x (R, D') and the state after; R = B K, K texts that begin alike."""
+        """x (B, D) of the token at step t (B,) to x (B, D') and the state after."""
         ...
 
 
@@ -136,21 +147,24 @@ class Attending(nn.Module):
         return tuple(part.new_zeros(part.shape[0], self.groups, longest, self.head_dim) for part in before.memory)
 
     def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
-        B = before.real.shape[0]
-        count = before.count[:, None].expand(-1, t.shape[0] // B).reshape(-1)  # (R,)
-        places = (count + t)[:, None]  # (R, 1)
-        times = torch.arange(state[0].shape[2], device=x.device)
-        bias = _bias(before.real)[:, None, None], _bias(times <= t[:, None])[:, None, None]
-        rows = torch.arange(t.shape[0] * self.groups, device=x.device).unflatten(0, (-1, self.groups))  # (R, G)
-        slots = (rows * times.shape[0] + t[:, None]).flatten()
-        after: list[Tensor] = []
+        places, N = (before.count + t)[:, None], state[0].shape[2]  # (B, 1)
+        seen = torch.cat([before.real, torch.arange(N, device=x.device) <= t[:, None]], 1)
+        bias = _bias(seen)[:, None, None]  # (B, 1, 1, S + N)
+        rows = torch.arange(t.shape[0], device=x.device) * self.groups
+        heads = rows[:, None] + torch.arange(self.groups, device=x.device)
+        slots = (heads * N + t[:, None]).flatten()  # (B G,)
         x = self.enter(x[:, None], places)
+        after: list[Tensor] = []
         for i, layer in enumerate(self._layers):
             queries, keys, values = layer.asked(x, places)
             keys, values = _put(state[2 * i], keys, slots), _put(state[2 * i + 1], values, slots)
             after += [keys, values]
-            asked = queries[:, :, 0].unflatten(1, (self.groups, -1))  # (R, G, H / G, d)
-            found = _found(asked, before.memory[2 * i : 2 * i + 2], (keys, values), bias)
+            asked = queries[:, :, 0].unflatten(1, (self.groups, -1))  # (B, G, H / G, d)
+            old, shared = before.memory[2 * i], before.memory[2 * i + 1]
+            scores = torch.cat([asked @ old.transpose(2, 3), asked @ keys.transpose(2, 3)], 3) + bias
+            weights = scores.softmax(3)
+            S = old.shape[2]
+            found = weights[..., :S] @ shared + weights[..., S:] @ values  # (B, G, H / G, d)
             x = layer.told(x, found.flatten(1)[:, None])
         return self.leave(x)[:, 0], tuple(after)
 
@@ -165,26 +179,6 @@ def _bias(seen: Tensor) -> Tensor:
     return torch.where(seen, 0.0, NEVER)
 
 
-def _put(cache: Tensor, new: Tensor, slots: Tensor) -> Tensor:  # (R, G, N, d), (R, G, 1, d), (R * G,)
+def _put(cache: Tensor, new: Tensor, slots: Tensor) -> Tensor:  # (B, G, N, d), (B, G, 1, d), (B * G,)
     """The cache with new rows in these of its slots; it is copied once, whole."""
-    return cache.flatten(0, 2).index_put((slots,), new.flatten(0, 2)).unflatten(0, cache.shape[:3])
-
-
-def _found(
-    asked: Tensor,  # (R, G, h, d)
-    shared: State,  # keys and values (B, G, S, d), the same for the K texts of a row
-    own: State,  # keys and values (R, G, N, d)
-    bias: tuple[Tensor, Tensor],  # (B, 1, 1, S), (R, 1, 1, N)
-) -> Tensor:  # (R, G, h, d)
-    """What each query finds among the keys of both, by one softmax over them."""
-    B, h, S = shared[0].shape[0], asked.shape[2], shared[0].shape[2]
-
-    def by_row(one: Tensor) -> Tensor:  # (R, G, h, …) -> (B, G, K * h, …)
-        return one.unflatten(0, (B, -1)).transpose(1, 2).flatten(2, 3)
-
-    def by_text(one: Tensor) -> Tensor:  # (B, G, K * h, …) -> (R, G, h, …)
-        return one.unflatten(2, (-1, h)).transpose(1, 2).flatten(0, 1)
-
-    first = by_text(by_row(asked) @ shared[0].transpose(2, 3) + bias[0])  # (R, G, h, S)
-    weights = torch.cat([first, asked @ own[0].transpose(2, 3) + bias[1]], 3).softmax(3)
-    return by_text(by_row(weights[..., :S]) @ shared[1]) + weights[..., S:] @ own[1]
+    return cache.flatten(0, 2).index_put((slots,), new.flatten(0, 2)).view_as(cache)

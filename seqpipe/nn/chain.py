@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.continuing import PAST, PRESENT
-from seqpipe.nn.causal import Before, Slots
+from seqpipe.nn.causal import Before, Slots, before
 from seqpipe.nn.loops import State
 from seqpipe.nn.search import BOS, PAD, stretched
 
@@ -73,9 +73,13 @@ class Chain:
             if kept is None:
                 kept = x.new_zeros(1, 0, *encoder.kept)
             memory = encoder.unpacked(stretched(kept, 0, B))
-            x, memory = encoder.read(x, inside, Before(memory, old))
-            befores.append(Before(tuple(part.clone() for part in memory), torch.cat([old, inside], 1)))
+            x, memory = encoder.read(x, inside, before(memory, old))
+            befores.append(before(tuple(part.clone() for part in memory), torch.cat([old, inside], 1)))
         return Read(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(befores), held)
+
+    def repeated(self, read: Read, times: int) -> Read:
+        """The same texts, each so many times, to be gone on with in as many ways."""
+        return read._replace(befores=tuple(one.repeated(times) for one in read.befores))
 
     def start(self, read: Read, longest: int) -> State:
         """The state, of B rows, before the first of at most so many steps."""
@@ -84,13 +88,12 @@ class Chain:
         return (torch.zeros_like(read.last), *features, *(part for room in rooms for part in room))
 
     def step(self, tokens: Tensor, read: Read, state: State) -> tuple[Tensor, State]:
-        """x (R, D) of one more token (R,) of each text, R = B K, and the state after."""
+        """x (B, D) of one more token (B,) of each text, and the state after."""
         t, *rest = state
         n = len(self.features)
         features = dict(zip(self.features, rest[:n], strict=True))
-        before = read.count[:, None].expand(-1, t.shape[0] // read.count.shape[0]).reshape(-1)
-        here = torch.ones_like(tokens[:, None], dtype=torch.bool)
-        x = self._embedded(tokens[:, None], here, (before + t)[:, None], features)[0][:, 0]
+        here = tokens[:, None] >= 0
+        x = self._embedded(tokens[:, None], here, (read.count + t)[:, None], features)[0][:, 0]
         after: list[Tensor] = []
         rest = rest[n:]
         for encoder, one in zip(self.encoder, read.befores, strict=True):
@@ -122,7 +125,9 @@ class Chain:
             rest = rest[size:]
         return found
 
-    def _embedded(self, ids: Tensor, mask: Tensor, places: Tensor, features: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    def _embedded(
+        self, ids: Tensor, mask: Tensor, places: Tensor, features: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
         names = {**features, "ids": ids, "mask": mask, "places": places + torch.arange(ids.shape[1], device=ids.device)}
         found: list[Tensor] = []
         table = None

@@ -49,6 +49,7 @@ def search(
     prefix: Tensor | None = None,
     forbidden: Tensor | None = None,
     lengths: Tensor | None = None,
+    plain: bool = True,
     first: Tensor | None = None,
     most: Tensor | None = None,
     stop: Tensor | None = None,
@@ -82,6 +83,8 @@ def search(
         prefix: Tokens that every sequence begins with, (1 or B, P) int64, [PAD] behind the shorter ones.
         forbidden: Tokens that are never written, (1 or B, F) int64.
         lengths: How many tokens a row's sequences have, (B,), [EOS] not included; -1 where that is open.
+        plain: Whether a graph has a loop of its own for searches that ask for no more than the best continuations: it
+            is faster, and the graph takes longer to make.
         first: What stands before the first token of each row, (B,); None: [BOS].
         most: The most tokens of each row's sequences, (B,), where that is less than `max_length`; none: 0.
         stop: Tokens that end a sequence as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer.
@@ -130,14 +133,14 @@ def search(
         exact=exact,
         first=None if first is None else first[:, None],
         most=None if most is None else most[:, None],
-        stop=None if stop is None else stretched(stop, 0, B),
+        ends=None if stop is None else F.pad(stretched(stop, 0, B), (1, 0), value=EOS),
         least_length=least_length,
         numbers=stretched(stretched(F.pad(numbers, (0, 1)), 0, B), 1, K),
         heat=torch.zeros((), device=device) + temperature,  # a tensor made within the loop does not export
         most_likely=torch.full((), top_k, device=device),
         top_p=top_p,
     )
-    ended, scores, ranks = made.run(start)
+    ended, scores, ranks = made.run(start, plain)
     n = torch.sym_min(n_best, K)
     possible = ranks > NEVER
     return torch.where(possible[..., None], ended, PAD)[:, :n], torch.where(possible, scores, NEVER)[:, :n]
@@ -170,14 +173,14 @@ class _Search:
     exact: Tensor  # (B,) -1 where open
     first: Tensor | None  # (B, 1)
     most: Tensor | None  # (B, 1)
-    stop: Tensor | None  # (B, E)
+    ends: Tensor | None  # (B, 1 + E) what ends a sequence beside [EOS], and that; None: [EOS] alone
     least_length: Tensor  # (B,)
     numbers: Tensor  # (B, K, N' + 1)
     heat: Tensor  # ()
     most_likely: Tensor  # ()
     top_p: Numbers
 
-    def run(self, start: State) -> State:
+    def run(self, start: State, simple: bool) -> State:
         """The sequences (B, K, N) that ended, the best first, their scores (B, K) and ranks (B, K)."""
         none = torch.zeros_like(self.first_row + self.rank)  # (B, K)
         K = none.shape[1]
@@ -189,9 +192,9 @@ class _Search:
         settled = none[:, 0] > 0 if self.most is None else self.most[:, 0] <= 0
         begin = (before, scores, settled, empty, empty, zeros + NEVER, zeros + 2 * NEVER)
         state = tuple(part[:, None].expand(-1, K, *part.shape[1:]).flatten(0, 1) for part in start)
-        now = while_loop(
-            lambda *now: self.plain & self.goes_on(*now), self.simple_step, (self.times[0], *begin, *state)
-        )
+        now = (self.times.new_zeros(()), *begin, *state)
+        if simple:
+            now = while_loop(lambda *now: self.plain & self.goes_on(*now), self.simple_step, now)
         now = while_loop(self.goes_on, self.step, (*now[:8], empty, covered, *now[8:]))
         return now[5:8]
 
@@ -265,11 +268,9 @@ class _Search:
     ) -> tuple[State, Tensor]:
         """The state from `tokens` to `ended_ranks`, and the beam (B, K) that each beam goes on from."""
         total, tokens, parent, ranks = found
-        ends = (tokens == EOS) | (t + 1 >= self.limit)
+        ends = (tokens == EOS if self.ends is None else is_any(tokens, self.ends)) | (t + 1 >= self.limit)
         if self.most is not None:
             ends = ends | (t + 1 >= self.most)
-        if self.stop is not None:
-            ends = ends | is_any(tokens, self.stop)
         K = written.shape[1]
         counts = ends & (self.twice < K) & ~settled[:, None] & (total > NEVER / 2)
         lines = torch.where(self.times == t, tokens[..., None], at(written, parent))  # (B, 2 K, N)
@@ -298,7 +299,7 @@ class _Search:
         n, K = self.no_repeat_ngram_size, written.shape[1]
         again = (n > 0) & (F.pad(repeats[..., :-1], (1, 0)) >= n - 1) & (self.times < t)
         repeated = torch.where(again, written, PAD).flatten(0, 1)
-        ends = torch.full_like(self.first_row, EOS) if self.stop is None else F.pad(self.stop, (1, 0), value=EOS)
+        ends = torch.full_like(self.first_row, EOS) if self.ends is None else self.ends
         ends = torch.where((t < self.least_length)[:, None], ends, PAD)
         outlawed = torch.cat([ends, self.never], 1)[:, None].expand(-1, K, -1).flatten(0, 1)
         return torch.cat([repeated, outlawed], 1)
@@ -369,7 +370,7 @@ def drawn(gains: Tensor, u: Tensor, heat: Tensor, most_likely: Tensor, top_p: Nu
 
 
 def is_any(tokens: Tensor, of: Tensor) -> Tensor:  # (B, M), (B, E) -> (B, M)
-    """Which tokens are among those of their row; [PAD] is none."""
+    """Which tokens are among those of their row, of which there is one at least; [PAD] is none."""
     return ((tokens[..., None] == of[:, None]) & (of[:, None] != PAD)).any(2)
 
 
