@@ -56,6 +56,7 @@ def register_encoders() -> dict[str, str]:
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
         "nested-lstm": "seqpipe_plugins.encoders.nested_lstm:NestedLSTM",
         "pretrained": "seqpipe_plugins.encoders.pretrained:Pretrained",
+        "pretrained-decoder": "seqpipe_plugins.encoders.pretrained_decoder:PretrainedDecoder",
         "rnn": "seqpipe_plugins.encoders.rnn:RNN",
         "self-attention": "seqpipe_plugins.encoders.self_attention:SelfAttention",
         "sentences": "seqpipe_plugins.encoders.sentences:Sentences",

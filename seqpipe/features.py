@@ -92,11 +92,21 @@ class Doc:
 
 
 class Featurizer:
-    """A tokenizer and the learned features of one pipeline: records become Docs, Docs become padded arrays."""
+    """A tokenizer and the learned features of one pipeline: records become Docs, Docs become padded arrays.
 
-    def __init__(self, tokenizer: Tokenizer, features: Mapping[str, Feature], field: str | Sequence[str] = "text"):
+    `lossless`: each token of a text counts, white space too, for what goes on with texts.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        features: Mapping[str, Feature],
+        field: str | Sequence[str] = "text",
+        lossless: bool = False,
+    ):
         self.tokenizer, self.features = tokenizer, dict(features)
         self.fields = (field,) if isinstance(field, str) else tuple(field)
+        self.lossless = lossless
         self._unknown, self._splits_words = special_id(tokenizer, UNK), subwords.splits_words(tokenizer)
         self._known: dict[str, int] = {}
 
@@ -119,7 +129,7 @@ class Featurizer:
         return list(self.fields) if self.pairs else self.fields[0]
 
     def presplit(self, record: Record) -> bool:
-        return self.fields == ("text",) and record.get("words") is not None
+        return self.fields == ("text",) and record.get("words") is not None and not self.lossless
 
     def _whole(self, given: Sequence[str]) -> list[Doc]:
         """A Doc of each text."""
@@ -128,7 +138,7 @@ class Featurizer:
         for raw, text, encoding in zip(
             given, texts, self.tokenizer.encode_batch(texts, add_special_tokens=False), strict=True
         ):
-            if self._splits_words:
+            if self._splits_words and not self.lossless:
                 docs.append(self._of_pieces(raw, text, subwords.of_text(encoding, text)))
             else:
                 words = [text[a:b] for a, b in encoding.offsets]

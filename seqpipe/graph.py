@@ -65,7 +65,7 @@ class _Stages(nn.Module):
 
     def made(self, names: dict[str, Any]) -> dict[str, Tensor]:
         *_, (_, made) = itertools.islice(self.pipeline.trace(names), self.count)
-        rows = {name: tensor for name, tensor in made.items() if name != "table"}  # which has none
+        rows = {name: tensor for name, tensor in made.items() if not name.startswith("table")}  # which has none
         return {name: tensor * 1 for name, tensor in rows.items()}  # an input given on is no output of a graph
 
 

@@ -135,25 +135,31 @@ def together(parts: Sequence[Doc]) -> Doc:
     return Doc(text, words, offsets, ids, parts=tuple(parts))
 
 
-def source_from(field: Any, features: Mapping[str, Feature], tokenizers: Mapping[str, Tokenizer]) -> Inputs:
+def source_from(
+    field: Any, features: Mapping[str, Feature], tokenizers: Mapping[str, Tokenizer], lossless: bool = False
+) -> Inputs:
     """What a bundle or a run describes by its field, its features and the tokenizers of its sources.
+
+    `lossless`: as a Featurizer has it; of several sources none is.
 
     Raises:
         ValueError: if a field is neither a name nor two.
     """
     if isinstance(field, Mapping):
         return Several({name: _one(name, own, features, tokenizers.get(name)) for name, own in field.items()})
-    return _one("", field, features, tokenizers.get(""))
+    return _one("", field, features, tokenizers.get(""), lossless)
 
 
-def _one(name: str, field: Any, features: Mapping[str, Feature], tokenizer: Tokenizer | None) -> Featurizer | Rows:
+def _one(
+    name: str, field: Any, features: Mapping[str, Feature], tokenizer: Tokenizer | None, lossless: bool = False
+) -> Featurizer | Rows:
     before = f"{name}." if name else ""
     own = {full.removeprefix(before): one for full, one in features.items() if full.startswith(before)}
     fields = field if isinstance(field, list) else [field]
     if len(fields) not in (1, 2) or not all(isinstance(one, str) for one in fields):
         raise ValueError(f"field {field!r}, which is neither a name nor two")
     if tokenizer is not None:
-        return Featurizer(tokenizer, own, fields)
+        return Featurizer(tokenizer, own, fields, lossless)
     numbers = {name: one for name, one in own.items() if isinstance(one, Matrix)}
     if len(fields) > 1 or len(numbers) < len(own):
         raise ValueError(f"source {name!r}, which has no tokenizer and is no field of numbers")

@@ -118,7 +118,8 @@ class Learned:
             tasks.append(Task(one["name"], one["answer"], Vocabulary(one["labels"], one["counts"]), writer))
             writers |= {target.name: writer} if writer else {}
         features = {name: feature_from(made, writers) for name, made in state["features"].items()}
-        return Learned(source_from(state["field"], features, tokenizers), counts, tuple(tasks))
+        lossless = any("continues" in task.answer for task in tasks)
+        return Learned(source_from(state["field"], features, tokenizers, lossless), counts, tuple(tasks))
 
 
 def learn(config: Config, records: Sequence[Record]) -> Learned:
@@ -181,12 +182,13 @@ def _source(
     tokenizer = _trained(one.tokenizer, chain(texts, written))
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
-    splitter = Featurizer(tokenizer, {}, field)
+    lossless = any(map(continues, heads))
+    splitter = Featurizer(tokenizer, {}, field, lossless)
     docs: Iterable[Doc] = splitter.docs(records) if isinstance(records, list) else _Split(splitter, records)
     counts = token_counts(docs, tokenizer.get_vocab_size())
     found |= {"segments": Segments()} if len(fields) == 2 else {}
     features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
-    return Featurizer(tokenizer, features, field), counts
+    return Featurizer(tokenizer, features, field, lossless), counts
 
 
 class _Split(Iterable[Doc]):

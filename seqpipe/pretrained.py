@@ -19,11 +19,16 @@ Checkpoint = Annotated[
     str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
 ]
 
+LACKING = -1
+_OF_DECODERS = ("pad_token", "unk_token", "bos_token", "eos_token")  # the same in a checkpoint that only writes
 _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # what stands for SPECIALS in a checkpoint
 
 
 class Pieces(NamedTuple):
-    """A checkpoint's tokenizer under our ids; of each id the checkpoint's own; how many separators part two texts."""
+    """A checkpoint's tokenizer under our ids; of each id the checkpoint's own; how many separators part two texts.
+
+    A decoder's checkpoint may lack tokens that we have; their id there is LACKING.
+    """
 
     tokenizer: Tokenizer
     ids: list[int]
@@ -49,6 +54,8 @@ def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
         raise DataError(f"{checkpoint}: {told}; choose a checkpoint that has a tokenizer.json")
     content = json.loads(found.backend_tokenizer.to_str())
     names: dict[str, str] = {}
+    if found.cls_token is None and found.eos_token is not None:
+        return Pieces(*_of_decoder(found, content, checkpoint), 1)
     for role, special in zip(_ROLES, SPECIALS, strict=True):
         token = getattr(found, role, None)
         if token is None or token in names:
@@ -59,6 +66,28 @@ def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
     ids = _renumbered(content["model"], names, checkpoint)
     separators = max(1, found.num_special_tokens_to_add(pair=True) - 2)  # all but the first and the last token
     return Pieces(Tokenizer.from_str(json.dumps(content)), ids, separators)
+
+
+def _of_decoder(found: Any, content: dict[str, Any], checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
+    """The same of a checkpoint that writes texts and has no token for some of what we have."""
+    names: dict[str, str] = {found.eos_token: SPECIALS[-1]}
+    for role, special in zip(_OF_DECODERS, SPECIALS, strict=True):
+        if (token := getattr(found, role, None)) is not None:
+            names.setdefault(token, special)
+    content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": []}
+    model = content["model"]
+    if not isinstance(model["vocab"], dict):
+        raise DataError(f"{checkpoint}: its tokenizer is of the kind {model['type']}, and a decoder's is read as BPE")
+    old = {token: found.convert_tokens_to_ids(token) for token in names} | model["vocab"]
+    if doubled := [special for special in SPECIALS if special in old and special not in names]:
+        raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
+    known = {special: old[token] for token, special in names.items()}
+    others = sorted((token for token in model["vocab"] if token not in names), key=old.__getitem__)
+    model["vocab"] = {token: i for i, token in enumerate((*SPECIALS, *others))}
+    if model.get("unk_token") is not None:
+        model["unk_token"] = SPECIALS[1]
+    ids = [known.get(special, LACKING) for special in SPECIALS] + [old[token] for token in others]
+    return Tokenizer.from_str(json.dumps(content)), ids
 
 
 def _renumbered(model: dict[str, Any], names: Mapping[str, str], checkpoint: str | Path) -> list[int]:

@@ -62,7 +62,8 @@ class Model:
             targets = {head: _tokenizer(content, file) for head, file in writers.items()}
             files = {tokenizer_file(head): tokenizer for head, tokenizer in targets.items()}
             features = {name: feature_from(made, files) for name, made in manifest["inputs"].items() if "kind" in made}
-            featurizer = source_from(manifest["field"], features, tokenizers)
+            lossless = "continues" in manifest["answer"]
+            featurizer = source_from(manifest["field"], features, tokenizers, lossless)
             kind = answer_from(manifest["answer"], targets)
             given = manifest["limits"]
             limits = {

@@ -137,6 +137,7 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "path_scores": ("(B, K)", "float32"),
     "tokens": ("(B, K, N)", "int64"),
     "table": ("(V, D)", "float32"),
+    "table_bias": ("(V,)", "float32"),
     "chain": ("the stages", "by token"),
     "dim": ("", "int"),
     "vocabulary": ("V", "text"),
@@ -376,7 +377,11 @@ class _Trace:
                 self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
         for stage in inputs[0].encoder:
             goes_on: Callable[[Mapping[str, Any]], str] | None = getattr(stage.cls, "goes_on", None)
-            cure = "choose transformer, lstm, gru or rnn" if goes_on is None else goes_on(dict(stage.options))
+            cure = (
+                "choose transformer, lstm, gru, rnn or pretrained-decoder"
+                if goes_on is None
+                else goes_on(dict(stage.options))
+            )
             if cure:
                 told = f"{asks}, and this encoder lets a token see later ones, or cannot go on where it stopped"
                 self.complain(stage, f"{told}; {cure if goes_on is None else f'set {cure}'}")

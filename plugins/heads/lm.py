@@ -66,13 +66,22 @@ class LM(nn.Module):
         never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), NEVER)
         self.register_buffer("never", never, persistent=False)  # (V,)
 
-    def loss(self, x: Tensor, target_ids: Tensor, target_mask: Tensor, table: Tensor | None = None) -> Tensor:
+    def loss(
+        self,
+        x: Tensor,
+        target_ids: Tensor,
+        target_mask: Tensor,
+        table: Tensor | None = None,
+        table_bias: Tensor | None = None,
+    ) -> Tensor:
         """Mean cross-entropy () of the token behind each of x (B, T, D)."""
-        logits = self.logits(x[target_mask], table)
+        logits = self.logits(x[target_mask], table, table_bias)
         smooth = self.label_smoothing if self.training else 0.0
         return F.cross_entropy(logits, target_ids[target_mask], label_smoothing=smooth)
 
-    def logits(self, x: Tensor, table: Tensor | None) -> Tensor:  # (…, D) -> (…, V)
+    def logits(
+        self, x: Tensor, table: Tensor | None = None, table_bias: Tensor | None = None
+    ) -> Tensor:  # (…, D) -> (…, V)
         if self.output is not None:
             return F.linear(x, self.output.weight, self.output.bias + self.never)
         if table is None or table.shape[1] != self.dim:
@@ -80,7 +89,7 @@ class LM(nn.Module):
             raise UsageError(
                 f"tie: x has the width {self.dim}, and of token vectors {width}; make them equal, or set tie: false"
             )
-        return F.linear(x, table, self.never)
+        return F.linear(x, table, self.never if table_bias is None else self.never + table_bias)
 
     def decide(
         self,
@@ -183,7 +192,7 @@ class LM(nn.Module):
         read = chain.read(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
         following = read.ids[:, 1:]
         place = torch.arange(following.shape[1], device=ids.device) + (0 if chain.begins else 1)
-        return self.logits(read.x, chain.table).log_softmax(2), following, (place >= count) & (place < count + more)
+        return self.logits(read.x, **chain.told).log_softmax(2), following, (place >= count) & (place < count + more)
 
     def _room(self, chain: Chain, read: Read, longest: int) -> Tensor:
         """How many tokens each row has room for (B,): of a context that is limited, what the prompt leaves."""
@@ -197,7 +206,7 @@ class LM(nn.Module):
         x, real = read.x.clone(), read.inside.clone()
 
         def step(again: Tensor, scores: Tensor) -> State:
-            log_p = self.logits(x, chain.table).log_softmax(2).gather(2, ids[..., None])[..., 0]
+            log_p = self.logits(x, **chain.told).log_softmax(2).gather(2, ids[..., None])[..., 0]
             return again & False, torch.where(real, log_p, 0.0)
 
         asked = torch.zeros((), dtype=torch.bool, device=ids.device) | wanted
@@ -226,7 +235,7 @@ class _Telling(NamedTuple):
         seen, *rest = state
         x, after = self.chain.step(tokens, self.text, tuple(rest))
         seen = seen.scatter(1, tokens[:, None], 1.0)
-        logits = self.head.logits(x, self.chain.table)  # (R, V)
+        logits = self.head.logits(x, **self.chain.told)  # (R, V)
         p = self.repetition_penalty
         logits = torch.where(seen > 0, torch.where(logits > 0, logits / p, logits * p), logits)
         return logits.log_softmax(1), (seen, *after), None

@@ -37,7 +37,8 @@ class Chain:
     """Embeddings and causal encoders, a token at a time.
 
     Args:
-        embedding: Each makes its x of a token by itself; of several it is concatenated.
+        embedding: Each makes its x of a token by itself; of several it is concatenated. Without any the first encoder
+            has a method `embed`.
         encoder: As `seqpipe.nn.causal.Causal`, one on top of the other, at least one.
         names: The features, and what was kept of an earlier call, `past.ids` (B, C) and `past.0` (B, C', M, W) …
         begins: Whether [BOS] stands before a text.
@@ -45,10 +46,12 @@ class Chain:
 
     def __init__(self, embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Any], begins: bool):
         self.encoder, self.names, self.begins = encoder, names, begins
-        self.embedding = [(one, list(inspect.signature(one.forward).parameters)) for one in embedding]
+        self.embedding: list[tuple[Any, list[str]]] = [
+            (one, list(inspect.signature(one.forward).parameters)) for one in embedding
+        ] or [(encoder[0].embed, ["ids"])]
         asked = dict.fromkeys(name for _, wanted in self.embedding for name in wanted)
         self.features = [name for name in asked if name in names and name not in ("ids", "mask")]
-        self.table: Tensor | None = None  # (V, E) the vectors of all tokens, where an embedding or encoder tells them
+        self.told: dict[str, Tensor] = {}  # what the embeddings tell beside x, such as `table`
 
     def read(self, ids: Tensor, mask: Tensor) -> Read:
         """Reads more tokens (B, n), behind those of `past.ids`, but for the last of each row."""
@@ -66,7 +69,7 @@ class Chain:
         inside = torch.arange(width, device=ids.device) < count - 1
         old = held != PAD
         features = {name: self.names[name] for name in self.features}
-        x, self.table = self._embedded(ids[:, :-1], inside, old.sum(1, keepdim=True), features)
+        x, self.told = self._embedded(ids[:, :-1], inside, old.sum(1, keepdim=True), features)
         befores = []
         for number, encoder in enumerate(self.encoder):
             kept = self.names.get(f"{PAST}{number}")
@@ -127,14 +130,14 @@ class Chain:
 
     def _embedded(
         self, ids: Tensor, mask: Tensor, places: Tensor, features: Mapping[str, Tensor]
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         names = {**features, "ids": ids, "mask": mask, "places": places + torch.arange(ids.shape[1], device=ids.device)}
         found: list[Tensor] = []
-        table = None
+        told: dict[str, Tensor] = {}
         for one, wanted in self.embedding:
             made = one(*[names[name] for name in wanted])
             if isinstance(made, dict):
-                table = made.get("table", table)
+                told |= {name: tensor for name, tensor in made.items() if name != "x"}
                 made = made["x"]
             found.append(made)
-        return torch.cat(found, 2) if len(found) > 1 else found[0], table
+        return torch.cat(found, 2) if len(found) > 1 else found[0], told

@@ -79,6 +79,48 @@ def pretrained_model(
     return model, separators
 
 
+def pretrained_decoder(
+    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str]
+) -> tuple[Any, dict[str, torch.Tensor], list[int]]:
+    """The configuration and the weights in fp32 of a checkpoint that writes texts, and of each of our ids its own.
+
+    Args:
+        checkpoint: A folder, or a name on the hub.
+        vocabulary: The tokens that ids stand for, those of `pretrained_tokenizer`.
+        families: The kinds of model (`model_type`) that are known.
+
+    Raises:
+        DataError, EnvError, UsageError: as `pretrained_model` does, and for a model of another kind.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tokenizer, ids, _ = pretrained_tokenizer(checkpoint)
+    if tuple(vocabulary) != vocabulary_of(tokenizer):
+        cure = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
+        raise UsageError(f"pretrained-decoder.checkpoint: the tokens are not those of {checkpoint}; {cure}")
+    _refuse_pickles(checkpoint)
+    with reading(checkpoint, "config"):
+        config = AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
+    if config.model_type not in families:
+        told = f"{config.model_type} is no decoder that is known here ({', '.join(families)})"
+        raise DataError(f"{checkpoint}: {told}; BERT and its kin are for the encoder pretrained")
+    with reading(checkpoint, "weights"):
+        model, report = AutoModelForCausalLM.from_pretrained(
+            **where(checkpoint),
+            config=config,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,  # they are told below
+            output_loading_info=True,
+        )
+    if lacking := sorted(report["missing_keys"]):
+        raise DataError(f"{checkpoint}: the weights lack {lacking[0]}; get the checkpoint again")
+    if report["mismatched_keys"]:
+        raise DataError(f"{checkpoint}: the weights have other shapes than config.json says; get the checkpoint again")
+    return config, model.state_dict(), ids
+
+
 def longest(model: Any) -> int | None:
     """How many tokens the model can read, special ones included; None if there is no limit."""
     most: int | None = getattr(model.config, "max_position_embeddings", None)

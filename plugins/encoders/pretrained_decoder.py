@@ -1,0 +1,264 @@
+"""ids in, what a pretrained decoder makes of them out: GPT-2, Llama and its kin, tuned or as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe.errors import DataError
+from seqpipe.nn.causal import Attending
+from seqpipe.nn.pretrained import pretrained_decoder
+from seqpipe.pretrained import LACKING, Checkpoint
+
+NEVER = -1e4  # the logit of a token that the checkpoint lacks
+_ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}
+
+
+class PretrainedDecoder(Attending):
+    """A pretrained decoder of which no token sees a later one, for the head `lm`.
+
+    GPT-2 (Radford et al. 2019): learned positions, layer norm before each half of a layer. Llama (Touvron et al. 2023)
+    and Mistral: rotary positions (Su et al. 2021), RMS norm (Zhang and Sennrich 2019), gated feed-forward networks
+    (Shazeer 2020), and keys and values that groups of heads share (Ainslie et al. 2023). `table` (V, D) holds the rows
+    that logits are made by, `table_bias` (V,) is as good as minus infinity for tokens that the checkpoint lacks.
+
+    Args:
+        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
+        dropout: Probability that a number is silenced in training: of what is read, the weights, and of what each half
+            of a layer adds; null: that of the checkpoint.
+        layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
+    """
+
+    returns: ClassVar = ("x", "table", "table_bias")
+    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "words.weight": ("vocabulary",),
+        "output": ("vocabulary",),
+        "lacking": ("vocabulary",),
+    }
+    lacking: Tensor
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        checkpoint: Checkpoint,
+        dropout: Annotated[float, Field(ge=0, lt=1)] | None = None,
+        layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    ):
+        super().__init__()
+        config, state, ids = pretrained_decoder(checkpoint, vocabulary, [*_FAMILIES])
+        make = _FAMILIES[config.model_type](config, state, checkpoint)
+        self.dim, self.groups, self.head_dim = make.dim, make.groups, make.dim_of_head
+        self.longest: int = config.max_position_embeddings
+        self.layer_decay = layer_decay
+        silenced = make.dropout if dropout is None else dropout
+        at = torch.tensor([max(i, 0) for i in ids])
+        real = torch.tensor(ids) != LACKING
+        self.register_buffer("lacking", torch.where(real, 0.0, NEVER))  # (V,)
+        self.words = nn.Embedding.from_pretrained(state[make.words][at] * real[:, None], freeze=False)
+        output = state.get("lm_head.weight", state[make.words])
+        tied = config.tie_word_embeddings
+        self.output = None if tied else nn.Parameter(output[at] * real[:, None])
+        self.positions = nn.Parameter(state[make.positions]) if make.positions else None
+        self.dropout = nn.Dropout(silenced)
+        self.layers = nn.ModuleList(make.layer(i, silenced) for i in range(config.num_hidden_layers))
+        self.norm = make.norm(make.last_norm)
+
+    @staticmethod
+    def goes_on(options: Mapping[str, Any]) -> str:
+        return ""
+
+    def rate(self, name: str) -> float:
+        """What the learning rate of the parameter of this name is multiplied by."""
+        depth = len(self.layers)
+        found = re.match(r"layers\.(\d+)\.", name)
+        if found:
+            return self.layer_decay ** (depth - 1 - int(found[1]))
+        return 1.0 if name.startswith("norm") else self.layer_decay**depth
+
+    def embed(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D), (V,)
+        """What the first layer reads, without positions; and what logits are made by."""
+        table = self.words.weight if self.output is None else self.output
+        return {"x": self.words(ids), "table": table, "table_bias": self.lacking}
+
+    def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (V, D), (V,)
+        made, places = self.embed(ids), torch.arange(ids.shape[1], device=ids.device)[None]
+        x = self.dropout(self.enter(made["x"], places))
+        for layer in cast("list[Layer]", list(self.layers)):
+            x = layer.taught(x, places)
+        return made | {"x": torch.where(mask[..., None], self.leave(x), 0.0)}
+
+    def enter(self, x: Tensor, places: Tensor) -> Tensor:
+        return x if self.positions is None else x + F.embedding(places.clamp(max=self.longest - 1), self.positions)
+
+    def leave(self, x: Tensor) -> Tensor:
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class Layer(nn.Module):
+    """One layer: norm and attention added, norm and feed-forward network added."""
+
+    def __init__(
+        self,
+        norms: tuple[nn.Module, nn.Module],
+        joined: nn.Linear,  # queries, keys and values side by side
+        mix: nn.Linear,
+        feedforward: nn.Module,
+        sizes: tuple[int, int, int],  # H, G, d
+        rotary: Tensor | None,  # (d / 2,) radians a position
+        dropout: float,
+    ):
+        super().__init__()
+        self.norms, self.joined, self.mix, self.feedforward = nn.ModuleList(norms), joined, mix, feedforward
+        self.heads, self.groups, self.each = sizes
+        self.silenced, self.dropout = dropout, nn.Dropout(dropout)
+        self.register_buffer("rotary", rotary, persistent=False)
+
+    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        each = self.joined(self.norms[0](x)).unflatten(2, (-1, self.each)).transpose(1, 2)  # (B, H + 2 G, n, d)
+        queries, keys, values = each.split([self.heads, self.groups, self.groups], 1)
+        if self.rotary is not None:
+            angles = (places[..., None] * self.rotary)[:, None]  # (B, 1, n, d / 2)
+            cos, sin = torch.cat([angles.cos()] * 2, 3), torch.cat([angles.sin()] * 2, 3)
+            queries, keys = (one * cos + _turned(one) * sin for one in (queries, keys))
+        return queries * self.each**-0.5, keys, values
+
+    def told(self, x: Tensor, context: Tensor) -> Tensor:
+        x = x + self.dropout(self.mix(context))
+        return x + self.dropout(self.feedforward(self.norms[1](x)))
+
+    def taught(self, x: Tensor, places: Tensor) -> Tensor:
+        """The whole layer over tokens that come one behind the other, by PyTorch's own kernel."""
+        queries, keys, values = self.asked(x, places)
+        dropout = self.silenced if self.training else 0.0
+        grouped = self.groups != self.heads
+        found = F.scaled_dot_product_attention(
+            queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0, enable_gqa=grouped
+        )
+        return self.told(x, found.transpose(1, 2).flatten(2))
+
+
+def _turned(x: Tensor) -> Tensor:
+    """Each pair of numbers by a quarter turn; a pair stands half a width apart."""
+    first, second = x.chunk(2, 3)
+    return torch.cat([-second, first], 3)
+
+
+class RMSNorm(nn.Module):
+    """x over the root of the mean of its squares, times a weight (Zhang and Sennrich 2019)."""
+
+    def __init__(self, weight: Tensor, eps: float):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(weight), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps))
+
+
+class Gated(nn.Module):
+    """W2 (g(W1 x) * W3 x) (Shazeer 2020)."""
+
+    def __init__(self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, activation: nn.Module):
+        super().__init__()
+        self.gate, self.up, self.down, self.activation = gate, up, down, activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.down(self.activation(self.gate(x)) * self.up(x))
+        return made
+
+
+class _GPT2:
+    """How the weights of a GPT-2 are called, and what is made of them."""
+
+    words, positions, last_norm = "transformer.wte.weight", "transformer.wpe.weight", "transformer.ln_f"
+
+    def __init__(self, config: Any, state: Mapping[str, Tensor], checkpoint: object):
+        if config.scale_attn_by_inverse_layer_idx or not config.scale_attn_weights:
+            raise DataError(f"{checkpoint}: its attention is scaled in a way that is not known here; choose another")
+        self.config, self.state = config, state
+        self.dim, self.groups = config.n_embd, config.n_head
+        self.dim_of_head = self.dim // config.n_head
+        self.dropout: float = config.resid_pdrop
+        self.activation = _activation(config.activation_function, checkpoint)
+
+    def norm(self, name: str) -> nn.Module:
+        norm = nn.LayerNorm(self.dim, self.config.layer_norm_epsilon)
+        norm.load_state_dict({part: self.state[f"{name}.{part}"] for part in ("weight", "bias")})
+        return norm
+
+    def layer(self, i: int, dropout: float) -> Layer:
+        at = f"transformer.h.{i}"
+
+        def linear(name: str) -> nn.Linear:
+            weight, bias = self.state[f"{at}.{name}.weight"].T.contiguous(), self.state[f"{at}.{name}.bias"]
+            return _linear(weight, bias)
+
+        feedforward = nn.Sequential(linear("mlp.c_fc"), self.activation, linear("mlp.c_proj"))
+        norms = self.norm(f"{at}.ln_1"), self.norm(f"{at}.ln_2")
+        sizes = self.groups, self.groups, self.dim_of_head
+        return Layer(norms, linear("attn.c_attn"), linear("attn.c_proj"), feedforward, sizes, None, dropout)
+
+
+class _Llama:
+    """The same of a Llama or a Mistral."""
+
+    words, positions, last_norm = "model.embed_tokens.weight", "", "model.norm"
+
+    def __init__(self, config: Any, state: Mapping[str, Tensor], checkpoint: object):
+        rope = config.rope_parameters
+        window = getattr(config, "sliding_window", None)
+        if (
+            rope["rope_type"] != "default"
+            or (window or config.max_position_embeddings) < config.max_position_embeddings
+        ):
+            told = f"positions of the type {rope['rope_type']}" if not window else f"a window of {window} tokens"
+            raise DataError(f"{checkpoint}: it has {told}, which is not known here; choose another checkpoint")
+        self.config, self.state = config, state
+        self.dim, self.groups = config.hidden_size, config.num_key_value_heads
+        self.dim_of_head = getattr(config, "head_dim", None) or self.dim // config.num_attention_heads
+        self.dropout = float(config.attention_dropout)
+        self.activation = _activation(config.hidden_act, checkpoint)
+        d = self.dim_of_head
+        self.rotary = rope["rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64) / d).float()
+
+    def norm(self, name: str) -> nn.Module:
+        return RMSNorm(self.state[f"{name}.weight"], self.config.rms_norm_eps)
+
+    def layer(self, i: int, dropout: float) -> Layer:
+        at = f"model.layers.{i}"
+
+        def linear(*names: str) -> nn.Linear:
+            biases = [self.state.get(f"{at}.{name}.bias") for name in names]
+            weights = torch.cat([self.state[f"{at}.{name}.weight"] for name in names])
+            return _linear(
+                weights, None if biases[0] is None else torch.cat([one for one in biases if one is not None])
+            )
+
+        feedforward = Gated(linear("mlp.gate_proj"), linear("mlp.up_proj"), linear("mlp.down_proj"), self.activation)
+        norms = self.norm(f"{at}.input_layernorm"), self.norm(f"{at}.post_attention_layernorm")
+        sizes = self.config.num_attention_heads, self.groups, self.dim_of_head
+        joined = linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        return Layer(norms, joined, linear("self_attn.o_proj"), feedforward, sizes, self.rotary, dropout)
+
+
+_FAMILIES: Mapping[str, type[_GPT2 | _Llama]] = {"gpt2": _GPT2, "llama": _Llama, "mistral": _Llama}
+
+
+def _activation(name: str, checkpoint: object) -> nn.Module:
+    if name not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise DataError(f"{checkpoint}: its activation {name!r} is not known here ({known}); choose another checkpoint")
+    return nn.SiLU() if name == "silu" else nn.GELU(_ACTIVATIONS[name])
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    made.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return made
