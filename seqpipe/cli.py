@@ -232,6 +232,9 @@ def predict(
     documents: Annotated[
         bool, typer.Option("--documents", help="Take each text as a document and split it into sentences.")
     ] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Print each text as it is written; for a head that goes on with texts.")
+    ] = False,
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
     ] = None,
@@ -244,11 +247,14 @@ def predict(
 ) -> None:
     """Answer texts, one a line, in order, one line of JSON each. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.predict import predict_file
+    from seqpipe.predict import predict_file, stream_file
 
     model = load(bundle, device, threads)
     chosen = _decode_options(options or [], {"beams": beams, "n_best": n_best}, model.manifest["options"])
-    predict_file(model, input, output, form, documents, chosen)
+    if stream:
+        stream_file(model, input, output, form, chosen)
+    else:
+        predict_file(model, input, output, form, documents, chosen)
 
 
 @app.command()

@@ -53,6 +53,21 @@ def predict_file(
                 tick(count)
 
 
+def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
+    """Each line of `source` as a prompt, on standard output, and what follows it as it comes."""
+    if target is not None or form not in ("auto", "text"):
+        raise UsageError("--stream: texts go to standard output as they come; leave --output and --format out")
+    with ExitStack() as stack:
+        name = str(source or "standard input")
+        for record, where in _records(model, _lines(_open(source, stack), name), "text", name):
+            pieces = model.stream({**record, "where": where}, **options)
+            sys.stdout.write(record[model.predictor.featurizer.fields[0]])
+            for piece in pieces:
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+            sys.stdout.write("\n")
+
+
 def _kept(records: Iterable[tuple[Record, str]]) -> tuple[Iterator[Record], deque[Record]]:
     """The records with the place they come from, each also kept as it was until its answer is written."""
     seen: deque[Record] = deque()

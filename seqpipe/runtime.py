@@ -24,6 +24,7 @@ from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.options import chosen, option_arrays
 from seqpipe.pointing import Pointers
 from seqpipe.predictor import CHUNK, Predictor, cores
+from seqpipe.streaming import stream
 from seqpipe.vocabulary import SPECIALS
 
 CUDA = "CUDAExecutionProvider"
@@ -101,6 +102,11 @@ class Model:
         """One run of the graph: padded features and option inputs to the decision."""
         return dict(zip(self._outputs, self.session.run(self._outputs, feeds), strict=True))
 
+    def run_kept(self, feeds: Arrays) -> Arrays:
+        """The decision, and what is kept for a later run, as `present.<name>`."""
+        names = self._outputs + self._kept
+        return dict(zip(names, self.session.run(names, feeds), strict=True))
+
     def run_all(self, feeds: Arrays) -> Arrays:
         """The decision, what is kept for a later call, and the attention weights too, as `explain.<name>`."""
         names = self._outputs + self._kept + self._weights
@@ -122,6 +128,14 @@ class Model:
         if not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
             raise UsageError(f"a text, a record (dict) or an iterable of them, not {type(inputs).__name__}")
         return self._stream(inputs, documents, chunk, options)
+
+    def stream(self, item: Any, **options: Any) -> Iterator[str]:
+        """What follows a prompt, a text or record, in pieces, each as soon as it is written.
+
+        Raises:
+            UsageError: if the bundle does not go on with texts, or several answers are asked for.
+        """
+        return stream(self, self._record(item), **options)
 
     def explain(self, item: Any, **options: Any) -> Explanation:
         """The answer to one text or record, with the attention weights of every stage that has any; points as a figure.

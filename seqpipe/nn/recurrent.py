@@ -190,7 +190,8 @@ def one_step(rnn: nn.RNNBase | Cell, x: Tensor, state: State) -> State:  # (R, D
     """The states of one layer of one direction after one more token."""
     if isinstance(rnn, Cell):
         return rnn.stepped(x, state)
-    return recurrent_step(rnn, x, tuple(part[:, None] for part in state))[1]
+    _, after = recurrent_step(rnn, x, tuple(part[:, None] for part in state))
+    return tuple(part[:, 0] for part in after)
 
 
 def rounds(rnn: nn.RNNBase | Cell, x: Tensor) -> bool:

@@ -1,0 +1,68 @@
+"""A bundle that goes on with texts and a prompt in, what follows out, piece by piece, as soon as it is written.
+
+The same graph as for whole answers: what it keeps of the text goes out of one run and into the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqpipe.continuing import PAST, PRESENT, Continuation
+from seqpipe.errors import UsageError
+from seqpipe.features import Record
+from seqpipe.options import chosen
+from seqpipe.vocabulary import EOS, special_id
+
+if TYPE_CHECKING:
+    from seqpipe.runtime import Model
+
+MOST = 8  # tokens of a run; the first has one, so that nobody waits for it
+_TORN = "\ufffd"  # how bytes are decoded that are no whole character yet
+
+
+def stream(model: Model, record: Record, **options: Any) -> Iterator[str]:
+    """Pieces of text that together are what `model(record)` writes behind the prompt.
+
+    Raises:
+        UsageError: if the bundle does not go on with texts, or several answers are asked for.
+    """
+    predictor, kind = model.predictor, model.predictor.kind
+    if not isinstance(kind, Continuation):
+        raise UsageError("stream: it is for bundles that go on with a text (head lm); this one answers at once")
+    if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
+        raise UsageError(f"stream: a text that is written as it comes is one alone; leave {several[0]} out")
+    (doc,) = predictor.docs([record])
+    given = chosen(predictor.options, options, kind).of([doc])
+    return _pieces(model, kind, doc, given)
+
+
+def _pieces(model: Model, kind: Continuation, doc: Any, given: dict[str, np.ndarray]) -> Iterator[str]:
+    most, least, numbers = len(given["max_length"]), int(given["min_length"]), given["uniform"]
+    most = min(most, numbers.shape[2]) if numbers.shape[2] else most
+    ends = {special_id(kind.tokenizer, EOS), *given["stop"].ravel().tolist()}
+    feeds = model.predictor.featurizer.collate([doc])
+    kept: dict[str, np.ndarray] = {}
+    written: list[int] = []
+    shown, size = "", 1
+    while len(written) < most:
+        n = min(size, most - len(written))
+        options = given | {
+            "max_length": np.zeros(n, np.int64),
+            "min_length": np.array(max(0, least - len(written)), given["min_length"].dtype),
+            "uniform": numbers[:, :, len(written) : len(written) + n],
+        }
+        made = model.run_kept(feeds | options | kept)
+        tokens = [token for token in made["tokens"][0, 0].tolist() if token]
+        written += tokens
+        ended = len(tokens) < n or tokens[-1] in ends
+        text = kind.decode(written, doc)
+        whole = text if ended or len(written) == most else text.rstrip(_TORN)
+        yield whole[len(shown) :]
+        if ended:
+            return
+        shown, size = whole, min(2 * size, MOST)
+        feeds = feeds | {"ids": np.array([tokens[-1:]], np.int64), "mask": np.ones((1, 1), bool)}
+        kept = {PAST + name.removeprefix(PRESENT): array for name, array in made.items() if name.startswith(PRESENT)}
