@@ -15,7 +15,7 @@ from seqpipe.features import Arrays
 from seqpipe.graph import stages_to_onnx
 from seqpipe.parity import CLOSE, RELATIVE, grid, pollute, shortest
 from seqpipe.pipeline import Pipeline
-from seqpipe.wiring import who
+from seqpipe.wiring import ROWLESS, who
 
 
 @contextlib.contextmanager
@@ -80,9 +80,7 @@ def _made(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np.nda
     with torch.no_grad():
         for number, (stage, made) in enumerate(pipeline.trace(names), 1):
             if number == count:
-                found = {
-                    name: tensor.numpy() for name, tensor in made.items() if name != "table"
-                }  # has no rows of texts
+                found = {name: tensor.numpy() for name, tensor in made.items() if name not in ROWLESS}
                 return found, found.get("mask", names[pipeline.mask_at(stage)].numpy())
     raise PluginError(f"the pipeline has no stage {count}")
 

@@ -40,13 +40,13 @@ class Continuation(Text):
         made = super().answers(docs, decision)
         for doc, answer in zip(docs, made, strict=True):
             for one in answer if isinstance(answer, list) else [answer]:
-                one["generated_text"] = doc.text + one["generated_text"]
+                one["generated_text"] = doc.text[_begin(doc) :] + one["generated_text"]
         return made
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
         """What follows the prompt, as text: with the blank before it, where tokens are written with blanks between."""
-        before, kept = self._decoded(doc.ids), self.kept(tokens)
-        whole = self._decoded([*doc.ids, *kept])
+        given, kept = doc.ids[doc.second or 0 :], self.kept(tokens)
+        before, whole = self._decoded(given), self._decoded([*given, *kept])
         return whole[len(before) :] if whole.startswith(before) else self._decoded(kept)
 
     def _decoded(self, ids: list[int]) -> str:
@@ -73,36 +73,36 @@ class Continuation(Text):
             run: Features of a batch to a decision that holds `prompt_scores`.
             size: V, how many tokens there are.
         """
-        total, tokens, characters = 0.0, 0, 0
+        total, tokens = 0.0, 0
         counted, end = _Counted(docs), special_id(self.tokenizer, EOS)
         rows = self._texts(counted, end) if self.begins else self._windows(counted, end)
         most = max(1, min(32, ENOUGH // (size * self.context)))
         while some := list(islice(rows, most)):
-            longest = max(map(len, some))
-            ids = np.array([[*row, *[0] * (longest - len(row))] for row in some], np.int64)
-            made = run({"ids": ids, "mask": ids > 0})
-            total -= float(made["prompt_scores"].sum(dtype=np.float64))
-            tokens += sum(map(len, some)) - len(some) * (not self.begins)
-        characters = counted.characters
+            longest = max(len(row) for row, _ in some)
+            ids = np.array([[*row, *[0] * (longest - len(row))] for row, _ in some], np.int64)
+            scores = run({"ids": ids, "mask": ids > 0})["prompt_scores"]
+            for (row, first), found in zip(some, scores, strict=True):
+                total -= float(found[first:].sum(dtype=np.float64))
+                tokens += len(row) - first - (not self.begins)
         if not tokens:
             raise DataError("there is nothing to foretell in these texts: they have less than two tokens")
-        loss = total / tokens
-        bits = total / _LN2 / max(1, characters)
+        loss, bits = total / tokens, total / _LN2 / max(1, counted.characters)
         return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
 
-    def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[list[int]]:
-        return ([*doc.ids, end] for doc, _ in docs)
+    def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int]]:
+        """Each text by itself, and from which token on it is judged: of two the second."""
+        return (([*doc.ids, end], doc.second or 0) for doc, _ in docs)
 
-    def _windows(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[list[int]]:
+    def _windows(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int]]:
         """Stretches of the one text that all are, each beginning with the last token of the one before."""
         window: list[int] = []
         for token in flowing(docs, end):
             window.append(token)
             if len(window) > self.context:
-                yield window
+                yield window, 0
                 window = window[-1:]
         if len(window) > 1:
-            yield window
+            yield window, 0
 
 
 class _Counted:
@@ -113,8 +113,13 @@ class _Counted:
 
     def __iter__(self) -> Iterator[tuple[Doc, bool]]:
         for doc, goes_on in self.docs:
-            self.characters += len(doc.text)
+            self.characters += len(doc.text) - _begin(doc)
             yield doc, goes_on
+
+
+def _begin(doc: Doc) -> int:
+    """Where the text begins that is gone on with: of two the second."""
+    return doc.offsets[doc.second - 1][1] if doc.second else 0
 
 
 def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
@@ -132,7 +137,7 @@ def prompts(
     found: list[Record] = []
     for record in islice(records, PROMPTS):
         (doc,) = split([record])
-        for start in range(0, len(doc), max(4 * context, len(doc) // PROMPTS + 1)):
+        for start in range(doc.second or 0, len(doc), max(4 * context, len(doc) // PROMPTS + 1)):
             many = 1 + (7 * len(found)) % max(1, min(context // 2, MOST_PROMPT))
             last = min(start + many, len(doc)) - 1
             text = doc.text[doc.offsets[start][0] : doc.offsets[last][1]]

@@ -29,7 +29,10 @@ from seqpipe.predictor import batches
 from seqpipe.runtime import Model
 from seqpipe.signature import plain
 
-MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, which may differ a little, and their metrics with them
+MEASURED = {
+    "score",
+    "vector",
+}  # answer kinds that, like perplexity, are numbers, which may differ a little, and their metrics with them
 GOLDEN, GOLDEN_TOKENS = 8, 40  # examples a bundle carries, and the longest of them
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 

@@ -129,7 +129,8 @@ class Featurizer:
         return list(self.fields) if self.pairs else self.fields[0]
 
     def presplit(self, record: Record) -> bool:
-        return self.fields == ("text",) and record.get("words") is not None and not self.lossless
+        words = self.fields == ("text",) and record.get("words") is not None
+        return words and not (self.lossless and isinstance(record.get("text"), str))
 
     def _whole(self, given: Sequence[str]) -> list[Doc]:
         """A Doc of each text."""

@@ -25,6 +25,7 @@ from seqpipe.options import option_arrays
 from seqpipe.parity import random_doc
 from seqpipe.pipeline import Pipeline
 from seqpipe.rewriting import rewritten
+from seqpipe.wiring import ROWLESS
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
 _PAST_ROWS, _PAST_SLOTS = 16, 18
@@ -65,7 +66,7 @@ class _Stages(nn.Module):
 
     def made(self, names: dict[str, Any]) -> dict[str, Tensor]:
         *_, (_, made) = itertools.islice(self.pipeline.trace(names), self.count)
-        rows = {name: tensor for name, tensor in made.items() if not name.startswith("table")}  # which has none
+        rows = {name: tensor for name, tensor in made.items() if name not in ROWLESS}
         return {name: tensor * 1 for name, tensor in rows.items()}  # an input given on is no output of a graph
 
 

@@ -186,7 +186,7 @@ def _source(
     splitter = Featurizer(tokenizer, {}, field, lossless)
     docs: Iterable[Doc] = splitter.docs(records) if isinstance(records, list) else _Split(splitter, records)
     counts = token_counts(docs, tokenizer.get_vocab_size())
-    found |= {"segments": Segments()} if len(fields) == 2 else {}
+    found |= {"segments": Segments()} if len(fields) == 2 and not lossless else {}
     features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
     return Featurizer(tokenizer, features, field, lossless), counts
 

@@ -61,7 +61,7 @@ def stream_file(model: Model, source: Path | None, target: Path | None, form: st
         name = str(source or "standard input")
         for record, where in _records(model, _lines(_open(source, stack), name), "text", name):
             pieces = model.stream({**record, "where": where}, **options)
-            sys.stdout.write(record[model.predictor.featurizer.fields[0]])
+            sys.stdout.write(record[model.predictor.featurizer.fields[-1]])
             for piece in pieces:
                 sys.stdout.write(piece)
                 sys.stdout.flush()

@@ -374,7 +374,7 @@ def held_out(run: Run) -> list[Record]:
     if continues(run.config.head[0]):
         source = Learned.load(run.folder).featurizer
         context = run.config.head[0].options["context"]
-        return prompts(Records(data.reader, path or data.train), source.docs, source.fields[0], context)
+        return prompts(Records(data.reader, path or data.train), source.docs, source.fields[-1], context)
     return read(data.reader, path) if path else read(data.reader, data.train, 200)
 
 

@@ -41,7 +41,7 @@ def targets(head: Component, labels: Sequence[str], kind: Kind, misaligned: str)
     """
     target = head.frame.get("target")
     if isinstance(kind, Continuation):
-        return lambda record, doc: {"target_ids": [*doc.ids, _END], "target_mask": [1] * (len(doc) + 1)}
+        return _continuation
     if isinstance(kind, Text):
         return _text_target(kind, target or "target", head.options.get("equal_length") is True)
     if kind.kind == "span":
@@ -91,6 +91,12 @@ def _text_target(kind: Text, field: str, equal: bool) -> Make:
         return {"target_ids": [*ids, _END], "target_mask": [1] * (len(ids) + 1)}
 
     return text
+
+
+def _continuation(record: Record, doc: Doc) -> Targets:
+    """Every token of a text; of two texts those of the second."""
+    given = doc.second or 0
+    return {"target_ids": [*doc.ids, _END], "target_mask": [0] * given + [1] * (len(doc) + 1 - given)}
 
 
 def _pointer_target(head: Component, answer: Pointers) -> Make:

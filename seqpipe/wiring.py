@@ -96,6 +96,7 @@ ANSWERS: Mapping[str, Answer] = {
     "span": Answer(("start", "end"), ("starts", "ends", "scores"), False),
 }
 
+ROWLESS = ("table", "table_bias")  # names of what has no row for each text
 _SHAPES: Mapping[str, tuple[str, str]] = {
     "ids": ("(B, T)", "int64"),
     "mask": ("(B, T)", "bool"),
@@ -366,10 +367,10 @@ class _Trace:
     def chain(self, inputs: Sequence[Input], head: Stages) -> None:
         """Complains of stages that cannot go token by token, where a head goes on with texts."""
         asks = f"the head {head[-1].use!r} writes token by token"
-        if len(head) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None or inputs[0].pairs:
-            self.complain(
-                head[-1], "it goes on with one text, by itself: take one head, and a tokenizer that reads one field"
-            )
+        if len(head) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None:
+            self.complain(head[-1], "it goes on with texts by itself: take one head and one source, with a tokenizer")
+        if inputs[0].pairs and head[-1].options.get("packed") is not False:
+            self.complain(head[-1], "it goes on with the second of two texts, which are no one text: set packed: false")
         if not inputs[0].encoder:
             self.complain(head[-1], "it goes on with what an encoder makes of a text: add a causal one, such as gru")
         for stage in inputs[0].embedding:

@@ -80,6 +80,56 @@ def of_the_kit(folder: Path) -> Path:
     return folder
 
 
+DECODERS: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64},
+    "llama": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": 64,
+    },
+}
+END = "<|endoftext|>"
+
+
+def decoder(folder: Path, family: str, texts: Sequence[str], scale: float = 0.3) -> Path:
+    """The checkpoint of a model that writes, with byte pairs; its weights are large enough for texts to vary."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=[END], initial_alphabet=letters, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    return _writing(folder, family, tokenizer, {"bos_token": END, "eos_token": END, "unk_token": END}, scale)
+
+
+def decoder_of_the_kit(folder: Path) -> Path:
+    """The checkpoint of a model that writes, whose tokens are the words of the conformance kit."""
+    tokenizer = ToyTokenizer().train(record["text"] for record in records())
+    roles = ("pad_token", "unk_token", "bos_token", "eos_token")
+    return _writing(folder, "gpt2", tokenizer, dict(zip(roles, SPECIALS, strict=True)), 0.3, tie=True)
+
+
+def _writing(
+    folder: Path, family: str, tokenizer: Tokenizer, names: dict[str, str], scale: float, tie: bool = False
+) -> Path:
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    torch.manual_seed(1)
+    config = transformers.AutoConfig.for_model(
+        family,
+        vocab_size=tokenizer.get_vocab_size(),
+        tie_word_embeddings=tie,
+        initializer_range=scale,
+        bos_token_id=0,
+        eos_token_id=0,
+        **DECODERS[family],
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
 def _of_roberta() -> dict[str, str]:
     return {f"{name}_token": token for name, token in (BART | {"cls": "<s>", "sep": "</s>"}).items()}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pretrained import of_the_kit
+from pretrained import decoder_of_the_kit, of_the_kit
 
 from seqpipe.plugins import BUILTIN, Plugins
 from seqpipe.testing import check_embedding, check_encoder, check_head, check_reader, check_tokenizer
@@ -17,6 +17,7 @@ OFFERS = {(offer.kind, offer.name): offer for offer in Plugins().offers if offer
 
 TOY_VECTORS = Path(__file__).parent / "embeddings" / "toy.vec"  # of the conformance kit's words
 CHECKPOINT = Path("a checkpoint of the conformance kit's words")  # stands for one that is made on the spot
+DECODER = Path("a decoder's checkpoint of the same words")
 STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("tokenizer", "bpe"): [
         {"max_size": 120},
@@ -75,6 +76,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"checkpoint": CHECKPOINT, "dropout": 0.1, "window": 6},
         {"checkpoint": CHECKPOINT, "depth": 1, "layers": [0, 1], "recompute": True, "overlap": 3},
     ],
+    ("encoder", "pretrained-decoder"): [{"checkpoint": DECODER, "dropout": 0.1}],
     ("encoder", "rnn"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "merge": "mean", "activation": "relu"},
@@ -109,6 +111,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"multi": True, "threshold": "dev", "calibrate": True, "class_weights": "balanced"},
         {"out_of_scope": "c", "threshold": "dev", "exposure": 0.5, "calibrate": True},
     ],
+    ("head", "lm"): [{"packed": False, "tie": False, "label_smoothing": 0.1}, {"tie": False}],
     ("head", "pointer"): [
         {"hidden": 8, "heads": 2, "dropout": 0.1},
         {"hidden": 6, "heads": 3, "layers": 2, "cell": "gru", "score": "bilinear", "every": True, "dropout": 0.1},
@@ -193,6 +196,7 @@ READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]]
     ("reader", "parallel"): ("Ada met\nOslo\n", LINES_RECORDS, {"fields": {"text": "*.txt"}}),
     ("reader", "points"): (POINTS, POINTS_RECORDS, {}),
     ("reader", "squad"): (SQUAD, SQUAD_RECORDS, {}),
+    ("reader", "text"): ("Ada met\n\nOslo\n", LINES_RECORDS, {"unit": "paragraph"}),
     ("reader", "tsv"): ("label\tAda met\na\tOslo\n", LINES_RECORDS, {"columns": ["_", "text"]}),
 }
 
@@ -211,6 +215,8 @@ def test_every_stage_and_tokenizer_of_ours_keeps_the_contract(
 ) -> None:
     if options.get("checkpoint") == CHECKPOINT:
         options = options | {"checkpoint": of_the_kit(tmp_path / "checkpoint")}
+    if options.get("checkpoint") == DECODER:
+        options = options | {"checkpoint": decoder_of_the_kit(tmp_path / "checkpoint")}
     CHECKS[name[0]](OFFERS[name].load(), **options)
 
 

@@ -9,13 +9,13 @@ import pytest
 from factory import seqpipe, write_jsonl
 
 from seqpipe.answers import Text
-from seqpipe.kinds import kind_from
 from seqpipe.config import load
 from seqpipe.copying import Copy
 from seqpipe.data import examples, read
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.feature_kinds import feature_from
 from seqpipe.features import Featurizer
+from seqpipe.kinds import kind_from
 from seqpipe.learned import Learned, learn, unwritable
 from seqpipe.metrics import TextCounter
 from seqpipe.yaml import dump

@@ -15,11 +15,11 @@ from pretrained import checkpoint
 from torchmetrics.functional.text import squad
 
 from seqpipe import load as open_bundle
-from seqpipe.kinds import kind_from
 from seqpipe.config import load
 from seqpipe.data import collate, examples
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features import Featurizer
+from seqpipe.kinds import kind_from
 from seqpipe.learned import learn
 from seqpipe.metrics import counter
 from seqpipe.reading import gold_answers

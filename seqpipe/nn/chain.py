@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from seqpipe.continuing import PAST, PRESENT
 from seqpipe.nn.causal import Before, Slots, before
@@ -55,17 +56,17 @@ class Chain:
 
     def read(self, ids: Tensor, mask: Tensor) -> Read:
         """Reads more tokens (B, n), behind those of `past.ids`, but for the last of each row."""
-        B, C = ids.shape[0], 0
+        B = ids.shape[0]
         held = torch.zeros_like(ids[:, :0])
         if PAST + IDS in self.names:
             held = stretched(self.names[PAST + IDS], 0, B)
-        C = held.shape[1]
         if self.begins:
-            first = torch.full((B, 1 - torch.sym_min(C, 1)), BOS, dtype=torch.int64, device=ids.device)
-            ids, mask = torch.cat([first, ids], 1), torch.cat([first > 0, mask], 1)
+            new = (held != PAD).sum(1, keepdim=True) == 0  # (B, 1) rows of which nothing was read yet
+            ids = torch.where(new, pad(ids, (1, 0), value=BOS), pad(ids, (0, 1)))
+            mask = torch.where(new, pad(mask.long(), (1, 0), value=1), pad(mask.long(), (0, 1))) > 0
         count = mask.sum(1, keepdim=True)  # (B, 1)
         width = torch.sym_max(ids.shape[1] - 1, 1)  # a graph's reshapes take no axis of 0
-        ids = torch.nn.functional.pad(ids, (0, 1))[:, : width + 1]
+        ids = pad(ids, (0, 1))[:, : width + 1]
         inside = torch.arange(width, device=ids.device) < count - 1
         old = held != PAD
         features = {name: self.names[name] for name in self.features}

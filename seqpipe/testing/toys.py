@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,13 +20,14 @@ from seqpipe.data import Batch, Batches, Example, collate, examples
 from seqpipe.errors import ConfigError
 from seqpipe.features import Doc, Record
 from seqpipe.learned import Learned, learn
+from seqpipe.nn.causal import Before, Slots
 from seqpipe.pipeline import Pipeline
 from seqpipe.plugins import Offer, Plugins
 from seqpipe.signature import plain, wired
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
 from seqpipe.vocabulary import SPECIALS, UNK, word_level
-from seqpipe.wiring import due
+from seqpipe.wiring import ROWLESS, due
 
 DIM = 6
 LABELS = ("a", "b", "c")
@@ -119,6 +120,8 @@ class ToyPieces:
 class ToyEmbedding(nn.Module):
     """A vector a word; row 0 is what stands in the padding, anything at all."""
 
+    tokenwise: ClassVar = True
+
     def __init__(self, vocabulary: Sequence[str]):
         super().__init__()
         self.dim = DIM
@@ -140,6 +143,39 @@ class ToyEncoder(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D), (B, D)
         real = torch.where(mask[..., None], x, 0.0)
         return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)}
+
+
+class ToyCausal(nn.Module):
+    """x(t) is tanh of the sum of all x up to there; it can go on where it stopped."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim, self.kept = dim, (1, dim)
+
+    @staticmethod
+    def goes_on(options: Mapping[str, Any]) -> str:
+        return ""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D)
+        return torch.where(mask[..., None], x, 0.0).cumsum(1).tanh()
+
+    def unpacked(self, kept: Tensor) -> tuple[Tensor, ...]:  # (B, C, 1, D) -> (B, D)
+        return (nn.functional.pad(kept, (0, 0, 0, 0, 1, 0))[:, -1, 0].clone(),)
+
+    def packed(self, before: Before, state: tuple[Tensor, ...], slots: Slots) -> Tensor:
+        return torch.where(slots.goes_on[:, None, None, None], state[0][:, None, None], 0.0)
+
+    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, tuple[Tensor, ...]]:
+        x = torch.where(mask[..., None], x, 0.0)
+        return (before.memory[0][:, None] + x.cumsum(1)).tanh(), (before.memory[0] + x.sum(1),)
+
+    def room(self, before: Before, longest: int) -> tuple[Tensor, ...]:
+        return before.memory
+
+    def step(
+        self, x: Tensor, t: Tensor, before: Before, state: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return (state[0] + x).tanh(), (state[0] + x,)
 
 
 def watching(names: Sequence[str], by_token: Sequence[str], tagging: bool = True) -> type[nn.Module]:
@@ -202,9 +238,9 @@ class Bench:
     def config(self) -> Config:
         """The checked pipeline, its head looking at everything that the component returns."""
         if self.subject.kind == "head":
-            return self._load(ToyEncoder, watching((), ()))
+            return self._load(ToyCausal if self.continues else ToyEncoder, watching((), ()))
         returned = due(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
-        names = [name for name in returned if name not in ("x", "mask", "ids", "tags")]
+        names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
         tagging = not (self.replaces_mask or self.numbers)
         probe = self._load(None, watching((), (), tagging))
         if not names:
@@ -221,6 +257,11 @@ class Bench:
     def replaces_mask(self) -> bool:
         """Whether the component makes other rows of the tokens: of words, or of sentences."""
         return self.subject.kind == "encoder" and "mask" in getattr(self.subject.cls, "returns", ())
+
+    @property
+    def continues(self) -> bool:
+        """Whether the component is a head that goes on with texts."""
+        return self.subject.kind == "head" and bool(getattr(self.subject.cls, "continues", False))
 
     @property
     def numbers(self) -> bool:

@@ -1,0 +1,375 @@
+"""Language models against `transformers`' own generation with the same weights, against NumPy, and against themselves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from factory import seqpipe
+from pretrained import decoder
+
+from seqpipe import bundle
+from seqpipe import load as open_bundle
+from seqpipe.config import Config, load
+from seqpipe.data import sample
+from seqpipe.errors import ConfigError, DataError, UsageError
+from seqpipe.evaluate import evaluate
+from seqpipe.export import bundle_files, bundle_manifest
+from seqpipe.graph import to_onnx
+from seqpipe.learned import learn
+from seqpipe.options import random_numbers
+from seqpipe.pipeline import Pipeline, option_table, predictor
+from seqpipe.runtime import Model
+from seqpipe.yaml import dump
+
+TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
+WRITTEN = 20  # tokens behind a prompt
+
+
+def words() -> list[str]:
+    return TALES.read_text(encoding="utf-8").split()[:6000]
+
+
+def prompts(count: int) -> list[str]:
+    """Texts of 1 to 8 words."""
+    random, every = np.random.default_rng(0), words()
+    return [" ".join(every[20 * i : 20 * i + int(random.integers(1, 9))]) for i in range(count)]
+
+
+def yaml(folder: Path, **changes: Any) -> Path:
+    text = folder / "text.txt"
+    text.write_text(" ".join(words()[:2000]), encoding="utf-8")
+    content: dict[str, Any] = {
+        "name": "lm",
+        "data": {"reader": "text", "train": str(text), "dev": str(text)},
+        "tokenizer": "chars",
+        "embedding": {"use": "lookup", "dim": 16},
+        "encoder": {"use": "transformer", "causal": True, "heads": 2, "positions": "learned", "longest": 24},
+        "head": {"use": "lm", "context": 24},
+        "train": {"epochs": 1, "epoch_steps": 3, "batch_size": 4, "threads": 1},
+    }
+    path = folder / "lm.yaml"
+    path.write_text(dump(content | changes), encoding="utf-8")
+    return path
+
+
+def built(path: Path) -> tuple[Config, Pipeline]:
+    config = load(path)
+    torch.manual_seed(0)
+    return config, Pipeline(config, learn(config, sample(config, 200))).eval()
+
+
+class Peer:
+    """A checkpoint as `transformers` runs it, and as we do."""
+
+    def __init__(self, folder: Path, family: str):
+        self.folder = decoder(folder / family, family, [" ".join(words())])
+        self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(self.folder).eval()
+        self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(self.folder)
+        stage = {"checkpoint": str(self.folder)}
+        self.config, self.pipeline = built(
+            yaml(
+                folder,
+                tokenizer={"use": "pretrained", **stage},
+                embedding=[],
+                encoder={"use": "pretrained-decoder", **stage},
+            )
+        )
+        self.ours = predictor(self.pipeline, self.config)
+
+    def texts(self, given: Sequence[str], **options: Any) -> list[str]:
+        return [answer["generated_text"] for answer in self.ours.stream([{"text": text} for text in given], **options)]
+
+    def theirs(self, text: str, **options: Any) -> tuple[str, list[int]]:
+        """What `transformers` writes behind a prompt."""
+        ids = self.tokenizer(text, return_tensors="pt")["input_ids"]
+        ends = options.pop("eos_token_id", [0])
+        made = self.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=WRITTEN,
+            do_sample=False,
+            pad_token_id=0,
+            eos_token_id=ends,
+            **options,
+        )[0, ids.shape[1] :].tolist()
+        written = made[: made.index(0)] if 0 in made else made
+        return self.tokenizer.decode(ids[0].tolist() + written), written
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Peer:
+    return Peer(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Peer:
+    return Peer(tmp_path_factory.mktemp("gpt2"), "gpt2")
+
+
+@pytest.fixture(scope="module")
+def exported(gpt2: Peer) -> Model:
+    options = option_table(*gpt2.config.head)
+    graph = to_onnx(gpt2.pipeline, options, gpt2.config.export.opset)
+    weights = sum(p.numel() for p in gpt2.pipeline.parameters())
+    assert len(graph) < 4 * weights + 500_000  # they stand in it once
+    manifest = bundle_manifest(gpt2.pipeline, gpt2.config, options, {})
+    return Model(bundle.Bundle(gpt2.config.file, manifest, bundle_files(gpt2.pipeline, graph)), "cpu", 1)
+
+
+def test_greedy_texts_of_a_ragged_batch_are_those_of_transformers(peer: Peer) -> None:
+    given = prompts(200)
+    expected = [peer.theirs(text) for text in given]
+    assert peer.texts(given, max_length=WRITTEN) == [text for text, _ in expected]
+    assert len({token for _, tokens in expected for token in tokens}) >= 30
+
+
+def test_beam_search_finds_what_that_of_transformers_finds(peer: Peer) -> None:
+    given = prompts(60)
+    search = {"num_beams": 4, "length_penalty": 0.0, "early_stopping": "never"}
+    assert peer.texts(given, max_length=WRITTEN, beams=4) == [peer.theirs(text, **search)[0] for text in given]
+
+
+def test_a_lost_position_would_be_seen(gpt2: Peer) -> None:
+    positions = gpt2.pipeline.encoder[0].positions
+    assert isinstance(positions, torch.Tensor)
+    kept = positions.detach().clone()
+    with torch.no_grad():
+        positions.copy_(kept.roll(1, 0))
+    given = prompts(5)
+    try:
+        assert gpt2.texts(given, max_length=WRITTEN) != [gpt2.theirs(text)[0] for text in given]
+    finally:
+        with torch.no_grad():
+            positions.copy_(kept)
+
+
+def test_what_was_written_is_made_less_likely_as_transformers_does(gpt2: Peer) -> None:
+    given = prompts(30)
+    expected = [gpt2.theirs(text, repetition_penalty=1.5)[0] for text in given]
+    assert gpt2.texts(given, max_length=WRITTEN, repetition_penalty=1.5) == expected
+
+
+def test_a_text_has_its_least_length_and_ends_with_a_stop_token(gpt2: Peer) -> None:
+    given, stop = prompts(30), "e"
+    theirs = {"min_new_tokens": 6, "eos_token_id": [0, gpt2.tokenizer.convert_tokens_to_ids(stop)]}
+    expected = [gpt2.theirs(text, **theirs)[0] for text in given]
+    assert gpt2.texts(given, max_length=WRITTEN, min_length=6, stop=stop) == expected
+
+
+def test_the_graph_writes_what_pytorch_writes(gpt2: Peer, exported: Model) -> None:
+    given = prompts(40)
+    options: list[dict[str, Any]] = [{}, {"beams": 3, "n_best": 2}, {"seed": 3, "temperature": 1.3, "top_p": 0.9}]
+    for chosen in options:
+        ours = list(gpt2.ours.stream([{"text": text} for text in given], max_length=WRITTEN, **chosen))
+        theirs = exported(given, max_length=WRITTEN, **chosen)
+        for one, other in zip(ours, theirs, strict=True):
+            pairs = zip(
+                one if isinstance(one, list) else [one], other if isinstance(other, list) else [other], strict=True
+            )
+            assert all(a["generated_text"] == b["generated_text"] for a, b in pairs)
+
+
+def test_sampled_tokens_are_those_of_numpy_with_the_same_numbers(gpt2: Peer, exported: Model) -> None:
+    """Temperature, then the likeliest k, then the fewest with a share of p, then inverse CDF, in float64."""
+    settings = {"temperature": 0.8, "top_k": 40, "top_p": 0.9}
+    featurizer, seen = gpt2.pipeline.learned.featurizer, 0
+    for text in prompts(12):
+        (doc,) = featurizer.docs([{"text": text}])
+        numbers = random_numbers(7, doc, 1, WRITTEN)[0].astype(np.float64)
+        ids = gpt2.tokenizer(text)["input_ids"]
+        written = reference(gpt2.model, ids, numbers, **settings)
+        assert exported(text, seed=7, max_length=WRITTEN, **settings)["generated_text"] == gpt2.tokenizer.decode(
+            ids + written
+        )
+        seen += len(written)
+    assert seen > 100
+
+
+def reference(
+    model: Any, ids: list[int], numbers: np.ndarray, temperature: float, top_k: int, top_p: float
+) -> list[int]:
+    written: list[int] = []
+    for number in numbers:
+        with torch.no_grad():
+            logits = model(torch.tensor([ids + written])).logits[0, -1].double().numpy()
+        order = np.argsort(-logits, kind="stable")[:top_k]
+        p = np.exp((logits[order] - logits[order[0]]) / temperature)
+        p /= p.sum()
+        kept = p[: np.searchsorted(np.cumsum(p), top_p) + 1]
+        token = int(order[min(np.searchsorted(np.cumsum(kept), number * kept.sum(), side="right"), len(kept) - 1)])
+        if token == 0:
+            break
+        written.append(token)
+    return written
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 5}, {"repetition_penalty": 1.4}, {"stop": "e", "min_length": 9}])
+def test_a_text_in_pieces_is_the_whole_text(exported: Model, options: dict[str, Any]) -> None:
+    for text in prompts(6):
+        pieces = list(exported.stream(text, max_length=WRITTEN, **options))
+        assert text + "".join(pieces) == exported(text, max_length=WRITTEN, **options)["generated_text"]
+    assert len(pieces) > 1 or options
+
+
+def test_what_was_kept_goes_on_in_a_ragged_batch_as_if_it_were_read_anew(exported: Model) -> None:
+    featurizer, short = exported.predictor.featurizer, {"max_length": np.zeros(5, np.int64)}
+    docs = featurizer.docs([{"text": text} for text in ("Nele", "Rosa the owl lived on a green hill", "One morning")])
+    first = exported.run_kept(featurizer.collate(docs) | short)
+    assert (first["tokens"] > 3).all()  # none has ended
+    kept = {name.replace("present.", "past."): one for name, one in first.items() if name.startswith("present.")}
+    last = {"ids": first["tokens"][:, 0, -1:], "mask": np.ones((3, 1), bool)}
+    second = exported.run(last | kept | short)
+    longer = [
+        type(doc)(doc.text, [], [], [*doc.ids, *tokens])
+        for doc, tokens in zip(docs, first["tokens"][:, 0].tolist(), strict=True)
+    ]
+    anew = exported.run(featurizer.collate(longer) | short)
+    assert (second["tokens"] == anew["tokens"]).all()
+    assert np.abs(second["scores"] - anew["scores"]).max() < 1e-4
+
+
+def test_perplexity_is_that_of_the_tokens_one_by_one(gpt2: Peer) -> None:
+    text = " ".join(words()[:60])
+    found = evaluate(gpt2.ours, [{"text": text}])[""]
+    ids = gpt2.tokenizer(text)["input_ids"]
+    losses: list[float] = []
+    for start in range(0, len(ids) - 1, 24):
+        window = torch.tensor([ids[start : start + 25]])
+        with torch.no_grad():
+            log_p = gpt2.model(window).logits.log_softmax(2)[0, :-1]
+        losses += (-log_p.gather(1, window[0, 1:, None])[:, 0]).tolist()
+    assert len(losses) == len(ids) - 1
+    assert abs(found["loss"] - np.mean(losses)) < 1e-4
+    assert abs(found["bits_per_character"] - np.sum(losses) / np.log(2) / len(text)) < 1e-4
+
+
+@pytest.mark.parametrize("use", ["rnn", "gru", "lstm"])
+def test_a_recurrent_model_writes_what_its_states_over_the_whole_text_say(tmp_path: Path, use: str) -> None:
+    encoder = {"use": use, "hidden": 16, "layers": 2, "direction": "forward"}
+    config, pipeline = built(yaml(tmp_path, encoder=encoder))
+    assert_greedy(config, pipeline, ["Rosa", "N", "One morning"])
+
+
+@pytest.mark.parametrize("changes", [{"peephole": True}, {"coupled": True, "bias": False}])
+def test_a_cell_of_ours_writes_so_too(tmp_path: Path, changes: dict[str, Any]) -> None:
+    encoder = {"use": "lstm", "hidden": 16, "layers": 1, "direction": "forward", **changes}
+    config, pipeline = built(yaml(tmp_path, encoder=encoder))
+    assert_greedy(config, pipeline, ["Rosa", "N"])
+
+
+def test_encoders_on_top_of_each_other_write_so_too(tmp_path: Path) -> None:
+    causal = {"use": "transformer", "causal": True, "heads": 2, "norm": "post"}
+    encoder = [{"use": "gru", "hidden": 16, "direction": "forward"}, causal]
+    config, pipeline = built(yaml(tmp_path, encoder=encoder, head={"use": "lm", "packed": False}))
+    assert_greedy(config, pipeline, ["Rosa", "", "One morning"])
+
+
+def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> None:
+    """Each token is the likeliest one, by the stages' own `forward` over all before it."""
+    head: Any = pipeline.head
+    learned = pipeline.learned
+    answers = predictor(pipeline, config).stream([{"text": text} for text in given], max_length=12)
+    for text, answer in zip(given, answers, strict=True):
+        (doc,) = learned.featurizer.docs([{"text": text}])
+        ids = [2, *doc.ids] if head.begins else list(doc.ids)
+        written: list[int] = []
+        while len(written) < 12:
+            whole = torch.tensor([ids + written])
+            with torch.no_grad():
+                names = pipeline({"ids": whole, "mask": whole > 0})
+                logits = head.logits(names["x"][:, -1], names["table"])[0]
+            logits[1] = -torch.inf
+            token = int(logits.argmax())
+            if token == 3:
+                break
+            written.append(token)
+        assert answer["generated_text"] == text + learned.tasks[0].kind.decode(written, doc)
+
+
+class TestBadInput:
+    def test_a_prompt_that_is_too_long_is_told_by_the_context(self, gpt2: Peer) -> None:
+        with pytest.raises(DataError, match=r"record 1: \d+ tokens are over the limit of 64; "):
+            gpt2.texts([" ".join(words()[:80])])
+
+    def test_a_text_stops_where_the_context_is_full(self, gpt2: Peer) -> None:
+        (doc,) = gpt2.pipeline.learned.featurizer.docs([{"text": " ".join(words()[:25])}])
+        assert 30 < len(doc) < 64
+        feeds = gpt2.pipeline.learned.featurizer.collate([doc])
+        made = gpt2.ours.run(
+            feeds | {"max_length": np.zeros(100), "beams": np.zeros(1), "n_best": np.zeros(1)} | rest(gpt2)
+        )
+        assert (made["tokens"] > 0).sum() <= 65 - len(doc)
+
+    def test_an_empty_prompt_is_refused_where_texts_are_one(self, gpt2: Peer) -> None:
+        with pytest.raises(DataError, match="record 2: the prompt is empty, .* give it one token at least"):
+            gpt2.texts(["Rosa", ""])
+
+    def test_a_stop_token_that_is_in_no_vocabulary(self, gpt2: Peer) -> None:
+        with pytest.raises(UsageError, match="stop: 'nonesuch' is no token of the target vocabulary"):
+            gpt2.texts(["Rosa"], stop=["nonesuch"])
+
+    @pytest.mark.parametrize("option", ["top_p", "top_k"])
+    def test_nothing_to_draw_from(self, gpt2: Peer, option: str) -> None:
+        with pytest.raises(UsageError, match=f"{option}: 0 is not "):
+            gpt2.texts(["Rosa"], seed=1, **{option: 0})
+
+    def test_text_that_is_shorter_than_a_window(self, tmp_path: Path) -> None:
+        path = yaml(tmp_path)
+        (tmp_path / "text.txt").write_text("short", encoding="utf-8")
+        done = seqpipe("train", path, folder=tmp_path)
+        assert done.code == 3
+        assert "the text has 5 tokens, and a window takes 24 and the one behind them; give more text" in done.err
+
+    def test_heads_that_do_not_divide_the_width(self, tmp_path: Path) -> None:
+        encoder = {"use": "transformer", "causal": True, "heads": 3}
+        with pytest.raises(ConfigError, match="heads: 3 heads do not divide the width 16; choose 1, 2, 4, 8, 16"):
+            built(yaml(tmp_path, encoder=encoder))
+
+    def test_an_encoder_that_sees_later_tokens(self, tmp_path: Path) -> None:
+        for encoder, cure in (
+            ("transformer", "set causal: true"),
+            ("lstm", "set direction: forward"),
+            ("cnn", "choose"),
+        ):
+            with pytest.raises(ConfigError, match=f"writes token by token, and this encoder lets .*; {cure}"):
+                load(yaml(tmp_path, encoder=encoder))
+
+    def test_widths_that_cannot_be_tied(self, tmp_path: Path) -> None:
+        encoder = {"use": "lstm", "hidden": 8, "direction": "forward"}
+        done = seqpipe("check", yaml(tmp_path, encoder=encoder), folder=tmp_path)
+        assert done.code == 2
+        assert "make them equal, or set tie: false" in done.err
+
+    def test_several_texts_cannot_come_as_they_are_written(self, exported: Model) -> None:
+        with pytest.raises(UsageError, match="leave beams out"):
+            exported.stream("Rosa", beams=3)
+
+
+def rest(peer: Peer) -> dict[str, np.ndarray]:
+    """The options of a run but for sizes."""
+    from seqpipe.options import option_arrays
+
+    arrays = option_arrays(peer.ours.options, {})
+    return {name: one for name, one in arrays.items() if name not in ("max_length", "beams", "n_best")}
+
+
+def test_it_goes_from_a_text_to_a_bundle_that_streams(tmp_path: Path) -> None:
+    done = seqpipe("run", yaml(tmp_path), folder=tmp_path)
+    assert done.code == 0, done.err
+    folder = tmp_path / "runs" / "lm" / "bundle"
+    answered = seqpipe("predict", folder, "--option", "max_length=9", stdin=b"Rosa\nOne\n")
+    assert answered.code == 0, answered.err
+    streamed = seqpipe("predict", folder, "--stream", "--option", "max_length=9", stdin=b"Rosa\nOne\n")
+    texts = [answer["generated_text"] for answer in map(__import__("json").loads, answered.out.splitlines())]
+    assert streamed.out == "".join(f"{text}\n" for text in texts)
+    scored = seqpipe("evaluate", folder, "--data", tmp_path / "text.txt", "--json")
+    assert scored.code == 0, scored.err
+    model = open_bundle(folder, "cpu")
+    assert [*itertools.islice(model.stream("Rosa"), 1)]
