@@ -305,7 +305,7 @@ def _old_labels(head: Component) -> Sequence[str]:
 
 
 def _target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
-    chosen = "same" if continues(head) else head.frame.get("target_tokenizer")
+    chosen: Any = "same" if continues(head) else head.frame.get("target_tokenizer")
     if chosen is None:
         raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
     if chosen == "same":

@@ -125,8 +125,9 @@ class Windows:
         starts = random.integers(0, room + 1) + self.context * random.permutation(self.windows)
         return [starts[i : i + self.rows].tolist() for i in range(0, self.windows, self.rows)]
 
-    def __call__(self, starts: Sequence[int]) -> Batch:
-        return self._batch([self.tokens[start : start + self.context + 1] for start in starts])
+    def __call__(self, rows: Sequence[int]) -> Batch:
+        """The windows that begin at these places."""
+        return self._batch([self.tokens[start : start + self.context + 1] for start in rows])
 
     def once(self) -> Iterator[Batch]:
         """Every token of the text but the first once, in order."""

@@ -12,11 +12,11 @@ import math
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytorch_lightning as lightning
 import torch
@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 from seqpipe import checkpoint
 from seqpipe.config import Config
 from seqpipe.console import Console, Tick
-from seqpipe.data import Batch, Batches
+from seqpipe.data import Batch
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.evaluate import deciding, goodness
 from seqpipe.files import remove_torn, write
@@ -39,6 +39,13 @@ METRICS = "metrics.jsonl"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
+
+
+class Ordered(Protocol):
+    """Batches in an order that is a function of the epoch alone."""
+
+    def order(self, epoch: int) -> list[list[int]]: ...
+    def __call__(self, rows: Sequence[int]) -> Batch: ...
 
 
 @dataclass
@@ -67,7 +74,7 @@ class Training(lightning.LightningModule):
         self,
         pipeline: Pipeline,
         config: Config,
-        batches: Batches,
+        batches: Ordered,
         evaluate: Evaluate | None,
         folder: Path,
         console: Console,
@@ -279,7 +286,7 @@ class Training(lightning.LightningModule):
 def train(
     pipeline: Pipeline,
     config: Config,
-    batches: Batches,
+    batches: Ordered,
     evaluate: Evaluate | None,
     folder: Path,
     console: Console,

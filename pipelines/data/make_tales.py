@@ -11,9 +11,13 @@ SIZES = {"train": 1500, "dev": 150, "test": 150}
 
 WHO = choices("fox; hare; owl; hedgehog; otter; goose; mouse; badger; crow; frog; cat; goat")
 NAMED = choices("Tilo; Mina; Oskar; Pia; Ruben; Lena; Juri; Nele; Bruno; Wanda; Emil; Frieda; Kasimir; Rosa")
-WHERE = choices("by the river; behind the mill; under an old oak; at the edge of the wood; on a green hill; near the pond")
+WHERE = choices(
+    "by the river; behind the mill; under an old oak; at the edge of the wood; on a green hill; near the pond"
+)
 WHEN = choices("One morning; One evening; On a windy day; In the first snow; At noon; Before sunrise")
-FOUND = choices("a red kite; a silver key; a basket of pears; a broken clock; a blue lantern; a wooden flute; a warm scarf")
+FOUND = choices(
+    "a red kite; a silver key; a basket of pears; a broken clock; a blue lantern; a wooden flute; a warm scarf"
+)
 DID = choices("showed it to; hid it from; carried it to; asked for help from; gave it to")
 FELT = choices("was glad; laughed; was surprised; did not say a word; shook with joy; thought for a while")
 SAID = choices("Let us keep it; It is not ours; We should share it; Somebody will miss it; Let us look for its owner")

@@ -1,4 +1,4 @@
-"""Chinese verses of four lines to `verses`: the second line answers the first, the fourth the third; the same each time."""
+"""Chinese verses of four lines to `verses`: the second answers the first, the fourth the third; the same each time."""
 
 import argparse
 import json

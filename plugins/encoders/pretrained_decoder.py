@@ -105,6 +105,8 @@ class PretrainedDecoder(Attending):
 class Layer(nn.Module):
     """One layer: norm and attention added, norm and feed-forward network added."""
 
+    rotary: Tensor | None
+
     def __init__(
         self,
         norms: tuple[nn.Module, nn.Module],

@@ -198,7 +198,7 @@ class LM(nn.Module):
         """How many tokens each row has room for (B,): of a context that is limited, what the prompt leaves."""
         limits = [one.longest for one in chain.encoder if getattr(one, "longest", None) is not None]
         room = torch.full_like(read.last, longest)
-        return room if not limits else room.minimum(min(limits) - read.count)
+        return room if not limits else room.minimum(min(limits) - read.length)
 
     def _prompt_scores(self, chain: Chain, read: Read, wanted: bool | Tensor) -> Tensor:  # (B, n - 1)
         """Log-probabilities of the prompt's tokens, 0 where they are not wanted: a loop of one step or none."""

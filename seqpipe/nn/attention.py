@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field
@@ -135,8 +135,9 @@ class Attention(nn.Module):
 
         In a graph one product, whose weights are joined before any loop (`seqpipe.hoisting`).
         """
-        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
-        bias = torch.cat([self.query.bias, torch.zeros_like(self.query.bias), self.value.bias])
+        query, key, value = (cast("nn.Linear", one) for one in (self.query, self.key, self.value))
+        weight = torch.cat([query.weight, key.weight, value.weight])
+        bias = torch.cat([query.bias, torch.zeros_like(query.bias), value.bias])
         queries, keys, values = F.linear(x, weight, bias).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return queries * queries.shape[3] ** -0.5, keys, values
 

@@ -22,12 +22,12 @@ class Before(NamedTuple):
 
     memory: State  # of B rows
     real: Tensor  # (B, S) bool
-    count: Tensor  # (B,) how many tokens each text has so far
+    length: Tensor  # (B,) how many tokens each text has so far
 
     def repeated(self, times: int) -> Before:
         """The same with each row so many times, one behind the other."""
-        memory, (real, count) = repeated(self.memory, times), repeated((self.real, self.count), times)
-        return Before(memory, real, count)
+        memory, (real, length) = repeated(self.memory, times), repeated((self.real, self.length), times)
+        return Before(memory, real, length)
 
 
 def before(memory: State, real: Tensor) -> Before:
@@ -126,7 +126,7 @@ class Attending(nn.Module):
 
     def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
         t = torch.arange(x.shape[1], device=x.device)
-        places = before.count[:, None] + t  # (B, n)
+        places = before.length[:, None] + t  # (B, n)
         own = (t <= t[:, None]) & mask[:, None]  # (B, n, n)
         old = before.real[:, None] & (t[:, None] >= 0)  # (B, n, C)
         bias = _bias(torch.cat([old, own], 2))[:, None, None]  # (B, 1, 1, n, C + n)
@@ -147,7 +147,7 @@ class Attending(nn.Module):
         return tuple(part.new_zeros(part.shape[0], self.groups, longest, self.head_dim) for part in before.memory)
 
     def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
-        places, N = (before.count + t)[:, None], state[0].shape[2]  # (B, 1)
+        places, N = (before.length + t)[:, None], state[0].shape[2]  # (B, 1)
         seen = torch.cat([before.real, torch.arange(N, device=x.device) <= t[:, None]], 1)
         bias = _bias(seen)[:, None, None]  # (B, 1, 1, S + N)
         rows = torch.arange(t.shape[0], device=x.device) * self.groups

@@ -29,9 +29,9 @@ class Read(NamedTuple):
     past_ids: Tensor  # (B, C) the tokens that were read before, [PAD] behind them
 
     @property
-    def count(self) -> Tensor:  # (B,)
+    def length(self) -> Tensor:  # (B,)
         """How many tokens each text has before the last one."""
-        return self.befores[0].count
+        return self.befores[0].length
 
 
 class Chain:
@@ -97,7 +97,7 @@ class Chain:
         n = len(self.features)
         features = dict(zip(self.features, rest[:n], strict=True))
         here = tokens[:, None] >= 0
-        x = self._embedded(tokens[:, None], here, (read.count + t)[:, None], features)[0][:, 0]
+        x = self._embedded(tokens[:, None], here, (read.length + t)[:, None], features)[0][:, 0]
         after: list[Tensor] = []
         rest = rest[n:]
         for encoder, one in zip(self.encoder, read.befores, strict=True):

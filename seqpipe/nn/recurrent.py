@@ -160,9 +160,9 @@ def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: 
     ways = [backward or bool(suffix) for suffix in suffixes(rnn)]
     rows = [_pick(x, turn) if turned else x for turned in ways]
     made = _stepped(rnn, rows) if isinstance(rnn, Cell) else _by_kernel(rnn, rows)
-    last = [_pick(states, lengths[:, None] - 1) for states in made]  # (B, 1, H) each
-    states = [_pick(states, turn) if turned else states for states, turned in zip(made, ways, strict=True)]
-    return torch.where(real[..., None], torch.stack(states, 2), 0.0), torch.cat(last, 1)
+    ends = [_pick(states, lengths[:, None] - 1) for states in made]  # (B, 1, H) each
+    each = [_pick(states, turn) if turned else states for states, turned in zip(made, ways, strict=True)]
+    return torch.where(real[..., None], torch.stack(each, 2), 0.0), torch.cat(ends, 1)
 
 
 def continued(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, start: State) -> tuple[Tensor, State]:
@@ -182,8 +182,8 @@ def continued(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, start: State) 
         return after, (after[0],)
 
     real = torch.arange(x.shape[1], device=x.device)[:, None] < lengths  # (T, B)
-    last, (states,) = scan(step, start, (x.transpose(0, 1).contiguous(), real[..., None]))
-    return states.transpose(0, 1), last
+    ends, (made,) = scan(step, start, (x.transpose(0, 1).contiguous(), real[..., None]))
+    return made.transpose(0, 1), ends
 
 
 def one_step(rnn: nn.RNNBase | Cell, x: Tensor, state: State) -> State:  # (R, D), (R, H) each

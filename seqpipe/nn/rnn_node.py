@@ -56,8 +56,14 @@ def as_node(
     n = len(suffixes(rnn))
     each = zip(*([_as_onnx(w, H, node.gates) for w in weights_of(rnn, s)] for s in suffixes(rnn)), strict=True)
     W, R, *biases = (torch.stack(directions) for directions in each)  # (n, gates * H, D), (…, H), (n, gates * H) twice
-    inputs = [x.transpose(0, 1), W, R, torch.cat(biases, 1) if biases else None, lengths.to(torch.int32)]
-    first = [state[None] for state in start] or [None, None]
+    inputs: list[Tensor | None] = [
+        x.transpose(0, 1),
+        W,
+        R,
+        torch.cat(biases, 1) if biases else None,
+        lengths.to(torch.int32),
+    ]
+    first: list[Tensor | None] = [state[None] for state in start] or [None, None]
     if start:
         inputs += first
     if node.peepholes:

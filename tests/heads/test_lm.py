@@ -1,8 +1,9 @@
-"""Language models against `transformers`' own generation with the same weights, against NumPy, and against themselves."""
+"""Language models against `transformers` with the same weights, against NumPy, and against themselves."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -308,7 +309,7 @@ class TestBadInput:
         assert (made["tokens"] > 0).sum() <= 65 - len(doc)
 
     def test_an_empty_prompt_is_refused_where_texts_are_one(self, gpt2: Peer) -> None:
-        with pytest.raises(DataError, match="record 2: the prompt is empty, .* give it one token at least"):
+        with pytest.raises(DataError, match=r"record 2: the prompt is empty, .* give it one token at least"):
             gpt2.texts(["Rosa", ""])
 
     def test_a_stop_token_that_is_in_no_vocabulary(self, gpt2: Peer) -> None:
@@ -367,7 +368,7 @@ def test_it_goes_from_a_text_to_a_bundle_that_streams(tmp_path: Path) -> None:
     answered = seqpipe("predict", folder, "--option", "max_length=9", stdin=b"Rosa\nOne\n")
     assert answered.code == 0, answered.err
     streamed = seqpipe("predict", folder, "--stream", "--option", "max_length=9", stdin=b"Rosa\nOne\n")
-    texts = [answer["generated_text"] for answer in map(__import__("json").loads, answered.out.splitlines())]
+    texts = [answer["generated_text"] for answer in map(json.loads, answered.out.splitlines())]
     assert streamed.out == "".join(f"{text}\n" for text in texts)
     scored = seqpipe("evaluate", folder, "--data", tmp_path / "text.txt", "--json")
     assert scored.code == 0, scored.err
