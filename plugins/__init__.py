@@ -69,6 +69,7 @@ def register_heads() -> dict[str, str]:
         "answer-span": "seqpipe_plugins.heads.answer_span:AnswerSpan",
         "crf": "seqpipe_plugins.heads.crf:CRF",
         "label": "seqpipe_plugins.heads.label:Label",
+        "mlm": "seqpipe_plugins.heads.mlm:MaskedLM",
         "pointer": "seqpipe_plugins.heads.pointer:Pointer",
         "score": "seqpipe_plugins.heads.score:Score",
         "copy-seq2seq": "seqpipe_plugins.heads.copy_seq2seq:CopySeq2Seq",

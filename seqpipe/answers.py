@@ -17,6 +17,7 @@ from seqpipe import schemes
 from seqpipe.copying import Copy
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features import Arrays, Doc, Record, locate
+from seqpipe.filling import Filled
 from seqpipe.pointing import pointers_from
 from seqpipe.span import Span
 from seqpipe.vocabulary import EOS, UNK, clean, special_id
@@ -426,6 +427,9 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
         return Span(target)
     if name == "pointers":
         return pointers_from(manifest)
+    if name == "text" and target_tokenizer is not None and "fills" in manifest:
+        fills = manifest["fills"]
+        return Filled(target_tokenizer, token=fills["token"], share=fills["share"], fields=fills["fields"])
     if name == "text" and target_tokenizer is not None:
         copies = manifest.get("copies")
         return Text(target_tokenizer, target, copies and Copy(copies["same"], tokenizer=target_tokenizer))

@@ -11,6 +11,7 @@ from seqpipe import metrics
 from seqpipe.answers import Kind
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features import Record
+from seqpipe.filling import Filled
 from seqpipe.files import json_bytes, write
 from seqpipe.joint import Joint
 from seqpipe.pointing import Pointers
@@ -46,7 +47,8 @@ def evaluate(
     for_model, for_gold = tee(records)
     counters = {"": _counts(kind, predictor.metrics)}
     wrong = []
-    answers = predictor.stream(map(_unsplit, for_model) if raw else for_model)
+    asked = (posed(kind, record) for record in for_model)
+    answers = predictor.stream(map(_unsplit, asked) if raw else asked)
     for record, answer in zip(for_gold, answers, strict=True):
         gold, predicted = kind.gold(record), kind.predicted(answer)
         for group in ["", _group(record, by)] if by else [""]:
@@ -59,6 +61,11 @@ def evaluate(
     if errors:
         write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong))
     return {group: counter.result() for group, counter in counters.items()}
+
+
+def posed(kind: Kind, record: Record) -> Record:
+    """What a model is asked to judge it by a record: the record itself, or, of what fills gaps, one with gaps."""
+    return kind.posed(record) if isinstance(kind, Filled) else record
 
 
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
@@ -136,7 +143,8 @@ class _Counts:
 
     def __init__(self, kind: Kind, own: Metrics | None):
         self.kind, self.own = kind.kind, own
-        self.counter = metrics.counter(kind.kind, getattr(kind, metrics.TOLD.get(kind.kind, ""), None))
+        judged_as = getattr(kind, "judged_as", kind.kind)
+        self.counter = metrics.counter(judged_as, getattr(kind, metrics.TOLD.get(judged_as, ""), None))
         self.answers: list[tuple[Any, Any]] = []
 
     def add(self, gold: Any, predicted: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers import Kind, Text, kind_from
 from seqpipe.attended import TOKENS, WORDS
@@ -27,7 +27,7 @@ from seqpipe.sources import counterpart, told
 from seqpipe.subwords import splits_words
 from seqpipe.targets import labels_of, target_text, text_of
 from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
-from seqpipe.wiring import Input, answer_kind, built, by_source, copies, declared, who
+from seqpipe.wiring import Input, answer_kind, built, by_source, copies, declared, self_taught, special_tokens, who
 
 FILE = LEARNED
 
@@ -174,13 +174,24 @@ def _source(
     fields = [field] if isinstance(field, str) else field
     texts = [_split_or_whole(record, fields, name) for record in records for name in fields]
     texts += [target_text(record, field) for field in _shared(heads) for record in records]
-    tokenizer = _trained(one.tokenizer, texts)
+    tokenizer = _with_special_tokens(_trained(one.tokenizer, texts), heads)
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
     docs = Featurizer(tokenizer, {}, field).docs(records)
     found |= {"segments": Segments()} if len(fields) == 2 else {}
     features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
     return Featurizer(tokenizer, features, field), token_counts(docs, tokenizer.get_vocab_size())
+
+
+def _with_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Tokenizer:
+    """The tokenizer with the tokens that its heads need, behind all others, or where a checkpoint has them.
+
+    In a text they stand for themselves. Where tokens hold the blank before them, one takes that blank with it.
+    """
+    blank = splits_words(tokenizer)
+    for token in dict.fromkeys(token for head in heads for token in special_tokens(head)):
+        tokenizer.add_special_tokens([AddedToken(token, lstrip=blank, normalized=False, special=True)])
+    return tokenizer
 
 
 def _shared(heads: Sequence[Component]) -> list[str]:
@@ -244,6 +255,10 @@ def _task(
     labels = labels_of(head, records, _old_labels(head))
     writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
+    if fills := getattr(head.cls, "fills", None):
+        fields = inputs[0].tokenizer.frame.get("field") if inputs[0].tokenizer else None
+        fields = [*fields] if isinstance(fields, tuple) else [fields or "text"]
+        manifest["fills"] = {**fills(dict(head.options)), "fields": fields}
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
     if copies(head):
@@ -285,6 +300,8 @@ def _old_labels(head: Component) -> Sequence[str]:
 
 def _target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
     chosen = head.frame.get("target_tokenizer")
+    if self_taught(head) and chosen is None:
+        chosen = "same"
     if chosen is None:
         raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
     if chosen == "same":

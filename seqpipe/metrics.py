@@ -17,7 +17,7 @@ from seqpipe.errors import UsageError, nearest
 from seqpipe.pointer_metrics import PointerCounter
 from seqpipe.reading import ReadingCounter
 from seqpipe.schemes import Span
-from seqpipe.text_metrics import TextCounter
+from seqpipe.text_metrics import FillingCounter, TextCounter
 
 Scores = dict[str, Any]
 BLOCK = 512  # vectors compared with all others at a time
@@ -213,6 +213,7 @@ FRACTIONS = (
     *("precision_at_1", "in_scope_accuracy", "out_of_scope_recall", "mean", "exact"),
     *("has_answer_f1", "no_answer_accuracy", "token_accuracy", "bleu", "chrf"),
     *("rouge_1", "rouge_2", "rouge_l", "copy_precision", "copy_recall"),
+    *("masked_accuracy", "next_sentence_accuracy"),
     *("hull_accuracy", "area_covered", "valid", "optimality", "position_accuracy"),
 )
 LOWER = ("character_error_rate", "perplexity", "mae", "rmse", "unanswered", "tour_length")  # the less the better
@@ -223,6 +224,7 @@ COUNTERS: dict[str, type[Counts]] = {
     "labels": LabelsCounter,
     "score": ScoreCounter,
     "text": TextCounter,
+    "filled": FillingCounter,
     "vector": VectorCounter,
     "span": ReadingCounter,
     "pointers": PointerCounter,

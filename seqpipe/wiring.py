@@ -110,6 +110,7 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "other_window": ("(B, T)", "int64"),
     "other_x": ("(B, T, D)", "float32"),
     "word_attention": ("(B, T)", "float32"),
+    "table": ("(V, D)", "float32"),
     "target_ids": ("(B, N)", "int64"),
     "target_mask": ("(B, N)", "bool"),
     "tags": ("(B, T)", "int64"),
@@ -212,6 +213,35 @@ def answer_kind(head: Component) -> str:
     raise PluginError(f"{who(head)}: {said}; an answer kind is one of {', '.join(ANSWERS)}")
 
 
+def self_taught(head: Component) -> bool:
+    """Whether a head learns from the text itself: its records need no target."""
+    return getattr(head.cls, "self_taught", False) is True
+
+
+def corrupted(head: Component) -> tuple[str, ...]:
+    """The names that a head's `corrupt` replaces or adds before the first stage, where there is something to learn.
+
+    Raises:
+        PluginError: They are no tuple of names.
+    """
+    names = getattr(head.cls, "corrupts", ())
+    if callable(names):
+        try:
+            names = names(dict(head.options))
+        except Exception as error:  # a plugin may raise anything at all
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"{who(head)}: it cannot tell what it corrupts: {reason}") from error
+    if not isinstance(names, (tuple, list)) or not all(isinstance(name, str) for name in names):
+        told = f"its `corrupts` must be a tuple of names such as ('ids', 'target_ids'), not {names!r}"
+        raise PluginError(f"{who(head)}: {told}")
+    return tuple(names)
+
+
+def special_tokens(head: Component) -> tuple[str, ...]:
+    """The tokens that a head needs in the vocabulary of its source besides those that every one has."""
+    return tuple(getattr(head.cls, "special_tokens", ()))
+
+
 def copies(head: Component) -> bool:
     """Whether a head may write words as they stand in the source."""
     return any(getattr(feature, "kind", "") == "copy" for feature in declared(head).values())
@@ -303,6 +333,7 @@ class _Trace:
         for one in inputs:
             self.given, self.wired = {}, {}
             self.begin(one, head if len(inputs) == 1 else ())
+            self.corrupt(one, head, alone=len(inputs) == len(head) == 1)
             if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
                 self.wire_answer(head[0], kinds[0])
             self.source(one)
@@ -340,6 +371,10 @@ class _Trace:
             self.method(stage, "forward")
         if one.embedding:
             self.give("x", " + ".join(stage.key for stage in one.embedding))
+        for stage in one.embedding:
+            for name in self.returned(stage):
+                if name != "x":
+                    self.give(name, stage.key)
         for stage in one.encoder:
             self.construct(stage)
             self.method(stage, "forward")
@@ -348,6 +383,36 @@ class _Trace:
                 self.given.pop(name, None)
             for name in returned:
                 self.give(name, stage.key)
+
+    def corrupt(self, source: Input, heads: Stages, alone: bool) -> None:
+        """A head that changes the batch before the first stage: what it asks for, and that nothing shows what it hides.
+
+        `self.given` is then what the data provide.
+        """
+        for head in heads:
+            try:
+                names = corrupted(head)
+            except PluginError as error:
+                self.problems.append(head.problem(str(error)))
+                continue
+            if not names and not hasattr(head.cls, "corrupt"):
+                continue
+            if not names or not hasattr(head.cls, "corrupt"):
+                self.complain(head, "what its `corrupt` returns is named in `corrupts`; give its class both, or neither")
+            elif not alone:
+                self.complain(head, "it changes the text that every stage reads; let it be the only head of one source")
+            else:
+                self.method(head, "corrupt")
+                for stage in source.stages:
+                    if told := _shows(stage, names):
+                        self.complain(stage, f"{told}, which head {head.use!r} has to learn; leave one of the two out")
+
+    def corrupted_by(self, head: Component) -> tuple[str, ...]:
+        """What a head's `corrupt` returns; nothing if it does not tell, which is told elsewhere."""
+        try:
+            return corrupted(head)
+        except PluginError:
+            return ()
 
     def reads_several(self, head: Component) -> bool:
         """Whether a head is made for several sources; a problem if not."""
@@ -439,7 +504,7 @@ class _Trace:
         """Checks that a stage has the method, and that all it asks for is given."""
         function = getattr(stage.cls, method, None)
         if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
-            if method not in ("score", "margin", "explain"):
+            if method not in ("score", "margin", "explain", "measures"):
                 self.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
             return
         try:
@@ -487,9 +552,13 @@ class _Trace:
         except (PluginError, ValueError, TypeError) as error:
             self.complain(head, str(error))
         answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
+        targets, of_data = answer.targets, f"data (target of {head.key})"
+        if self_taught(head):
+            targets, of_data = self.corrupted_by(head), f"{head.key}.corrupt"
         for method, names, provider in (
-            ("loss", answer.targets, f"data (target of {head.key})"),
-            *([("evidence", answer.targets, f"data (target of {head.key})")] if needs_dev(head) else []),
+            ("loss", targets, of_data),
+            ("measures", targets, of_data),
+            *([("evidence", targets, of_data)] if needs_dev(head) else []),
             ("score", answer.decided, f"{head.key}.decide"),
             ("explain", answer.decided, f"{head.key}.decide"),
         ):
@@ -502,6 +571,18 @@ class _Trace:
         if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
             self.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
         self.names = [name for name in self.names if name.users or name.provider != f"{head.key}.decide"]
+
+
+def _shows(stage: Component, corrupted: Sequence[str]) -> str:
+    """By what a stage would show the text as it was before `corrupt`, or its places; nothing if it does not."""
+    if "ids" in corrupted and "mask" in getattr(stage.cls, "returns", ()):
+        return "it makes other rows of the tokens"
+    kinds = {name: getattr(feature, "kind", "") for name, feature in declared(stage).items() if name not in corrupted}
+    shown = [name for name, kind in kinds.items() if kind in _WRITTEN or "mask" in corrupted]
+    return f"its feature {shown[0]!r} is of the text as it was" if shown else ""
+
+
+_WRITTEN = ("chars", "copy")  # kinds of feature by which a token is known whatever its id is
 
 
 def _unfit(kind: str, source: Input) -> str:

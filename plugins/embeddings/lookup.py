@@ -32,6 +32,7 @@ class Lookup(nn.Module):
         rare_dropout: Probability that a word seen once in training is blanked in training.
     """
 
+    returns: ClassVar[tuple[str, ...]] = ("x", "table")
     rare: Tensor
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",)}
 
@@ -57,7 +58,11 @@ class Lookup(nn.Module):
         rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
 
-    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D)
+        return {"x": self.looked_up(ids), "table": self.table.weight}
+
+    def looked_up(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
+        """The vector of each token; in training some are blanked, and numbers of them silenced."""
         if self.training and (self.word_dropout or self.rare_dropout):
             ids = self._blanked(ids)
         x: Tensor = self.dropout(self.table(ids))

@@ -25,7 +25,7 @@ from seqpipe.plugins import Offer, Plugins
 from seqpipe.signature import plain, wired
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
-from seqpipe.vocabulary import SPECIALS, UNK, word_level
+from seqpipe.vocabulary import MASK, SPECIALS, UNK, word_level
 from seqpipe.wiring import due
 
 DIM = 6
@@ -117,15 +117,18 @@ class ToyPieces:
 
 
 class ToyEmbedding(nn.Module):
-    """A vector a word; row 0 is what stands in the padding, anything at all."""
+    """A vector a word, and the table of them; row 0 is what stands in the padding, anything at all, but not there."""
+
+    returns: ClassVar = ("x", "table")
 
     def __init__(self, vocabulary: Sequence[str]):
         super().__init__()
         self.dim = DIM
         self.table = nn.Parameter(torch.randn(len(vocabulary), DIM).index_fill(0, torch.tensor(0), 0.0))
 
-    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
-        return F.embedding(ids, self.table)
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D)
+        rows = torch.arange(len(self.table), device=ids.device)[:, None]
+        return {"x": F.embedding(ids, self.table), "table": torch.where(rows == 0, 0.0, self.table)}
 
 
 class ToyEncoder(nn.Module):
@@ -316,7 +319,10 @@ class Bench:
             return self.learned.featurizer.docs([_pair(i, n) for i, n in enumerate(lengths)])
         if self.numbers:
             return self.learned.featurizer.docs([{"numbers": _numbers(i, n)} for i, n in enumerate(lengths)])
-        return self.learned.featurizer.docs([{"words": _words(i, n)} for i, n in enumerate(lengths)])
+        texts = [_words(i, n) for i, n in enumerate(lengths)]
+        if hasattr(self.subject.cls, "fills"):
+            texts = [[MASK if (i + j) % 3 == 0 else word for j, word in enumerate(text)] for i, text in enumerate(texts)]
+        return self.learned.featurizer.docs([{"words": text} for text in texts])
 
     def batch(self) -> Batch:
         """All toy records."""

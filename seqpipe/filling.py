@@ -1,0 +1,145 @@
+"""Tokens that fill the gaps of a text in, the filled text out: what a masked language model answers with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from seqpipe import subwords
+from seqpipe.errors import DataError
+from seqpipe.features import Arrays, Doc, Record
+from seqpipe.vocabulary import EOS, clean, special_id
+
+_NO_TEXT = -1e8  # the log-probability of what is no filling is below
+
+
+class Filled:
+    """A text whose gaps are filled: `{"generated_text", "score", "words"}`, or a list of them, best first.
+
+    Everything but the gaps stays as it was given; `words` is what stands in each, as the vocabulary has it. The score
+    is the probability of all of them together. A text without a gap is its own answer.
+
+    Its own test of itself needs no reference: `posed` hides words of a record, the same whenever it is asked, and
+    `gold` says what they were.
+
+    Args:
+        tokenizer: Of the text.
+        token: What stands for a gap.
+        share: Of the words that are hidden, at least one of a text.
+        fields: Of a record, with its texts.
+    """
+
+    kind = "text"
+    judged_as = "filled"
+    outputs: tuple[str, ...] = ("tokens", "scores")
+
+    def __init__(self, tokenizer: Tokenizer, *, token: str, share: float, fields: Sequence[str]):
+        self.tokenizer, self.token, self.share, self.fields = tokenizer, token, share, tuple(fields)
+        self._gap, self._end = special_id(tokenizer, token), special_id(tokenizer, EOS)
+        self._splits = subwords.splits_words(tokenizer)
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
+        answers = []
+        for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"].tolist(), strict=True):
+            found = [self._answer(doc, ids, p) for ids, p in zip(row, log_p, strict=True) if p > _NO_TEXT]
+            answers.append(found if len(row) > 1 else found[0])
+        return answers
+
+    def _answer(self, doc: Doc, ids: Sequence[int], log_p: float) -> Mapping[str, Any]:
+        words = [self._spelt(ids[i]) for i in self._gaps(doc)]
+        score = round(min(1.0, float(np.exp(np.float32(log_p)))), 6)
+        return {"generated_text": self._text(doc, ids), "score": score, "words": words}
+
+    def empty(self, several: bool) -> Any:
+        """The answer to a text of no tokens: nothing was to be filled."""
+        nothing: dict[str, Any] = {"generated_text": "", "score": 1.0, "words": []}
+        return [nothing] if several else nothing
+
+    def posed(self, record: Record) -> Record:
+        """The record with some of its words hidden."""
+        return {**record, "words": None} | {field: self._hidden(record, field)[0] for field in self.fields}
+
+    def gold(self, record: Record) -> list[str]:
+        """What stood where `posed` has gaps."""
+        return [word for field in self.fields for word in self._hidden(record, field)[1]]
+
+    def predicted(self, answer: Any) -> list[str]:
+        best = answer[0] if isinstance(answer, list) else answer
+        return list(best["words"])
+
+    def manifest(self) -> dict[str, Any]:
+        fills = {"token": self.token, "share": self.share, "fields": [*self.fields]}
+        return {"kind": self.kind, "target": None, "fills": fills}
+
+    def _gaps(self, doc: Doc) -> list[int]:
+        return [i for i, number in enumerate(doc.ids) if number == self._gap]
+
+    def _spelt(self, number: int) -> str:
+        return str(self.tokenizer.decode([number], skip_special_tokens=False)).strip()
+
+    def _text(self, doc: Doc, ids: Sequence[int]) -> str:
+        """The given text with its gaps filled; where pieces tell, words are joined or parted as they say."""
+        made, at = "", 0
+        for first, end in self._runs(doc):
+            start = doc.offsets[first][0]
+            made += doc.text[at:start]
+            said = self._said(ids[first:end], ids[first - 1] if first else None)
+            if self._splits and not said[:1].isspace() and first:
+                made = made.rstrip()
+            made += said.strip() if self._splits else said
+            at = doc.offsets[end - 1][1]
+        return made + doc.text[at:]
+
+    def _runs(self, doc: Doc) -> Iterator[tuple[int, int]]:
+        """Gaps that stand side by side, the first and the one behind the last."""
+        gaps = self._gaps(doc)
+        for i, first in enumerate(gaps):
+            if i and gaps[i - 1] == first - 1 and doc.offsets[first - 1][1] == doc.offsets[first][0]:
+                continue
+            end = first + 1
+            while end in gaps[i:] and doc.offsets[end - 1][1] == doc.offsets[end][0]:
+                end += 1
+            yield first, end
+
+    def _said(self, ids: Sequence[int], before: int | None) -> str:
+        """Tokens as text, behind the token before them, which says whether there is a blank between."""
+        if not self._splits or before is None:
+            return str(self.tokenizer.decode([*ids], skip_special_tokens=False))
+        whole, head = (
+            str(self.tokenizer.decode(some, skip_special_tokens=False)) for some in ([before, *ids], [before])
+        )
+        return whole.removeprefix(head) if whole.startswith(head) else f" {self._said(ids, None)}"
+
+    def _hidden(self, record: Record, field: str) -> tuple[str, list[str]]:
+        """A field's text with gaps, and what stood there. Which words it are hangs on the text alone."""
+        text = clean(_text_of(record, field))
+        words = [pieces for pieces in self._words(text) if all(i > self._end and i != self._gap for i, *_ in pieces)]
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+        drawn = np.random.default_rng(seed).random(len(words))
+        hidden = [pieces for pieces, u in zip(words, drawn, strict=True) if u < self.share or u == drawn.min()]
+        made, at = "", 0
+        for pieces in hidden:
+            made += text[at : pieces[0][1]] + self.token * len(pieces)
+            at = pieces[-1][2]
+        return made + text[at:], [self._spelt(i) for pieces in hidden for i, *_ in pieces]
+
+    def _words(self, text: str) -> list[list[subwords.Piece]]:
+        """The pieces of each word, or each token, with their places."""
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        if self._splits:
+            return subwords.of_text(encoding, text)
+        return [[(i, *place)] for i, place in zip(encoding.ids, encoding.offsets, strict=True)]
+
+
+def _text_of(record: Record, field: str) -> str:
+    """A field's text, else the words of the record; DataError if it has neither."""
+    text, words = record.get(field), record.get("words")
+    if isinstance(text, str):
+        return text
+    if field == "text" and words is not None:
+        return " ".join(words)
+    raise DataError(f"{record.get('where', 'record')}: no text in the field {field!r}; it has: {', '.join(record)}")
