@@ -11,8 +11,8 @@ from seqpipe import metrics
 from seqpipe.answers import Kind
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features import Record
-from seqpipe.filling import Filled
 from seqpipe.files import json_bytes, write
+from seqpipe.filling import Filled
 from seqpipe.joint import Joint
 from seqpipe.pointing import Pointers
 from seqpipe.predictor import Predictor
@@ -95,7 +95,7 @@ def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]
 def goodness(scores: Mapping[str, Any], metric: str | None) -> float:
     """The deciding score so that more is better: those of `train.metric` of which less is better are negated."""
     name, value = deciding(scores, metric)
-    less = metric is not None and (metric.startswith("-") or name.rpartition(".")[2] in metrics.LOWER)
+    less = (metric or "").startswith("-") or name.rpartition(".")[2] in metrics.LOWER
     return -value if less else value
 
 

@@ -65,7 +65,7 @@ class Filled:
 
     def gold(self, record: Record) -> list[str]:
         """What stood where `posed` has gaps."""
-        return [word for field in self.fields for word in self._hidden(record, field)[1]]
+        return [self._spelt(number) for field in self.fields for number in self._hidden(record, field)[1]]
 
     def predicted(self, answer: Any) -> list[str]:
         best = answer[0] if isinstance(answer, list) else answer
@@ -79,18 +79,13 @@ class Filled:
         return [i for i, number in enumerate(doc.ids) if number == self._gap]
 
     def _spelt(self, number: int) -> str:
-        return str(self.tokenizer.decode([number], skip_special_tokens=False)).strip()
+        return self._decoded([number]).strip() or self._decoded([number])
 
     def _text(self, doc: Doc, ids: Sequence[int]) -> str:
-        """The given text with its gaps filled; where pieces tell, words are joined or parted as they say."""
+        """The given text with its gaps filled; no blank comes or goes."""
         made, at = "", 0
         for first, end in self._runs(doc):
-            start = doc.offsets[first][0]
-            made += doc.text[at:start]
-            said = self._said(ids[first:end], ids[first - 1] if first else None)
-            if self._splits and not said[:1].isspace() and first:
-                made = made.rstrip()
-            made += said.strip() if self._splits else said
+            made += doc.text[at : doc.offsets[first][0]] + self._said(ids, first, end)
             at = doc.offsets[end - 1][1]
         return made + doc.text[at:]
 
@@ -105,17 +100,26 @@ class Filled:
                 end += 1
             yield first, end
 
-    def _said(self, ids: Sequence[int], before: int | None) -> str:
-        """Tokens as text, behind the token before them, which says whether there is a blank between."""
-        if not self._splits or before is None:
-            return str(self.tokenizer.decode([*ids], skip_special_tokens=False))
-        whole, head = (
-            str(self.tokenizer.decode(some, skip_special_tokens=False)) for some in ([before, *ids], [before])
-        )
-        return whole.removeprefix(head) if whole.startswith(head) else f" {self._said(ids, None)}"
+    def _said(self, ids: Sequence[int], first: int, end: int) -> str:
+        """The tokens from the first to the one before the end as text, side by side."""
+        if not self._splits:
+            return "".join(self._decoded([number]) for number in ids[first:end])
+        said = [self._behind(ids[i - 1 : i + 1] if i else ids[:1]) for i in range(first, end)]
+        if any("\ufffd" in one for one in said):  # a character of several tokens, which are bytes
+            return self._decoded(ids[first:end]).strip()
+        return "".join(said)
 
-    def _hidden(self, record: Record, field: str) -> tuple[str, list[str]]:
-        """A field's text with gaps, and what stood there. Which words it are hangs on the text alone."""
+    def _behind(self, ids: Sequence[int]) -> str:
+        """The last of two tokens as text: some are told from a whole word only behind another."""
+        *before, _ = ids
+        whole, head = self._decoded(ids), self._decoded(before)
+        return (whole.removeprefix(head) if whole.startswith(head) else self._decoded(ids[-1:])).strip()
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode([*ids], skip_special_tokens=False))
+
+    def _hidden(self, record: Record, field: str) -> tuple[str, list[int]]:
+        """A field's text with gaps, and the ids of what stood there. Which words it are hangs on the text alone."""
         text = clean(_text_of(record, field))
         words = [pieces for pieces in self._words(text) if all(i > self._end and i != self._gap for i, *_ in pieces)]
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
@@ -125,7 +129,7 @@ class Filled:
         for pieces in hidden:
             made += text[at : pieces[0][1]] + self.token * len(pieces)
             at = pieces[-1][2]
-        return made + text[at:], [self._spelt(i) for pieces in hidden for i, *_ in pieces]
+        return made + text[at:], [i for pieces in hidden for i, *_ in pieces]
 
     def _words(self, text: str) -> list[list[subwords.Piece]]:
         """The pieces of each word, or each token, with their places."""

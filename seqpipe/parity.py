@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqpipe import vocabulary
 from seqpipe.attended import PREFIX
 from seqpipe.copying import Copy
 from seqpipe.errors import ParityError
@@ -20,7 +21,6 @@ from seqpipe.options import DRAWING, SEED, Known, chosen
 from seqpipe.pipeline import Pipeline
 from seqpipe.predictor import Run
 from seqpipe.subwords import splits_words
-from seqpipe import vocabulary
 from seqpipe.vocabulary import SPECIALS, UNK
 
 TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal

@@ -22,7 +22,19 @@ from seqpipe.joint import part_of
 from seqpipe.learned import Learned, Task
 from seqpipe.predictor import Predictor
 from seqpipe.signature import decode_options
-from seqpipe.wiring import Input, answer_kind, built, by_source, corrupted, due, idle, needs_dev, outdated, own_metrics, who
+from seqpipe.wiring import (
+    Input,
+    answer_kind,
+    built,
+    by_source,
+    corrupted,
+    due,
+    idle,
+    needs_dev,
+    outdated,
+    own_metrics,
+    who,
+)
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
 STEPWISE = ("text", "pointers")  # answer kinds that are made step by step
@@ -130,11 +142,10 @@ class Pipeline(nn.Module):
 
     def _given(self, batch: Mapping[str, Tensor]) -> Names:
         """A batch as the first stage gets it where there is something to learn: as it is, or what `corrupt` makes."""
-        *_, (stage, head) = self.stages
-        names = corrupted(stage)
+        stage, names = self.stages[-1][0], corrupted(self.stages[-1][0])
         if not names:
             return dict(batch)
-        made = _asked(stage, head.corrupt, dict(batch))
+        made = _asked(stage, self.head.corrupt, dict(batch))
         if lacking := [name for name in names if not isinstance(made.get(name), Tensor)]:
             raise _fault(stage, f"`corrupt` returned no tensor {lacking[0]!r}, which its `corrupts` states")
         return {**batch, **made}
@@ -224,7 +235,9 @@ class Pipeline(nn.Module):
 
     def perplexities(self, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
         """Of each head that writes text, by its name, exp of the mean loss of a target token."""
-        writing = [one for one in self._named_heads if answer_kind(one[1]) == "text" and not hasattr(one[2], "measures")]
+        writing = [
+            one for one in self._named_heads if answer_kind(one[1]) == "text" and not hasattr(one[2], "measures")
+        ]
         losses, tokens = ({before: 0.0 for before, *_ in writing} for _ in range(2))
         was_training = self.training
         self.eval()

@@ -61,9 +61,7 @@ def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
     return Pieces(Tokenizer.from_str(json.dumps(content)), ids, separators)
 
 
-def _renumbered(
-    model: dict[str, Any], names: Mapping[str, str], mask: str | None, checkpoint: str | Path
-) -> list[int]:
+def _renumbered(model: dict[str, Any], names: Mapping[str, str], mask: str | None, checkpoint: str | Path) -> list[int]:
     """Puts the tokens of these names first, under their new names; returns the old id of each new one."""
     vocabulary = model["vocab"]
     entries = vocabulary.items() if isinstance(vocabulary, dict) else ((t, i) for i, (t, _) in enumerate(vocabulary))

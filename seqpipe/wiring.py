@@ -398,7 +398,9 @@ class _Trace:
             if not names and not hasattr(head.cls, "corrupt"):
                 continue
             if not names or not hasattr(head.cls, "corrupt"):
-                self.complain(head, "what its `corrupt` returns is named in `corrupts`; give its class both, or neither")
+                self.complain(
+                    head, "what its `corrupt` returns is named in `corrupts`; give its class both, or neither"
+                )
             elif not alone:
                 self.complain(head, "it changes the text that every stage reads; let it be the only head of one source")
             else:
@@ -555,17 +557,17 @@ class _Trace:
         targets, of_data = answer.targets, f"data (target of {head.key})"
         if self_taught(head):
             targets, of_data = self.corrupted_by(head), f"{head.key}.corrupt"
-        for method, names, provider in (
-            ("loss", targets, of_data),
-            ("measures", targets, of_data),
-            *([("evidence", targets, of_data)] if needs_dev(head) else []),
-            ("score", answer.decided, f"{head.key}.decide"),
-            ("explain", answer.decided, f"{head.key}.decide"),
+        for methods, names, provider in (
+            (("loss", "measures"), targets, of_data),
+            *([(("evidence",), targets, of_data)] if needs_dev(head) else []),
+            (("score",), answer.decided, f"{head.key}.decide"),
+            (("explain",), answer.decided, f"{head.key}.decide"),
         ):
             for name in names:
-                keys = (f"{method}.{name}", f"{kind}.{name}")
+                keys = (f"{methods[0]}.{name}", f"{kind}.{name}")
                 self.give(name, provider, next((key for key in keys if key in _SHAPES), ""))
-            self.method(head, method)
+            for method in methods:
+                self.method(head, method)
             self.given = dict(before)
         metrics = getattr(head.cls, "metrics", None)
         if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):

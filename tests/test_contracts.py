@@ -109,6 +109,11 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"multi": True, "threshold": "dev", "calibrate": True, "class_weights": "balanced"},
         {"out_of_scope": "c", "threshold": "dev", "exposure": 0.5, "calibrate": True},
     ],
+    ("head", "mlm"): [
+        {},
+        {"tie": True, "share": 0.4, "masked": 0.5, "random": 0.4, "activation": "relu"},
+        {"whole_words": True},
+    ],
     ("head", "pointer"): [
         {"hidden": 8, "heads": 2, "dropout": 0.1},
         {"hidden": 6, "heads": 3, "layers": 2, "cell": "gru", "score": "bilinear", "every": True, "dropout": 0.1},

@@ -112,7 +112,7 @@ class MaskedLM(nn.Module):
                 raise UsageError("mlm.next_sentence: it needs two texts; set the tokenizer's field: [text, text_pair]")
             ids, mask, segments, begins, follows = repaired(ids, mask, segments, begins, drawn)
             pairs = {"mask": mask, "segments": segments, "follows": follows}
-        guessed = chosen(words(ids, mask, self.gap), begins, self.share, drawn)
+        guessed = chosen(words(ids, mask, self.gap), mask, begins, self.share, drawn)
         how, other = drawn.uniform(*ids.shape), (drawn.uniform(*ids.shape) * len(self.others)).long()
         seen = torch.where(how < self.masked + self.random, self.others[other], ids)
         seen = torch.where(how < self.masked, self.gap, seen)
@@ -173,6 +173,7 @@ class MaskedLM(nn.Module):
             there = here.any(1, keepdim=True)  # (B, 1)
             at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
             found, tokens = best(self._logits(at, table).log_softmax(1), torch.sym_min(filled.shape[1], V))
+            found = torch.where(found > UNLIKELY / 2, found, NEVER)
             together = (scores[:, :, None] + found[:, None]).flatten(1)  # (B, K * K')
             after, places = best(together, filled.shape[1])
             beams = (rank[:, None] + 0 * tokens[:, None]).flatten(1)  # (B, K * K')

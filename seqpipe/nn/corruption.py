@@ -44,18 +44,19 @@ def beginnings(mask: Tensor, pieces: Tensor | None) -> Tensor:
     return flags.scatter(1, pieces, torch.ones_like(pieces, dtype=torch.bool))[:, 1:] & mask
 
 
-def chosen(candidates: Tensor, begins: Tensor, share: float, drawn: Drawn) -> Tensor:
+def chosen(candidates: Tensor, mask: Tensor, begins: Tensor, share: float, drawn: Drawn) -> Tensor:
     """Tokens to guess (B, T): each word with a probability of `share`, and at least one of a text that has any.
 
     Args:
         candidates: Which tokens may be chosen, (B, T); a word is, if all of its tokens are.
+        mask: Which are real, (B, T).
         begins: Which tokens begin a word, (B, T).
         share: The probability.
         drawn: What is drawn.
     """
     B, T = candidates.shape
     word = (begins.long().cumsum(1) - 1).clamp(min=0)  # (B, T) the number of each token's word
-    barred = torch.zeros(B, T, device=candidates.device).scatter_add(1, word, (~candidates).float())
+    barred = torch.zeros(B, T, device=candidates.device).scatter_add(1, word, (mask & ~candidates).float())
     number = drawn.uniform(B, T).gather(1, word)
     number = torch.where(candidates & (barred.gather(1, word) == 0), number, 2.0)
     least = number.amin(1, keepdim=True)

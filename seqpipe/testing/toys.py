@@ -321,7 +321,9 @@ class Bench:
             return self.learned.featurizer.docs([{"numbers": _numbers(i, n)} for i, n in enumerate(lengths)])
         texts = [_words(i, n) for i, n in enumerate(lengths)]
         if hasattr(self.subject.cls, "fills"):
-            texts = [[MASK if (i + j) % 3 == 0 else word for j, word in enumerate(text)] for i, text in enumerate(texts)]
+            texts = [
+                [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(text)] for i, text in enumerate(texts)
+            ]
         return self.learned.featurizer.docs([{"words": text} for text in texts])
 
     def batch(self) -> Batch:
