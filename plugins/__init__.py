@@ -49,8 +49,10 @@ def register_embeddings() -> dict[str, str]:
 def register_encoders() -> dict[str, str]:
     return {
         "bag": "seqpipe_plugins.encoders.bag:Bag",
+        "bilm": "seqpipe_plugins.encoders.bilm:BiLM",
         "cnn": "seqpipe_plugins.encoders.cnn:CNN",
         "conv": "seqpipe_plugins.encoders.conv:Conv",
+        "elmo": "seqpipe_plugins.encoders.elmo:ELMo",
         "gru": "seqpipe_plugins.encoders.gru:GRU",
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
         "nested-lstm": "seqpipe_plugins.encoders.nested_lstm:NestedLSTM",
@@ -67,6 +69,7 @@ def register_encoders() -> dict[str, str]:
 def register_heads() -> dict[str, str]:
     return {
         "answer-span": "seqpipe_plugins.heads.answer_span:AnswerSpan",
+        "bilm": "seqpipe_plugins.heads.bilm:BiLM",
         "crf": "seqpipe_plugins.heads.crf:CRF",
         "label": "seqpipe_plugins.heads.label:Label",
         "mlm": "seqpipe_plugins.heads.mlm:MaskedLM",

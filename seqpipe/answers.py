@@ -311,13 +311,20 @@ class Labels:
 
 
 class Score:
-    """A number for each text: `{"score"}`, None for a text of no tokens."""
+    """A number for each text: `{"score"}`, None for a text of no tokens.
+
+    Of a head that teaches itself no record says what is right: `gold` is nothing, and its mean is what is measured.
+    """
 
     kind = "score"
     outputs: tuple[str, ...] = ("score",)
 
-    def __init__(self, target: str | None = None):
-        self.target = target
+    def __init__(self, target: str | None = None, self_taught: bool = False):
+        self.target, self.self_taught = target, self_taught
+
+    @property
+    def judged_as(self) -> str:
+        return "number" if self.self_taught else self.kind
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"score": _number(value)} for value in decision["score"].tolist()]
@@ -326,15 +333,15 @@ class Score:
         nothing = {"score": None}
         return [nothing] if several else nothing
 
-    def gold(self, record: Record) -> float:
-        return number_of(record, self.target or "score")
+    def gold(self, record: Record) -> float | None:
+        return None if self.self_taught else number_of(record, self.target or "score")
 
     def predicted(self, answer: Answer) -> float | None:
         score: float | None = answer["score"]
         return score
 
     def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "target": self.target}
+        return {"kind": self.kind, "target": self.target} | ({"self_taught": True} if self.self_taught else {})
 
 
 class Vector:
@@ -422,7 +429,7 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
     if isinstance(name, str) and name in _LABELLED:
         return _LABELLED[name](manifest["labels"], target)
     if name == "score":
-        return Score(target)
+        return Score(target, manifest.get("self_taught") is True)
     if name == "span":
         return Span(target)
     if name == "pointers":

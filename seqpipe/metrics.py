@@ -177,6 +177,27 @@ class ScoreCounter:
         }
 
 
+class NumberCounter:
+    """The mean of numbers that nothing is known to compare with, and how many texts have none."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.numbers = self.unanswered = 0
+
+    def add(self, gold: None, predicted: float | None) -> None:
+        if predicted is None:
+            self.unanswered += 1
+        else:
+            self.total += predicted
+            self.numbers += 1
+
+    def result(self) -> Scores:
+        return {
+            "mean_score": _ratio(self.total, self.numbers),
+            **({"unanswered": self.unanswered} if self.unanswered else {}),
+        }
+
+
 class VectorCounter:
     """How often the nearest other text by cosine has the same label.
 
@@ -216,13 +237,17 @@ FRACTIONS = (
     *("masked_accuracy", "next_sentence_accuracy"),
     *("hull_accuracy", "area_covered", "valid", "optimality", "position_accuracy"),
 )
-LOWER = ("character_error_rate", "perplexity", "mae", "rmse", "unanswered", "tour_length")  # the less the better
+LOWER = (  # the less the better
+    *("character_error_rate", "perplexity", "mae", "rmse", "unanswered", "tour_length"),
+    *("forward_perplexity", "backward_perplexity"),
+)
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,
     "tags": TagCounter,
     "label": LabelCounter,
     "labels": LabelsCounter,
     "score": ScoreCounter,
+    "number": NumberCounter,
     "text": TextCounter,
     "filled": FillingCounter,
     "vector": VectorCounter,

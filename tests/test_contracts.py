@@ -46,6 +46,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"pool": "sum", "hidden": 5, "layers": 2},
         {"pool": "max", "hidden": 5, "activation": "tanh"},
     ],
+    ("encoder", "bilm"): [{"hidden": 5, "dropout": 0.1}, {"hidden": 6, "layers": 1, "residual": False}],
     ("encoder", "cnn"): [
         {"filters": 4, "widths": [2, 3], "dropout": 0.1},
         {"filters": 4, "widths": [1, 5, 4], "activation": "tanh"},
@@ -55,6 +56,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 5, "layers": 2, "width": 4, "gated": True, "dilated": False, "residual": False},
         {"layers": 2, "causal": True, "iterations": 2},
     ],
+    ("encoder", "elmo"): [{"dropout": 0.1}, {"layer_norm": True}],
     ("encoder", "gru"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "direction": "backward", "reset": "before", "bias": False},
@@ -97,6 +99,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ],
     ("encoder", "words"): [{}, {"pool": "mean"}, {"pool": "max"}],
     ("head", "answer-span"): [{"no_answer": True, "dropout": 0.1}, {}],
+    ("head", "bilm"): [{"dropout": 0.1}],
     ("head", "copy-seq2seq"): [
         {"hidden": 6, "embedding_dim": 4, "units": 5, "dropout": 0.1},
         {"cell": "gru", "hidden": 6, "coverage": False, "attention": "bilinear", "layers": 2, "label_smoothing": 0.1},

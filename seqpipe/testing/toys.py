@@ -117,9 +117,9 @@ class ToyPieces:
 
 
 class ToyEmbedding(nn.Module):
-    """A vector a word, and the table of them; row 0 is what stands in the padding, anything at all, but not there."""
+    """A vector a word, the table of them, and three layers; row 0 is what stands in the padding, anything at all."""
 
-    returns: ClassVar = ("x", "table")
+    returns: ClassVar = ("x", "table", "layers")
 
     def __init__(self, vocabulary: Sequence[str]):
         super().__init__()
@@ -128,13 +128,14 @@ class ToyEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D)
         rows = torch.arange(len(self.table), device=ids.device)[:, None]
-        return {"x": F.embedding(ids, self.table), "table": torch.where(rows == 0, 0.0, self.table)}
+        x, table = F.embedding(ids, self.table), torch.where(rows == 0, 0.0, self.table)
+        return {"x": x, "table": table, "layers": torch.stack([x, 2 * x, x + 1], 2)}
 
 
 class ToyEncoder(nn.Module):
-    """x as it is, and as `state` the mean of each row."""
+    """x as it is, its halves as `forwards` and `backwards`, and as `state` the mean of each row."""
 
-    returns: ClassVar = ("x", "state")
+    returns: ClassVar = ("x", "state", "forwards", "backwards")
 
     def __init__(self, dim: int):
         super().__init__()
@@ -142,7 +143,8 @@ class ToyEncoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D), (B, D)
         real = torch.where(mask[..., None], x, 0.0)
-        return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)}
+        halves = dict(zip(("forwards", "backwards"), x.chunk(2, 2), strict=True))
+        return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1), **halves}
 
 
 def watching(names: Sequence[str], by_token: Sequence[str], tagging: bool = True) -> type[nn.Module]:
