@@ -17,7 +17,7 @@ from seqpipe.config import load
 
 PIPELINES = sorted((Path(__file__).parent.parent / "pipelines").glob("*.yaml"))
 FEW = {"train": 60, "dev": 10, "test": 12}
-BEGINS = {"classify-from-mlm": "mlm"}  # which run a pipeline starts from
+BEGINS = {"classify-from-mlm": "mlm", "elmo-tagger": "bilm"}  # which run a pipeline starts from
 Runs = Callable[[Path], list[str]]
 
 
@@ -87,11 +87,13 @@ def test_there_are_pipelines() -> None:
     assert {
         *shipped.split(),
         "answer-span",
+        "bilm",
         "chat",
         "classify-from-mlm",
         "couplet",
         "dates",
         "describe",
+        "elmo-tagger",
         "hull",
         "mlm",
         "pairs-bert",

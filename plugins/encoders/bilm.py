@@ -1,4 +1,4 @@
-"""x and mask in, the states of two language models out: one has read what stands before, the other what stands behind."""
+"""x and mask in, the states of two language models out: one has read what is before a token, one what is behind."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class BiLM(nn.Module):
 
     def _contexts(self, forwards: Tensor, backwards: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """What each token is guessed from: the state before it, and the state behind it, (B, T, H) each."""
-        begin, end = (edge.expand(len(mask), 1, -1) for edge in self.edges)
+        begin, end = (edge.expand(mask.shape[0], 1, -1) for edge in self.edges)
         before = torch.cat([begin, forwards[:, :-1]], 1)
         behind = torch.cat([backwards[:, 1:], end], 1)
         last = F.pad(mask[:, 1:], (0, 1)) < mask  # (B, T)
