@@ -71,6 +71,7 @@ def register_heads() -> dict[str, str]:
         "answer-span": "seqpipe_plugins.heads.answer_span:AnswerSpan",
         "bilm": "seqpipe_plugins.heads.bilm:BiLM",
         "crf": "seqpipe_plugins.heads.crf:CRF",
+        "electra": "seqpipe_plugins.heads.electra:Electra",
         "label": "seqpipe_plugins.heads.label:Label",
         "mlm": "seqpipe_plugins.heads.mlm:MaskedLM",
         "pointer": "seqpipe_plugins.heads.pointer:Pointer",

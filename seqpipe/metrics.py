@@ -234,12 +234,12 @@ FRACTIONS = (
     *("precision_at_1", "in_scope_accuracy", "out_of_scope_recall", "mean", "exact"),
     *("has_answer_f1", "no_answer_accuracy", "token_accuracy", "bleu", "chrf"),
     *("rouge_1", "rouge_2", "rouge_l", "copy_precision", "copy_recall"),
-    *("masked_accuracy", "next_sentence_accuracy"),
+    *("masked_accuracy", "next_sentence_accuracy", "detection_accuracy", "detection_recall"),
     *("hull_accuracy", "area_covered", "valid", "optimality", "position_accuracy"),
 )
 LOWER = (  # the less the better
     *("character_error_rate", "perplexity", "mae", "rmse", "unanswered", "tour_length"),
-    *("forward_perplexity", "backward_perplexity"),
+    *("forward_perplexity", "backward_perplexity", "detection_perplexity", "generator_perplexity"),
 )
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,

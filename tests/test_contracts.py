@@ -105,6 +105,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"cell": "gru", "hidden": 6, "coverage": False, "attention": "bilinear", "layers": 2, "label_smoothing": 0.1},
     ],
     ("head", "crf"): [{"dropout": 0.1}],
+    ("head", "electra"): [{"generator": 8, "heads": 2}, {"generator": 4, "heads": 1, "layers": 2, "share": 0.4}],
     ("head", "label"): [
         {"dropout": 0.1, "label_smoothing": 0.1, "class_weights": {"b": 2.0}},
         *({"pool": pool} for pool in ("mean", "first", "last")),
