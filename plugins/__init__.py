@@ -78,6 +78,7 @@ def register_heads() -> dict[str, str]:
         "score": "seqpipe_plugins.heads.score:Score",
         "copy-seq2seq": "seqpipe_plugins.heads.copy_seq2seq:CopySeq2Seq",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",
+        "skip-gram": "seqpipe_plugins.heads.skip_gram:SkipGram",
         "tags": "seqpipe_plugins.heads.tags:Tags",
         "transformer-decoder": "seqpipe_plugins.heads.transformer_decoder:TransformerDecoder",
         "vector": "seqpipe_plugins.heads.vector:Vector",

@@ -345,13 +345,20 @@ class Score:
 
 
 class Vector:
-    """A text as numbers, near those of texts that mean the like: `{"vector": […]}`, None for a text of no tokens."""
+    """A text as numbers, near those of texts that mean the like: `{"vector": […]}`, None for a text of no tokens.
+
+    Of a head that teaches itself no record says which those are: `gold` is nothing.
+    """
 
     kind = "vector"
     outputs: tuple[str, ...] = ("vector",)
 
-    def __init__(self, labels: Sequence[str], target: str | None = None):
-        self.labels, self.target = tuple(labels), target
+    def __init__(self, labels: Sequence[str], target: str | None = None, self_taught: bool = False):
+        self.labels, self.target, self.self_taught = tuple(labels), target, self_taught
+
+    @property
+    def judged_as(self) -> str:
+        return "length" if self.self_taught else self.kind
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"vector": [_number(value) for value in row]} for row in decision["vector"].tolist()]
@@ -360,15 +367,17 @@ class Vector:
         nothing = {"vector": None}
         return [nothing] if several else nothing
 
-    def gold(self, record: Record) -> str:
+    def gold(self, record: Record) -> str | None:
         """The label whose texts are to be near each other."""
-        return label_of(record, self.target or "label")
+        return None if self.self_taught else label_of(record, self.target or "label")
 
     def predicted(self, answer: Answer) -> list[float] | None:
         vector: list[float] | None = answer["vector"]
         return vector
 
     def manifest(self) -> dict[str, Any]:
+        if self.self_taught:
+            return {"kind": self.kind, "target": self.target, "self_taught": True}
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
 
@@ -426,6 +435,8 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
     name, target = manifest.get("kind"), manifest.get("target")
     if name == "label":
         return Label(manifest["labels"], target, manifest.get("out_of_scope"))
+    if name == "vector" and manifest.get("self_taught") is True:
+        return Vector((), target, True)
     if isinstance(name, str) and name in _LABELLED:
         return _LABELLED[name](manifest["labels"], target)
     if name == "score":

@@ -255,7 +255,7 @@ def _task(
     labels = labels_of(head, records, _old_labels(head))
     writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
-    if self_taught(head) and answer == "score":
+    if self_taught(head) and answer in ("score", "vector"):
         manifest["self_taught"] = True
     if fills := getattr(head.cls, "fills", None):
         fields = inputs[0].tokenizer.frame.get("field") if inputs[0].tokenizer else None

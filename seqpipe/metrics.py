@@ -198,6 +198,20 @@ class NumberCounter:
         }
 
 
+class LengthCounter:
+    """The mean length of vectors that nothing is known to compare with, and how many texts have none."""
+
+    def __init__(self) -> None:
+        self.lengths = NumberCounter()
+
+    def add(self, gold: None, predicted: Sequence[float] | None) -> None:
+        self.lengths.add(gold, None if predicted is None else float(np.linalg.norm(predicted)))
+
+    def result(self) -> Scores:
+        found = self.lengths.result()
+        return {"mean_length": found.pop("mean_score"), **found}
+
+
 class VectorCounter:
     """How often the nearest other text by cosine has the same label.
 
@@ -239,7 +253,7 @@ FRACTIONS = (
 )
 LOWER = (  # the less the better
     *("character_error_rate", "perplexity", "mae", "rmse", "unanswered", "tour_length"),
-    *("forward_perplexity", "backward_perplexity", "detection_perplexity", "generator_perplexity"),
+    *("pair_loss", "forward_perplexity", "backward_perplexity", "detection_perplexity", "generator_perplexity"),
 )
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,
@@ -248,6 +262,7 @@ COUNTERS: dict[str, type[Counts]] = {
     "labels": LabelsCounter,
     "score": ScoreCounter,
     "number": NumberCounter,
+    "length": LengthCounter,
     "text": TextCounter,
     "filled": FillingCounter,
     "vector": VectorCounter,

@@ -318,7 +318,7 @@ def due(cls: type, given: Iterable[str]) -> list[str]:
 
 
 _METRICS = ("options", "gold", "predicted")
-_SELF_TAUGHT = ("text", "score")  # answer kinds of heads whose records say nothing of what is right
+_SELF_TAUGHT = ("text", "score", "vector")  # answer kinds of heads whose records say nothing of what is right
 _TARGETS = {name for answer in ANSWERS.values() for name in answer.targets}
 _DECIDED = {name for answer in ANSWERS.values() for name in answer.decided}
 _ANY = Answer(tuple(_TARGETS), tuple(_DECIDED), True)  # of a head that does not tell: that is mistake enough
@@ -560,7 +560,7 @@ class _Trace:
         answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
         targets, of_data = answer.targets, f"data (target of {head.key})"
         if self_taught(head) and kind and kind not in _SELF_TAUGHT:
-            told = f"one that teaches itself answers with {' or '.join(_SELF_TAUGHT)}, not with {kind}"
+            told = f"one that teaches itself answers with {', '.join(_SELF_TAUGHT)}, not with {kind}"
             self.complain(head, f"{told}: no record says what is right")
         if self_taught(head):
             targets, of_data = self.corrupted_by(head), f"{head.key}.corrupt"
