@@ -131,7 +131,12 @@ class TestPipeline:
         bundle = tmp_path / result["bundle"]
         assert seqpipe("verify", bundle, "--device", "cpu").code == 0
         scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
-        assert json.loads(scored.out) == result["scores"]
+        if path.stem == "bilm":  # what it measures is a mean of numbers, not of decisions
+            assert {name: pytest.approx(one, abs=1e-5) for name, one in result["scores"].items()} == json.loads(
+                scored.out
+            )
+        else:
+            assert json.loads(scored.out) == result["scores"]
         texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
         if load(path, sources=False).inputs[0].pairs:
             texts = "".join(f"{text}\tit is noon\n" for text in texts.splitlines())
