@@ -31,6 +31,9 @@ class Filled:
         token: What stands for a gap.
         share: Of the words that are hidden, at least one of a text.
         fields: Of a record, with its texts.
+
+    Raises:
+        ValueError: if the tokenizer has no such token.
     """
 
     kind = "text"
@@ -39,7 +42,10 @@ class Filled:
 
     def __init__(self, tokenizer: Tokenizer, *, token: str, share: float, fields: Sequence[str]):
         self.tokenizer, self.token, self.share, self.fields = tokenizer, token, share, tuple(fields)
-        self._gap, self._end = special_id(tokenizer, token), special_id(tokenizer, EOS)
+        gap = tokenizer.token_to_id(token)
+        if gap is None:
+            raise ValueError(f"fills: the tokenizer has no token {token!r}")
+        self._gap, self._end = int(gap), special_id(tokenizer, EOS)
         self._splits = subwords.splits_words(tokenizer)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:

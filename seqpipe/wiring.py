@@ -562,6 +562,8 @@ class _Trace:
         if self_taught(head) and kind and kind not in _SELF_TAUGHT:
             told = f"one that teaches itself answers with {', '.join(_SELF_TAUGHT)}, not with {kind}"
             self.complain(head, f"{told}: no record says what is right")
+        if self_taught(head) and head.frame.get("target") is not None:
+            self.complain(head, "it learns from the text itself; delete `target`")
         if self_taught(head):
             targets, of_data = self.corrupted_by(head), f"{head.key}.corrupt"
         for methods, names, provider in (

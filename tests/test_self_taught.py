@@ -49,7 +49,7 @@ class Backward(nn.Module):
         return {"score": self.linear(mean)[:, 0]}
 
 
-def backward(folder: Path, head: type = Backward, **changes: Any) -> Any:
+def backward(folder: Path, toy: type = Backward, **changes: Any) -> Any:
     for name in ("train", "dev", "test"):
         write_jsonl(folder / f"{name}.jsonl", [{"text": f"a b c {i} d"} for i in range(12)])
     content: dict[str, Any] = {
@@ -61,7 +61,7 @@ def backward(folder: Path, head: type = Backward, **changes: Any) -> Any:
         "train": {"epochs": 2, "batch_tokens": 48, "threads": 1},
     }
     (folder / "back.yaml").write_text(dump(content | changes))
-    return load(folder / "back.yaml", (), plugins(backward=("head", head)))
+    return load(folder / "back.yaml", (), plugins(backward=("head", toy)))
 
 
 def test_no_record_needs_a_target_and_the_loss_is_of_what_is_hidden(tmp_path: Path) -> None:
@@ -129,6 +129,43 @@ def test_a_class_that_does_not_hold_together_is_told(tmp_path: Path, changes: di
     with pytest.raises(ConfigError) as caught:
         backward(tmp_path, type("Odd", (Backward,), changes))
     assert told in str(caught.value)
+
+
+def test_a_target_that_nobody_would_learn_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="it learns from the text itself; delete `target`"):
+        backward(tmp_path, head={"use": "backward", "target": "label"})
+
+
+class Plain(nn.Module):
+    """It hides nothing, and learns that every text is as it should be."""
+
+    answer = "score"
+    self_taught: ClassVar = True
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.linear = nn.Linear(dim, 1)
+
+    def loss(self, x: Tensor, mask: Tensor) -> Tensor:
+        return -nn.functional.logsigmoid(self.decide(x, mask)["score"]).mean()
+
+    def measures(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        return {"error": torch.stack([self.loss(x, mask) * len(x), torch.tensor(float(len(x)))])}
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        return {"score": self.linear(torch.where(mask[..., None], x, 0.0)).sum(1)[:, 0]}
+
+
+def test_beside_a_head_with_labels_those_are_judged_alone(tmp_path: Path) -> None:
+    config = backward(tmp_path, Plain, head=[{"use": "backward"}, {"use": "label"}])
+    records = [{**record, "label": "ab"[i % 2]} for i, record in enumerate(sample(config, 12))]
+    learned = learn(config, records)
+    torch.manual_seed(1)
+    pipeline, batch = Pipeline(config, learned), collate(learned, examples(config, learned, records))
+    assert {name: set(found) for name, found in pipeline.measured([batch]).items()} == {"backward": {"error"}}
+    scores = evaluate(predictor(pipeline, config), records)[""]
+    assert scores["mean"] == scores["exact"] == scores["label"]["accuracy"]
+    assert set(scores["backward"]) == {"mean_score"}
 
 
 def test_a_sound_one_passes_the_kit() -> None:
