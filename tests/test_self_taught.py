@@ -158,7 +158,7 @@ class Plain(nn.Module):
 
 def test_beside_a_head_with_labels_those_are_judged_alone(tmp_path: Path) -> None:
     config = backward(tmp_path, Plain, head=[{"use": "backward"}, {"use": "label"}])
-    records = [{**record, "label": "ab"[i % 2]} for i, record in enumerate(sample(config, 12))]
+    records = [{"text": f"a b c {i} d", "label": "ab"[i % 2]} for i in range(12)]
     learned = learn(config, records)
     torch.manual_seed(1)
     pipeline, batch = Pipeline(config, learned), collate(learned, examples(config, learned, records))
