@@ -46,10 +46,10 @@ def few(rows: list[tuple[str, str]], count: int) -> list[tuple[str, str]]:
     return kept
 
 
-def ran(command: str, name: str, more: list[str]) -> tuple[Any, float]:
-    """What a command says of one of the YAMLs, and how many minutes it took."""
+def ran(name: str, more: list[str]) -> tuple[Any, float]:
+    """What comes of one of the YAMLs, and how many minutes it took."""
     clock = time.perf_counter()
-    call = [sys.executable, "-m", "seqpipe", command, HERE / "pretraining" / f"{name}.yaml", *more, "--json"]
+    call = [sys.executable, "-m", "seqpipe", "run", HERE / "pretraining" / f"{name}.yaml", *more, "--json"]
     done = subprocess.run(call, check=True, cwd=ROOT, stdout=subprocess.PIPE)
     return json.loads(done.stdout), (time.perf_counter() - clock) / 60
 
@@ -62,10 +62,10 @@ def main() -> None:
     prepare()
     more = ["--fresh", "--device", given.device, f"train.seed={given.seed}"]
     minutes = {}
-    _, minutes["mlm"] = ran("train", "mlm", more)
+    _, minutes["mlm"] = ran("mlm", more)
     accuracy = {}
     for name in ("scratch", "from-mlm"):
-        result, minutes[name] = ran("run", name, more)
+        result, minutes[name] = ran(name, more)
         accuracy[name] = 100 * result["scores"]["test"]["accuracy"]
     gain = accuracy["from-mlm"] - accuracy["scratch"]
     for name, found in accuracy.items():
