@@ -243,7 +243,7 @@ class Pipeline(nn.Module):
         self.eval()
         with torch.no_grad():
             for batch in batches if writing else ():
-                names = self(dict(batch))
+                names = self(self._given(batch))
                 for before, stage, head in writing:
                     own = _own(names, before)
                     count = float(own["target_mask"].sum())

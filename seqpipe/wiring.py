@@ -337,7 +337,8 @@ class _Trace:
         for one in inputs:
             self.given, self.wired = {}, {}
             self.begin(one, head if len(inputs) == 1 else ())
-            self.corrupt(one, head, alone=len(inputs) == len(head) == 1)
+            if one is inputs[0]:
+                self.corrupt(one, head, alone=len(inputs) == len(head) == 1)
             if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
                 self.wire_answer(head[0], kinds[0])
             self.source(one)
@@ -588,7 +589,11 @@ def _shows(stage: Component, corrupted: Sequence[str]) -> str:
     """By what a stage would show the text as it was before `corrupt`, or its places; nothing if it does not."""
     if "ids" in corrupted and "mask" in getattr(stage.cls, "returns", ()):
         return "it makes other rows of the tokens"
-    kinds = {name: getattr(feature, "kind", "") for name, feature in declared(stage).items() if name not in corrupted}
+    try:
+        features = declared(stage)
+    except PluginError:  # told where features are declared
+        return ""
+    kinds = {name: getattr(feature, "kind", "") for name, feature in features.items() if name not in corrupted}
     shown = [name for name, kind in kinds.items() if kind in _WRITTEN or "mask" in corrupted]
     return f"its feature {shown[0]!r} is of the text as it was" if shown else ""
 
