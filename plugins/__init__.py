@@ -50,8 +50,10 @@ def register_embeddings() -> dict[str, str]:
 def register_encoders() -> dict[str, str]:
     return {
         "bag": "seqpipe_plugins.encoders.bag:Bag",
+        "bilm": "seqpipe_plugins.encoders.bilm:BiLM",
         "cnn": "seqpipe_plugins.encoders.cnn:CNN",
         "conv": "seqpipe_plugins.encoders.conv:Conv",
+        "elmo": "seqpipe_plugins.encoders.elmo:ELMo",
         "gru": "seqpipe_plugins.encoders.gru:GRU",
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
         "nested-lstm": "seqpipe_plugins.encoders.nested_lstm:NestedLSTM",
@@ -69,13 +71,17 @@ def register_encoders() -> dict[str, str]:
 def register_heads() -> dict[str, str]:
     return {
         "answer-span": "seqpipe_plugins.heads.answer_span:AnswerSpan",
+        "bilm": "seqpipe_plugins.heads.bilm:BiLM",
         "crf": "seqpipe_plugins.heads.crf:CRF",
+        "electra": "seqpipe_plugins.heads.electra:Electra",
         "label": "seqpipe_plugins.heads.label:Label",
         "lm": "seqpipe_plugins.heads.lm:LM",
+        "mlm": "seqpipe_plugins.heads.mlm:MaskedLM",
         "pointer": "seqpipe_plugins.heads.pointer:Pointer",
         "score": "seqpipe_plugins.heads.score:Score",
         "copy-seq2seq": "seqpipe_plugins.heads.copy_seq2seq:CopySeq2Seq",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",
+        "skip-gram": "seqpipe_plugins.heads.skip_gram:SkipGram",
         "tags": "seqpipe_plugins.heads.tags:Tags",
         "transformer-decoder": "seqpipe_plugins.heads.transformer_decoder:TransformerDecoder",
         "vector": "seqpipe_plugins.heads.vector:Vector",

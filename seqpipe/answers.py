@@ -308,13 +308,20 @@ class Labels:
 
 
 class Score:
-    """A number for each text: `{"score"}`, None for a text of no tokens."""
+    """A number for each text: `{"score"}`, None for a text of no tokens.
+
+    Of a head that teaches itself no record says what is right: `gold` is nothing, and its mean is what is measured.
+    """
 
     kind = "score"
     outputs: tuple[str, ...] = ("score",)
 
-    def __init__(self, target: str | None = None):
-        self.target = target
+    def __init__(self, target: str | None = None, self_taught: bool = False):
+        self.target, self.self_taught = target, self_taught
+
+    @property
+    def judged_as(self) -> str:
+        return "number" if self.self_taught else self.kind
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"score": _number(value)} for value in decision["score"].tolist()]
@@ -323,25 +330,32 @@ class Score:
         nothing = {"score": None}
         return [nothing] if several else nothing
 
-    def gold(self, record: Record) -> float:
-        return number_of(record, self.target or "score")
+    def gold(self, record: Record) -> float | None:
+        return None if self.self_taught else number_of(record, self.target or "score")
 
     def predicted(self, answer: Answer) -> float | None:
         score: float | None = answer["score"]
         return score
 
     def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "target": self.target}
+        return {"kind": self.kind, "target": self.target} | ({"self_taught": True} if self.self_taught else {})
 
 
 class Vector:
-    """A text as numbers, near those of texts that mean the like: `{"vector": […]}`, None for a text of no tokens."""
+    """A text as numbers, near those of texts that mean the like: `{"vector": […]}`, None for a text of no tokens.
+
+    Of a head that teaches itself no record says which those are: `gold` is nothing.
+    """
 
     kind = "vector"
     outputs: tuple[str, ...] = ("vector",)
 
-    def __init__(self, labels: Sequence[str], target: str | None = None):
-        self.labels, self.target = tuple(labels), target
+    def __init__(self, labels: Sequence[str], target: str | None = None, self_taught: bool = False):
+        self.labels, self.target, self.self_taught = tuple(labels), target, self_taught
+
+    @property
+    def judged_as(self) -> str:
+        return "length" if self.self_taught else self.kind
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"vector": [_number(value) for value in row]} for row in decision["vector"].tolist()]
@@ -350,15 +364,17 @@ class Vector:
         nothing = {"vector": None}
         return [nothing] if several else nothing
 
-    def gold(self, record: Record) -> str:
+    def gold(self, record: Record) -> str | None:
         """The label whose texts are to be near each other."""
-        return label_of(record, self.target or "label")
+        return None if self.self_taught else label_of(record, self.target or "label")
 
     def predicted(self, answer: Answer) -> list[float] | None:
         vector: list[float] | None = answer["vector"]
         return vector
 
     def manifest(self) -> dict[str, Any]:
+        if self.self_taught:
+            return {"kind": self.kind, "target": self.target, "self_taught": True}
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
 

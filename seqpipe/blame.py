@@ -50,7 +50,7 @@ def _leak(pipeline: Pipeline, count: int) -> str:
                 return f"{name!r} of real tokens changes with what stands in the padding; use `mask`"
         row, alone = shortest(pipeline.learned, feeds)
         for name, array in _made(pipeline, count, alone)[0].items():
-            here = whole[name][row : row + 1]
+            here = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
             if not _close(array, here[tuple(slice(0, n) for n in array.shape)]):
                 return f"{name!r} of a row changes with the rows and the padding around it; use `mask`"
     return ""

@@ -207,6 +207,28 @@ def export(
 
 
 @app.command()
+def vectors(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; RUN/vectors.vec, or .bin, by default.")
+    ] = None,
+    binary: Annotated[bool, typer.Option("--binary", help="As word2vec's binary, not as text.")] = False,
+    stage: Annotated[
+        str | None, typer.Option("--stage", metavar="KEY", help="Which embedding, of several: embedding.1.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write the word vectors that a run has learned to a file, as word2vec does."""
+    from seqpipe.run import open_run, trained
+    from seqpipe.word_vectors import write_vectors
+
+    console = _console(quiet, False)
+    path = output or folder / ("vectors.bin" if binary else "vectors.vec")
+    count = write_vectors(trained(open_run(folder, console, need_data=False)), folder, path, binary, stage)
+    console.say(f"{count:,} words -> {path}\n\nnext: embedding: {{use: vectors, path: {path}}}")
+
+
+@app.command()
 def verify(bundle: BundlePath, device: Device = "auto", as_json: Json = False, quiet: Quiet = False) -> None:
     """Check a bundle's hashes and repeat its golden examples on this machine. Needs no PyTorch."""
     from seqpipe import load

@@ -18,7 +18,7 @@ from seqpipe.features import Doc, Record
 from seqpipe.learned import Learned, Task
 from seqpipe.targets import Targets, UnseenLabelError, record_labels, targets
 from seqpipe.vocabulary import BOS, SPECIALS
-from seqpipe.wiring import answer_kind, built
+from seqpipe.wiring import answer_kind, built, self_taught
 
 Batch = dict[str, torch.Tensor]
 
@@ -56,7 +56,8 @@ def sample(config: Config, most: int) -> list[Record]:
     """The first records of the training file and, of texts with a label, one more of each label that comes later."""
     found: Iterator[Record] = built(config.data.reader).read(config.data.train)
     records = list(itertools.islice(found, most))
-    heads = [head for head in config.head if answer_kind(head) in ("label", "labels", "vector")]
+    labelled = ("label", "labels", "vector")
+    heads = [head for head in config.head if answer_kind(head) in labelled and not self_taught(head)]
     seen = {(head.key, label) for record in records for head in heads for label in record_labels(head, record)}
     for record in found if heads else ():
         labels = {(head.key, label) for head in heads for label in record_labels(head, record)}

@@ -13,6 +13,7 @@ from seqpipe.continuing import GOES_ON, SCORE_PROMPT, Continuation
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features import Record
 from seqpipe.files import json_bytes, write
+from seqpipe.filling import Filled
 from seqpipe.joint import Joint
 from seqpipe.options import chosen
 from seqpipe.pointing import Pointers
@@ -43,14 +44,15 @@ def evaluate(
         errors: A file to list every record in that was answered wrongly, as JSONL.
     """
     kind = predictor.kind
-    if errors and kind.kind == "vector":
-        raise UsageError("errors: a vector is neither right nor wrong; leave the file out")
     if isinstance(kind, Continuation):
         return _foretold(kind, predictor, records, by, errors)
+    if errors and (kind.kind == "vector" or getattr(kind, "self_taught", False)):
+        raise UsageError(f"errors: a {kind.kind} like this is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(records)
     counters = {"": _counts(kind, predictor.metrics)}
     wrong = []
-    answers = predictor.stream(map(_unsplit, for_model) if raw else for_model)
+    asked = (posed(kind, record) for record in for_model)
+    answers = predictor.stream(map(_unsplit, asked) if raw else asked)
     for record, answer in zip(for_gold, answers, strict=True):
         gold, predicted = kind.gold(record), kind.predicted(answer)
         for group in ["", _group(record, by)] if by else [""]:
@@ -89,6 +91,11 @@ def _foretold(
     for record in every:
         groups.setdefault(_group(record, by), []).append(record)
     return {"": judged(every)} | {group: judged(some) for group, some in groups.items()}
+
+
+def posed(kind: Kind, record: Record) -> Record:
+    """What a model is asked to judge it by a record: the record itself, or, of what fills gaps, one with gaps."""
+    return kind.posed(record) if isinstance(kind, Filled) else record
 
 
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
@@ -157,7 +164,8 @@ class _JointCounts:
 
     def result(self) -> Scores:
         parts = {name: part.result() for name, part in self.parts.items()}
-        mean = sum(headline(scores)[1] for scores in parts.values()) / len(parts)
+        judged = [name for name, part in self.kind.parts.items() if not getattr(part, "self_taught", False)]
+        mean = sum(headline(parts[name])[1] for name in judged) / max(1, len(judged))
         return {"mean": mean, "exact": self.exact / max(1, self.records), **parts}
 
 
@@ -166,7 +174,8 @@ class _Counts:
 
     def __init__(self, kind: Kind, own: Metrics | None):
         self.kind, self.own = kind.kind, own
-        self.counter = metrics.counter(kind.kind, getattr(kind, metrics.TOLD.get(kind.kind, ""), None))
+        judged_as = getattr(kind, "judged_as", kind.kind)
+        self.counter = metrics.counter(judged_as, getattr(kind, metrics.TOLD.get(judged_as, ""), None))
         self.answers: list[tuple[Any, Any]] = []
 
     def add(self, gold: Any, predicted: Any) -> None:
@@ -205,7 +214,9 @@ def _group(record: Record, by: str) -> str:
 
 
 def _right(kind: Kind, gold: Any, predicted: Any) -> bool:
-    """Whether an answer is right: equal to the reference, or to one of several."""
+    """Whether an answer is right: equal to the reference, or to one of several; without any nothing is wrong."""
+    if getattr(kind, "self_taught", False):
+        return True
     if isinstance(kind, Joint):
         return all(_right(part, gold[head], predicted[head]) for head, part in kind.parts.items())
     if kind.kind == "text" and isinstance(gold, list):

@@ -15,7 +15,7 @@ from seqpipe.blame import blamed
 from seqpipe.config import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
-from seqpipe.evaluate import evaluate, headline, headlines
+from seqpipe.evaluate import evaluate, headline, headlines, posed
 from seqpipe.features import Record
 from seqpipe.graph import to_onnx
 from seqpipe.inputs import tokenizer_file_of, tokenizers_of
@@ -89,7 +89,7 @@ def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Seq
         long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
         for feeds in itertools.chain(grid(pipeline.learned, 1, **small), long):
             compare(tally, pipeline, ours.run, model.run_all, feeds, given_to(feeds, options, given))
-    docs = pipeline.learned.featurizer.docs(records)
+    docs = pipeline.learned.featurizer.docs([posed(pipeline.learned.kind, record) for record in records])
     for rows in batches([len(doc) for doc in docs]):
         feeds = pipeline.learned.featurizer.collate([docs[i] for i in rows])
         compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, {}))
@@ -183,12 +183,13 @@ def _own_metrics(learned: Learned, heads: Sequence[Component]) -> dict[str, Any]
 
 def _golden(model: Model, records: Sequence[Record]) -> list[dict[str, Any]]:
     """Short records, spread over the data, and this machine's answers; of the first also several."""
+    records = [posed(model.predictor.kind, record) for record in records]
     docs = model.predictor.featurizer.docs(records)
     short = [i for i, doc in enumerate(docs) if 0 < len(doc) <= GOLDEN_TOKENS]
     examples: list[dict[str, Any]] = []
     for i in short[:: max(1, len(short) // GOLDEN)][:GOLDEN]:
         featurizer = model.predictor.featurizer
-        words = len(examples) % 2 and "words" in records[i] and featurizer.fields == ("text",)
+        words = len(examples) % 2 and records[i].get("words") is not None and featurizer.fields == ("text",)
         keys = ("words", "text") if words else featurizer.fields
         record = {key: records[i][key] for key in keys}
         examples.append({"record": record, "answer": model(record)})

@@ -11,6 +11,7 @@ from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags, Text, Vecto
 from seqpipe.continuing import Continuation
 from seqpipe.copying import Copy
 from seqpipe.errors import BundleError
+from seqpipe.filling import Filled
 from seqpipe.pointing import pointers_from
 from seqpipe.span import Span
 
@@ -24,15 +25,20 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
     name, target = manifest.get("kind"), manifest.get("target")
     if name == "label":
         return Label(manifest["labels"], target, manifest.get("out_of_scope"))
+    if name == "vector" and manifest.get("self_taught") is True:
+        return Vector((), target, True)
     if isinstance(name, str) and name in _LABELLED:
         return _LABELLED[name](manifest["labels"], target)
     if name == "score":
-        return Score(target)
+        return Score(target, manifest.get("self_taught") is True)
     if name == "span":
         return Span(target)
     if name == "pointers":
         return pointers_from(manifest)
     if name == "text" and target_tokenizer is not None:
+        if "fills" in manifest:
+            fills = manifest["fills"]
+            return Filled(target_tokenizer, token=fills["token"], share=fills["share"], fields=fills["fields"])
         if continues := manifest.get("continues"):
             return Continuation(target_tokenizer, bool(continues["begins"]), int(continues["context"]))
         copies = manifest.get("copies")

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers import Kind, Text
 from seqpipe.attended import TOKENS, WORDS
@@ -31,7 +31,18 @@ from seqpipe.sources import counterpart, told
 from seqpipe.subwords import splits_words
 from seqpipe.targets import labels_of, target_text, text_of
 from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
-from seqpipe.wiring import Input, answer_kind, built, by_source, continues, copies, declared, who
+from seqpipe.wiring import (
+    Input,
+    answer_kind,
+    built,
+    by_source,
+    continues,
+    copies,
+    declared,
+    self_taught,
+    special_tokens,
+    who,
+)
 
 FILE = LEARNED
 
@@ -179,7 +190,7 @@ def _source(
     fields = [field] if isinstance(field, str) else field
     texts = (_split_or_whole(record, fields, name) for record in records for name in fields)
     written = (target_text(record, field) for field in _shared(heads) for record in records)
-    tokenizer = _trained(one.tokenizer, chain(texts, written))
+    tokenizer = _with_special_tokens(_trained(one.tokenizer, chain(texts, written)), heads)
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
     lossless = any(map(continues, heads))
@@ -200,6 +211,17 @@ class _Split(Iterable[Doc]):
     def __iter__(self) -> Iterator[Doc]:
         for some in chunks(self.records, CHUNK):
             yield from self.splitter.docs(some)
+
+
+def _with_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Tokenizer:
+    """The tokenizer with the tokens that its heads need, behind all others, or where a checkpoint has them.
+
+    In a text they stand for themselves. Where tokens hold the blank before them, one takes that blank with it.
+    """
+    blank = splits_words(tokenizer)
+    for token in dict.fromkeys(token for head in heads for token in special_tokens(head)):
+        tokenizer.add_special_tokens([AddedToken(token, lstrip=blank, normalized=False, special=True)])
+    return tokenizer
 
 
 def _shared(heads: Sequence[Component]) -> list[str]:
@@ -263,6 +285,12 @@ def _task(
     labels = labels_of(head, records, _old_labels(head))
     writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
+    if self_taught(head) and answer in ("score", "vector"):
+        manifest["self_taught"] = True
+    if fills := getattr(head.cls, "fills", None):
+        fields = inputs[0].tokenizer.frame.get("field") if inputs[0].tokenizer else None
+        fields = [*fields] if isinstance(fields, tuple) else [fields or "text"]
+        manifest["fills"] = {**fills(dict(head.options)), "fields": fields}
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
     if continues(head):
@@ -305,7 +333,9 @@ def _old_labels(head: Component) -> Sequence[str]:
 
 
 def _target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
-    chosen: Any = "same" if continues(head) else head.frame.get("target_tokenizer")
+    chosen: Any = head.frame.get("target_tokenizer")
+    if continues(head) or (self_taught(head) and chosen is None):
+        chosen = "same"
     if chosen is None:
         raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
     if chosen == "same":

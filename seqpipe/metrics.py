@@ -17,7 +17,7 @@ from seqpipe.errors import UsageError, nearest
 from seqpipe.pointer_metrics import PointerCounter
 from seqpipe.reading import ReadingCounter
 from seqpipe.schemes import Span
-from seqpipe.text_metrics import TextCounter
+from seqpipe.text_metrics import FillingCounter, TextCounter
 
 Scores = dict[str, Any]
 BLOCK = 512  # vectors compared with all others at a time
@@ -177,6 +177,41 @@ class ScoreCounter:
         }
 
 
+class NumberCounter:
+    """The mean of numbers that nothing is known to compare with, and how many texts have none."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.numbers = self.unanswered = 0
+
+    def add(self, gold: None, predicted: float | None) -> None:
+        if predicted is None:
+            self.unanswered += 1
+        else:
+            self.total += predicted
+            self.numbers += 1
+
+    def result(self) -> Scores:
+        return {
+            "mean_score": _ratio(self.total, self.numbers),
+            **({"unanswered": self.unanswered} if self.unanswered else {}),
+        }
+
+
+class LengthCounter:
+    """The mean length of vectors that nothing is known to compare with, and how many texts have none."""
+
+    def __init__(self) -> None:
+        self.lengths = NumberCounter()
+
+    def add(self, gold: None, predicted: Sequence[float] | None) -> None:
+        self.lengths.add(gold, None if predicted is None else float(np.linalg.norm(predicted)))
+
+    def result(self) -> Scores:
+        found = self.lengths.result()
+        return {"mean_length": found.pop("mean_score"), **found}
+
+
 class VectorCounter:
     """How often the nearest other text by cosine has the same label.
 
@@ -213,25 +248,23 @@ FRACTIONS = (
     *("precision_at_1", "in_scope_accuracy", "out_of_scope_recall", "mean", "exact"),
     *("has_answer_f1", "no_answer_accuracy", "token_accuracy", "bleu", "chrf"),
     *("rouge_1", "rouge_2", "rouge_l", "copy_precision", "copy_recall"),
+    *("masked_accuracy", "next_sentence_accuracy", "detection_accuracy", "detection_recall"),
     *("hull_accuracy", "area_covered", "valid", "optimality", "position_accuracy"),
 )
-LOWER = (
-    "character_error_rate",
-    "perplexity",
-    "loss",
-    "bits_per_character",
-    "mae",
-    "rmse",
-    "unanswered",
-    "tour_length",
-)  # the less the better
+LOWER = (  # the less the better
+    *("character_error_rate", "perplexity", "loss", "bits_per_character", "mae", "rmse", "unanswered", "tour_length"),
+    *("pair_loss", "forward_perplexity", "backward_perplexity", "detection_perplexity", "generator_perplexity"),
+)
 COUNTERS: dict[str, type[Counts]] = {
     "spans": SpanCounter,
     "tags": TagCounter,
     "label": LabelCounter,
     "labels": LabelsCounter,
     "score": ScoreCounter,
+    "number": NumberCounter,
+    "length": LengthCounter,
     "text": TextCounter,
+    "filled": FillingCounter,
     "vector": VectorCounter,
     "span": ReadingCounter,
     "pointers": PointerCounter,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqpipe import vocabulary
 from seqpipe.attended import PREFIX
 from seqpipe.copying import Copy
 from seqpipe.errors import ParityError
@@ -27,6 +28,7 @@ MOST_TIES = 1e-3  # the share of decisions that may be ties
 CLOSE, RELATIVE = 1e-4, 1e-5  # how far scores may differ
 SIZES, LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)
 TOKENS = "sequence_length"  # what features call the axis of tokens, behind the name of one of several sources
+GAPS = 0.15  # the share of gaps in a random text, where there is such a token
 _APART = 17  # tokens by which the examples of several sources differ
 
 
@@ -217,6 +219,9 @@ def random_doc(source: Inputs, length: int, random: np.random.Generator, apart: 
         begins = random.random(length) < random.choice([0.3, 0.7, 1.0])
         begins[[0, *range(2, min(length, 4))]] = True
     ids = random.integers(1, source.tokenizer.get_vocab_size(), length).tolist()
+    gap = source.tokenizer.token_to_id(vocabulary.MASK)
+    if gap is not None:  # one in a large vocabulary would hardly ever come
+        ids = [gap if hidden else i for i, hidden in zip(ids, random.random(length) < GAPS, strict=True)]
     for copy in (one for one in source.features.values() if isinstance(one, Copy)):
         words, ids = _some_known(copy, words, ids, random)
     text, offsets = "", []

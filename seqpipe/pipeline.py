@@ -30,6 +30,7 @@ from seqpipe.wiring import (
     built,
     by_source,
     continues,
+    corrupted,
     due,
     idle,
     needs_dev,
@@ -145,7 +146,7 @@ class Pipeline(nn.Module):
     def not_finite(self, batch: Mapping[str, Tensor]) -> str:
         """Which stage is the first to make a NaN or an infinity of this batch, in words."""
         with torch.no_grad():
-            names = dict(batch)
+            names = self._given(batch)
             for stage, made in self.trace(names):
                 real = made.get("mask", names[self.mask_at(stage)])
                 if "x" in made and not torch.isfinite(made["x"][real]).all():
@@ -157,13 +158,23 @@ class Pipeline(nn.Module):
 
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The heads' losses of a batch of features and targets, each times its weight, summed."""
-        names = self(dict(batch))
+        names = self(self._given(batch))
         losses = [
             self._loss(stage, head, _own(names, before)) * stage.frame.get("weight", 1.0)
             for before, stage, head in self._named_heads
         ]
         total: Tensor = sum(losses[1:], losses[0])
         return total
+
+    def _given(self, batch: Mapping[str, Tensor]) -> Names:
+        """A batch as the first stage gets it where there is something to learn: as it is, or what `corrupt` makes."""
+        stage, names = self.stages[-1][0], corrupted(self.stages[-1][0])
+        if not names:
+            return dict(batch)
+        made = _asked(stage, self.head.corrupt, dict(batch))
+        if lacking := [name for name in names if not isinstance(made.get(name), Tensor)]:
+            raise _fault(stage, f"`corrupt` returned no tensor {lacking[0]!r}, which its `corrupts` states")
+        return {**batch, **made}
 
     def _loss(self, stage: Component, head: Any, names: Names) -> Tensor:
         """A head's loss, in fp32 also under autocast: most heads are small and their sums are long.
@@ -255,13 +266,15 @@ class Pipeline(nn.Module):
 
     def perplexities(self, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
         """Of each head that writes text, by its name, exp of the mean loss of a target token."""
-        writing = [one for one in self._named_heads if answer_kind(one[1]) == "text"]
+        writing = [
+            one for one in self._named_heads if answer_kind(one[1]) == "text" and not hasattr(one[2], "measures")
+        ]
         losses, tokens = ({before: 0.0 for before, *_ in writing} for _ in range(2))
         was_training = self.training
         self.eval()
         with torch.no_grad():
             for batch in batches if writing else ():
-                names = self(dict(batch))
+                names = self(self._given(batch))
                 for before, stage, head in writing:
                     own = _own(names, before)
                     count = float(own["target_mask"].sum())
@@ -270,6 +283,27 @@ class Pipeline(nn.Module):
         self.train(was_training)
         means = {before[:-1]: loss / max(1.0, tokens[before]) for before, loss in losses.items()}
         return {head: math.exp(min(mean, _MOST_EXP)) for head, mean in means.items()}
+
+    def measured(self, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, dict[str, float]]:
+        """Of each head that has `measures`, by its name, what they are of all batches, in evaluation.
+
+        Each is a mean; of what is called a perplexity exp of it.
+        """
+        measuring = [one for one in self._named_heads if hasattr(one[2], "measures")]
+        sums: dict[str, dict[str, Tensor]] = {before: {} for before, *_ in measuring}
+        was_training = self.training
+        self.eval()
+        with torch.no_grad():
+            for batch in batches if measuring else ():
+                names = self(self._given(batch))
+                for before, stage, head in measuring:
+                    for name, pair in _asked(stage, head.measures, _own(names, before)).items():
+                        sums[before][name] = sums[before].get(name, torch.zeros(2)) + pair.cpu()
+        self.train(was_training)
+        return {
+            before[:-1]: {name: _mean(name, *pair.tolist()) for name, pair in found.items()}
+            for before, found in sums.items()
+        }
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
         """The first head's own score of a given decision of its, (B,)."""
@@ -306,12 +340,17 @@ def _traced(stages: Sequence[tuple[Component, nn.Module]], names: Names) -> Iter
         yield stage, made
         if stage.kind == "embedding":
             embedded.append(made["x"])
-            names |= {name: one for name, one in made.items() if name != "x"}
-            names["x"] = torch.cat(embedded, -1) if len(embedded) == count > 1 else made["x"]
+            x = torch.cat(embedded, -1) if len(embedded) == count > 1 else made["x"]
+            names |= {**{name: made[name] for name in due(stage.cls, names)}, "x": x}
         else:
             for name in outdated(made):
                 names.pop(name, None)
             names |= made
+
+
+def _mean(name: str, total: float, count: float) -> float:
+    mean = total / max(1.0, count)
+    return math.exp(min(mean, _MOST_EXP)) if name.endswith("perplexity") else mean
 
 
 def _asked(stage: Component, method: Callable[..., Any], names: Names, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError, EnvError
 from seqpipe.signature import CHECKPOINT, Means
-from seqpipe.vocabulary import SPECIALS
+from seqpipe.vocabulary import MASK, SPECIALS
 
 Checkpoint = Annotated[
     str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
@@ -39,7 +39,7 @@ def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
     """The checkpoint's tokenizer with the special tokens as ids 0 to 3.
 
     Its tokens for padding, unknown pieces, the beginning and the end of a text become `SPECIALS`; all others keep their
-    order. In a text no token is special.
+    order, among them the one that hides a token, if it has one, as `MASK`. In a text no token is special.
 
     Raises:
         DataError: It is no checkpoint, or its tokenizer is of no use here; the message says what would be.
@@ -63,7 +63,7 @@ def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
             raise DataError(f"{checkpoint}: the tokenizer has {told} for its {role}; choose a checkpoint of an encoder")
         names[token] = special
     content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": []}
-    ids = _renumbered(content["model"], names, checkpoint)
+    ids = _renumbered(content["model"], names, getattr(found, "mask_token", None), checkpoint)
     separators = max(1, found.num_special_tokens_to_add(pair=True) - 2)  # all but the first and the last token
     return Pieces(Tokenizer.from_str(json.dumps(content)), ids, separators)
 
@@ -90,7 +90,7 @@ def _of_decoder(found: Any, content: dict[str, Any], checkpoint: str | Path) -> 
     return Tokenizer.from_str(json.dumps(content)), ids
 
 
-def _renumbered(model: dict[str, Any], names: Mapping[str, str], checkpoint: str | Path) -> list[int]:
+def _renumbered(model: dict[str, Any], names: Mapping[str, str], mask: str | None, checkpoint: str | Path) -> list[int]:
     """Puts the tokens of these names first, under their new names; returns the old id of each new one."""
     vocabulary = model["vocab"]
     entries = vocabulary.items() if isinstance(vocabulary, dict) else ((t, i) for i, (t, _) in enumerate(vocabulary))
@@ -100,6 +100,8 @@ def _renumbered(model: dict[str, Any], names: Mapping[str, str], checkpoint: str
     if doubled := [new for token, new in names.items() if new in old and new not in names]:
         raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
     order = [*names, *(token for token in old if token not in names)]
+    if mask is not None and MASK not in old and mask not in names:
+        names = {**names, mask: MASK}
     new = {names.get(token, token): i for i, token in enumerate(order)}
     if isinstance(vocabulary, dict):
         model["vocab"] = new

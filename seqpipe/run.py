@@ -345,6 +345,11 @@ def _dev_scores(
     scores = evaluate(predictor(pipeline, config, device, heed), dev[:2] if few else dev)[""]
     for head, perplexity in pipeline.perplexities(itertools.islice(placed(), 1 if few else None)).items():
         (scores[head] if head else scores)["perplexity"] = perplexity
+    for head, measures in pipeline.measured(itertools.islice(placed(), 1 if few else None)).items():
+        if head:
+            scores[head].update(measures)
+        else:
+            scores = {**measures, **scores}  # what a head measures of itself decides which weights are best
     return scores
 
 

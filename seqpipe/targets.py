@@ -16,7 +16,7 @@ from seqpipe.pointing import Pointers, learnable
 from seqpipe.reading import gold_answers, placed
 from seqpipe.span import second_text
 from seqpipe.vocabulary import EOS, SPECIALS, Vocabulary, clean
-from seqpipe.wiring import ANSWERS, answer_kind
+from seqpipe.wiring import ANSWERS, answer_kind, self_taught
 
 Target = list[int] | int | float | tuple[float, ...]  # a number for each token, one for the record, a row for it
 Targets = dict[str, Target]  # by name
@@ -42,6 +42,8 @@ def targets(head: Component, labels: Sequence[str], kind: Kind, misaligned: str)
     target = head.frame.get("target")
     if isinstance(kind, Continuation):
         return _continuation
+    if self_taught(head):
+        return lambda record, doc: {}
     if isinstance(kind, Text):
         return _text_target(kind, target or "target", head.options.get("equal_length") is True)
     if kind.kind == "span":
@@ -163,7 +165,7 @@ def labels_of(head: Component, records: Sequence[Record], old: Sequence[str] = (
     Labels of an older run keep their order and stand first, then those of the records that are not among them.
     """
     answer, target, scheme = answer_kind(head), head.frame.get("target"), head.options.get("scheme", "none")
-    if not ANSWERS[answer].has_labels:
+    if not ANSWERS[answer].has_labels or self_taught(head):
         return Vocabulary(())
     if answer in ("tags", "spans"):
         return Vocabulary(_tags(records, answer, scheme, target, old))

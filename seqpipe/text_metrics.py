@@ -104,6 +104,26 @@ class TextCounter:
         return {name: total / max(1, len(kept)) for name, total in sums.items()}
 
 
+class FillingCounter:
+    """Of words that were hidden, the share that is filled in again, and of texts the share with all of them."""
+
+    def __init__(self) -> None:
+        self.hidden = self.right = self.texts = self.equal = 0
+
+    def add(self, gold: Sequence[str], predicted: Sequence[str]) -> None:
+        """One record's hidden words, and what was filled in for each."""
+        self.hidden += len(gold)
+        self.right += sum(a == b for a, b in zip(gold, predicted, strict=False))
+        self.texts += 1
+        self.equal += list(gold) == list(predicted)
+
+    def result(self) -> dict[str, float]:
+        return {
+            "masked_accuracy": self.right / max(1, self.hidden),
+            "exact_match": self.equal / max(1, self.texts),
+        }
+
+
 class _Characters:
     """Splits as `token_accuracy` does, for rouge-score, whose own tokenizer drops all but a to z and digits."""
 

@@ -111,6 +111,10 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "other_window": ("(B, T)", "int64"),
     "other_x": ("(B, T, D)", "float32"),
     "word_attention": ("(B, T)", "float32"),
+    "forwards": ("(B, T, H)", "float32"),
+    "backwards": ("(B, T, H)", "float32"),
+    "layers": ("(B, T, L, D)", "float32"),
+    "table": ("(V, D)", "float32"),
     "target_ids": ("(B, N)", "int64"),
     "target_mask": ("(B, N)", "bool"),
     "tags": ("(B, T)", "int64"),
@@ -137,7 +141,6 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "paths": ("(B, K, T)", "int64"),
     "path_scores": ("(B, K)", "float32"),
     "tokens": ("(B, K, N)", "int64"),
-    "table": ("(V, D)", "float32"),
     "table_bias": ("(V,)", "float32"),
     "chain": ("the stages", "by token"),
     "dim": ("", "int"),
@@ -214,6 +217,35 @@ def answer_kind(head: Component) -> str:
         return answer
     said = "its class has no `answer`" if answer is None else f"`answer` is {answer!r}{nearest(str(answer), ANSWERS)}"
     raise PluginError(f"{who(head)}: {said}; an answer kind is one of {', '.join(ANSWERS)}")
+
+
+def self_taught(head: Component) -> bool:
+    """Whether a head learns from the text itself: its records need no target."""
+    return getattr(head.cls, "self_taught", False) is True
+
+
+def corrupted(head: Component) -> tuple[str, ...]:
+    """The names that a head's `corrupt` replaces or adds before the first stage, where there is something to learn.
+
+    Raises:
+        PluginError: They are no tuple of names.
+    """
+    names = getattr(head.cls, "corrupts", ())
+    if callable(names):
+        try:
+            names = names(dict(head.options))
+        except Exception as error:  # a plugin may raise anything at all
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"{who(head)}: it cannot tell what it corrupts: {reason}") from error
+    if not isinstance(names, (tuple, list)) or not all(isinstance(name, str) for name in names):
+        told = f"its `corrupts` must be a tuple of names such as ('ids', 'target_ids'), not {names!r}"
+        raise PluginError(f"{who(head)}: {told}")
+    return tuple(names)
+
+
+def special_tokens(head: Component) -> tuple[str, ...]:
+    """The tokens that a head needs in the vocabulary of its source besides those that every one has."""
+    return tuple(getattr(head.cls, "special_tokens", ()))
 
 
 def copies(head: Component) -> bool:
@@ -294,6 +326,7 @@ def due(cls: type, given: Iterable[str]) -> list[str]:
 
 
 _METRICS = ("options", "gold", "predicted")
+_SELF_TAUGHT = ("text", "score", "vector")  # answer kinds of heads whose records say nothing of what is right
 _TARGETS = {name for answer in ANSWERS.values() for name in answer.targets}
 _DECIDED = {name for answer in ANSWERS.values() for name in answer.decided}
 _ANY = Answer(tuple(_TARGETS), tuple(_DECIDED), True)  # of a head that does not tell: that is mistake enough
@@ -312,6 +345,8 @@ class _Trace:
         for one in inputs:
             self.given, self.wired = {}, {}
             self.begin(one, head if len(inputs) == 1 else ())
+            if one is inputs[0]:
+                self.corrupt(one, head, alone=len(inputs) == len(head) == 1)
             if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
                 self.wire_answer(head[0], kinds[0])
             self.source(one)
@@ -350,11 +385,12 @@ class _Trace:
         for stage in one.embedding:
             self.construct(stage)
             self.method(stage, "forward")
+        if one.embedding:
+            self.give("x", " + ".join(stage.key for stage in one.embedding))
+        for stage in one.embedding:
             for name in self.returned(stage):
                 if name != "x":
                     self.give(name, stage.key)
-        if one.embedding:
-            self.give("x", " + ".join(stage.key for stage in one.embedding))
         for stage in one.encoder:
             self.construct(stage)
             self.method(stage, "forward")
@@ -386,6 +422,38 @@ class _Trace:
             if cure:
                 told = f"{asks}, and this encoder lets a token see later ones, or cannot go on where it stopped"
                 self.complain(stage, f"{told}; {cure if goes_on is None else f'set {cure}'}")
+
+    def corrupt(self, source: Input, heads: Stages, alone: bool) -> None:
+        """A head that changes the batch before the first stage: what it asks for, and that nothing shows what it hides.
+
+        `self.given` is then what the data provide.
+        """
+        for head in heads:
+            try:
+                names = corrupted(head)
+            except PluginError as error:
+                self.problems.append(head.problem(str(error)))
+                continue
+            if not names and not hasattr(head.cls, "corrupt"):
+                continue
+            if not names or not hasattr(head.cls, "corrupt"):
+                self.complain(
+                    head, "what its `corrupt` returns is named in `corrupts`; give its class both, or neither"
+                )
+            elif not alone:
+                self.complain(head, "it changes the text that every stage reads; let it be the only head of one source")
+            else:
+                self.method(head, "corrupt")
+                for stage in source.stages:
+                    if told := _shows(stage, names):
+                        self.complain(stage, f"{told}, which head {head.use!r} has to learn; leave one of the two out")
+
+    def corrupted_by(self, head: Component) -> tuple[str, ...]:
+        """What a head's `corrupt` returns; nothing if it does not tell, which is told elsewhere."""
+        try:
+            return corrupted(head)
+        except PluginError:
+            return ()
 
     def reads_several(self, head: Component) -> bool:
         """Whether a head is made for several sources; a problem if not."""
@@ -477,7 +545,7 @@ class _Trace:
         """Checks that a stage has the method, and that all it asks for is given."""
         function = getattr(stage.cls, method, None)
         if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
-            if method not in ("score", "margin", "explain"):
+            if method not in ("score", "margin", "explain", "measures"):
                 self.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
             return
         try:
@@ -525,21 +593,46 @@ class _Trace:
         except (PluginError, ValueError, TypeError) as error:
             self.complain(head, str(error))
         answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
-        for method, names, provider in (
-            ("loss", answer.targets, f"data (target of {head.key})"),
-            *([("evidence", answer.targets, f"data (target of {head.key})")] if needs_dev(head) else []),
-            ("score", answer.decided, f"{head.key}.decide"),
-            ("explain", answer.decided, f"{head.key}.decide"),
+        targets, of_data = answer.targets, f"data (target of {head.key})"
+        if self_taught(head) and kind and kind not in _SELF_TAUGHT:
+            told = f"one that teaches itself answers with {', '.join(_SELF_TAUGHT)}, not with {kind}"
+            self.complain(head, f"{told}: no record says what is right")
+        if self_taught(head) and head.frame.get("target") is not None:
+            self.complain(head, "it learns from the text itself; delete `target`")
+        if self_taught(head):
+            targets, of_data = self.corrupted_by(head), f"{head.key}.corrupt"
+        for methods, names, provider in (
+            (("loss", "measures"), targets, of_data),
+            *([(("evidence",), targets, of_data)] if needs_dev(head) else []),
+            (("score",), answer.decided, f"{head.key}.decide"),
+            (("explain",), answer.decided, f"{head.key}.decide"),
         ):
             for name in names:
-                keys = (f"{method}.{name}", f"{kind}.{name}")
+                keys = (f"{methods[0]}.{name}", f"{kind}.{name}")
                 self.give(name, provider, next((key for key in keys if key in _SHAPES), ""))
-            self.method(head, method)
+            for method in methods:
+                self.method(head, method)
             self.given = dict(before)
         metrics = getattr(head.cls, "metrics", None)
         if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
             self.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
         self.names = [name for name in self.names if name.users or name.provider != f"{head.key}.decide"]
+
+
+def _shows(stage: Component, corrupted: Sequence[str]) -> str:
+    """By what a stage would show the text as it was before `corrupt`, or its places; nothing if it does not."""
+    if "ids" in corrupted and "mask" in getattr(stage.cls, "returns", ()):
+        return "it makes other rows of the tokens"
+    try:
+        features = declared(stage)
+    except PluginError:  # told where features are declared
+        return ""
+    kinds = {name: getattr(feature, "kind", "") for name, feature in features.items() if name not in corrupted}
+    shown = [name for name, kind in kinds.items() if kind in _WRITTEN or "mask" in corrupted]
+    return f"its feature {shown[0]!r} is of the text as it was" if shown else ""
+
+
+_WRITTEN = ("chars", "copy")  # kinds of feature by which a token is known whatever its id is
 
 
 def _unfit(kind: str, source: Input) -> str:

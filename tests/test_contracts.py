@@ -47,6 +47,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"pool": "sum", "hidden": 5, "layers": 2},
         {"pool": "max", "hidden": 5, "activation": "tanh"},
     ],
+    ("encoder", "bilm"): [{"hidden": 5, "dropout": 0.1}, {"hidden": 6, "layers": 1, "residual": False}],
     ("encoder", "cnn"): [
         {"filters": 4, "widths": [2, 3], "dropout": 0.1},
         {"filters": 4, "widths": [1, 5, 4], "activation": "tanh"},
@@ -56,6 +57,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 5, "layers": 2, "width": 4, "gated": True, "dilated": False, "residual": False},
         {"layers": 2, "causal": True, "iterations": 2},
     ],
+    ("encoder", "elmo"): [{"dropout": 0.1}, {"layer_norm": True}],
     ("encoder", "gru"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "direction": "backward", "reset": "before", "bias": False},
@@ -99,11 +101,13 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ],
     ("encoder", "words"): [{}, {"pool": "mean"}, {"pool": "max"}],
     ("head", "answer-span"): [{"no_answer": True, "dropout": 0.1}, {}],
+    ("head", "bilm"): [{"dropout": 0.1}],
     ("head", "copy-seq2seq"): [
         {"hidden": 6, "embedding_dim": 4, "units": 5, "dropout": 0.1},
         {"cell": "gru", "hidden": 6, "coverage": False, "attention": "bilinear", "layers": 2, "label_smoothing": 0.1},
     ],
     ("head", "crf"): [{"dropout": 0.1}],
+    ("head", "electra"): [{"generator": 8, "heads": 2}, {"generator": 4, "heads": 1, "layers": 2, "share": 0.4}],
     ("head", "label"): [
         {"dropout": 0.1, "label_smoothing": 0.1, "class_weights": {"b": 2.0}},
         *({"pool": pool} for pool in ("mean", "first", "last")),
@@ -112,6 +116,11 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"out_of_scope": "c", "threshold": "dev", "exposure": 0.5, "calibrate": True},
     ],
     ("head", "lm"): [{"packed": False, "tie": False, "label_smoothing": 0.1}, {"tie": False}],
+    ("head", "mlm"): [
+        {},
+        {"tie": True, "share": 0.4, "masked": 0.5, "random": 0.4, "activation": "relu"},
+        {"whole_words": True},
+    ],
     ("head", "pointer"): [
         {"hidden": 8, "heads": 2, "dropout": 0.1},
         {"hidden": 6, "heads": 3, "layers": 2, "cell": "gru", "score": "bilinear", "every": True, "dropout": 0.1},
@@ -132,6 +141,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 6, "attention": "bilinear", "hard_attention": "reinforce", "input_feeding": False, "cell": "lstm"},
         {"hidden": 6, "attention": "none", "intra_attention": True, "layers": 2, "dropout": 0.1},
     ],
+    ("head", "skip-gram"): [{"window": 2, "negatives": 2}, {"window": 1, "subsample": 0.01, "power": 0.0}],
     ("head", "tags"): [{"dropout": 0.1}, {"scheme": "none"}],
     ("head", "transformer-decoder"): [
         {"heads": 2, "feedforward": 8, "dropout": 0.1},

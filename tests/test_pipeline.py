@@ -104,7 +104,7 @@ def test_embeddings_are_concatenated_in_their_order_and_their_widths_added(tmp_p
     x = pipeline.decide(FEATURES, {})["x"]
     assert pipeline.head.given == 7
     assert torch.equal(x[..., 0].long(), FEATURES["ids"])
-    assert torch.equal(x[..., 2:], pipeline.embedding[1](FEATURES["ids"]))
+    assert torch.equal(x[..., 2:], pipeline.embedding[1](FEATURES["ids"])["x"])
 
 
 def test_decode_options_have_the_defaults_of_the_signature(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ class Lookup(nn.Module):
         rare_dropout: Probability that a word seen once in training is blanked in training.
     """
 
+    returns: ClassVar[tuple[str, ...]] = ("x", "table")
     rare: Tensor
-    returns: ClassVar = ("x", "table")
     tokenwise: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",)}
 
@@ -62,9 +62,14 @@ class Lookup(nn.Module):
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D)
+        return {"x": self.looked_up(ids), "table": self.table.weight}
+
+    def looked_up(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
+        """The vector of each token; in training some are blanked, and numbers of them silenced."""
         if self.training and (self.word_dropout or self.rare_dropout):
             ids = self._blanked(ids)
-        return {"x": self.dropout(self.table(ids)), "table": self.table.weight}
+        x: Tensor = self.dropout(self.table(ids))
+        return x
 
     def _blanked(self, ids: Tensor) -> Tensor:
         p = torch.where(self.rare[ids], max(self.word_dropout, self.rare_dropout), self.word_dropout)  # (B, T)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -40,6 +40,8 @@ class Vectors(Lookup):
         rare_dropout: Probability that a word seen once in training is blanked in training.
     """
 
+    returns: ClassVar = ("x",)  # of the table, parts may be frozen
+
     def __init__(
         self,
         vocabulary: Sequence[str],
@@ -74,6 +76,9 @@ class Vectors(Lookup):
         if not train:
             learned = [i for i in range(1, len(vocabulary)) if i not in found] if missing == "trained" else []
             self.register_module("table", FrozenRows(weight.detach(), learned))
+
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D)
+        return {"x": self.looked_up(ids)}
 
     def notes(self) -> list[str]:
         """What a person should know of the file and the vocabulary: how many words have a vector."""

@@ -16,13 +16,18 @@ from seqpipe.signature import call, decode_options
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
 from seqpipe.testing.toys import Bench
-from seqpipe.wiring import ANSWERS, needs_dev
+from seqpipe.wiring import ANSWERS, needs_dev, self_taught
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
+CORRUPTION = "corruption as stated"
 SCORE, METRICS, CHOSEN = "score agrees with decide", "own metrics run", "what is chosen on dev stays"
 CLOSE = 1e-3
 
 _TARGETS = "Let `loss` ask for the target of the answer kind by its name, and compare with it at the real positions"
+_CORRUPTION = (
+    "`corrupt` returns a dict with every name of `corrupts`; with self.training it draws from torch's own generator, "
+    "else from one of its own with a fixed seed (seqpipe.nn.corruption.Drawn), and it looks at real tokens alone"
+)
 _DECISION = (
     "`decide` returns a dict of tensors: for tags and spans `tags` (B, T) int64 with 0 in the padding, `scores`, "
     "`opens`, `closes` (B, T) float32; for label `label` (B,) int64 and `scores` (B, L) float32, the probability of "
@@ -57,6 +62,11 @@ def head_checks(bench: Bench) -> list[Check]:
         Check(SCORE, looks.score, _SCORE, (SHAPES, DECISION)),
         Check(METRICS, looks.metrics, _METRICS, (SHAPES, DECISION)),
         *([chosen] if hasattr(bench.subject.cls, "needs_dev") else []),
+        *(
+            [Check(CORRUPTION, looks.corruption, _CORRUPTION, (SHAPES,))]
+            if hasattr(bench.subject.cls, "corrupt")
+            else []
+        ),
     ]
 
 
@@ -70,6 +80,8 @@ class _Looks:
         bench = self.bench
         pipeline, batch = _stirred(bench.pipeline()).eval(), bench.batch()
         asked = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
+        if self_taught(bench.config.head[0]):
+            raise SkippedError("it teaches itself")
         if not asked:
             raise SkippedError(f"the answer kind {bench.answer!r} has no targets yet")
         L, V = len(bench.learned.tasks[0].labels), len(bench.learned.tasks[0].target_vocabulary or ())
@@ -89,6 +101,39 @@ class _Looks:
                     other = torch.where(torch.arange(len(given)) % 2 == 0, other, given)
                 if torch.equal(pipeline.loss({**batch, name: other}), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
+
+    def corruption(self) -> None:
+        """The same twice in evaluation, other in training, blind to the padding; the loss sees what was hidden."""
+        pipeline, batch = _stirred(self.bench.pipeline()).eval(), self.bench.batch()
+        head = pipeline.head
+        first, again = (call(head.corrupt, batch) for _ in range(2))
+        if told := [name for name, one in first.items() if not torch.equal(one, again[name])]:
+            raise FaultError(f"in evaluation {told[0]!r} is not the same twice", _CORRUPTION)
+        with torch.no_grad():
+            before = pipeline.loss(batch)
+            for name in [name for name in first if name not in batch]:
+                changed = {key: one.flip(0) if key == name else one for key, one in first.items()}
+                if torch.equal(call(head.loss, pipeline({**batch, **changed})), before):
+                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _CORRUPTION)
+        dirty = {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)}
+        changed = call(head.corrupt, dirty)
+        for name, one in first.items():
+            real = first.get("mask", batch["mask"])
+            same = one[real] == changed[name][real] if one.shape == real.shape else one == changed[name]
+            if not bool(same.all()):
+                raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _CORRUPTION)
+        head.train()
+        drawn = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            drawn.append(call(head.corrupt, batch))
+        for name, one in drawn[0].items():
+            if not torch.equal(one, drawn[1][name]):
+                raise FaultError(f"in training {name!r} differs with the same seed", _CORRUPTION)
+        if all(
+            one.shape == drawn[2][name].shape and torch.equal(one, drawn[2][name]) for name, one in drawn[0].items()
+        ):
+            raise FaultError("in training it hides the same whatever the seed", _CORRUPTION)
 
     def decided(self, size: int = 1) -> tuple[Pipeline, dict[str, Tensor], dict[str, Tensor]]:
         """A pipeline, features, and its decision with every decode option of type size at `size`."""

@@ -26,7 +26,7 @@ from seqpipe.plugins import Offer, Plugins
 from seqpipe.signature import plain, wired
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
-from seqpipe.vocabulary import SPECIALS, UNK, word_level
+from seqpipe.vocabulary import MASK, SPECIALS, UNK, word_level
 from seqpipe.wiring import ROWLESS, due
 
 DIM = 6
@@ -118,7 +118,9 @@ class ToyPieces:
 
 
 class ToyEmbedding(nn.Module):
-    """A vector a word; row 0 is what stands in the padding, anything at all."""
+    """A vector a word, the table of them, and three layers; row 0 is what stands in the padding, anything at all."""
+
+    returns: ClassVar = ("x", "table", "layers")
 
     tokenwise: ClassVar = True
 
@@ -127,14 +129,16 @@ class ToyEmbedding(nn.Module):
         self.dim = DIM
         self.table = nn.Parameter(torch.randn(len(vocabulary), DIM).index_fill(0, torch.tensor(0), 0.0))
 
-    def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
-        return F.embedding(ids, self.table)
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D)
+        rows = torch.arange(len(self.table), device=ids.device)[:, None]
+        x, table = F.embedding(ids, self.table), torch.where(rows == 0, 0.0, self.table)
+        return {"x": x, "table": table, "layers": torch.stack([x, 2 * x, x + 1], 2)}
 
 
 class ToyEncoder(nn.Module):
-    """x as it is, and as `state` the mean of each row."""
+    """x as it is, its halves as `forwards` and `backwards`, and as `state` the mean of each row."""
 
-    returns: ClassVar = ("x", "state")
+    returns: ClassVar = ("x", "state", "forwards", "backwards")
 
     def __init__(self, dim: int):
         super().__init__()
@@ -142,7 +146,8 @@ class ToyEncoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D), (B, D)
         real = torch.where(mask[..., None], x, 0.0)
-        return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)}
+        halves = dict(zip(("forwards", "backwards"), x.chunk(2, 2), strict=True))
+        return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1), **halves}
 
 
 class ToyCausal(nn.Module):
@@ -357,7 +362,12 @@ class Bench:
             return self.learned.featurizer.docs([_pair(i, n) for i, n in enumerate(lengths)])
         if self.numbers:
             return self.learned.featurizer.docs([{"numbers": _numbers(i, n)} for i, n in enumerate(lengths)])
-        return self.learned.featurizer.docs([{"words": _words(i, n)} for i, n in enumerate(lengths)])
+        texts = [_words(i, n) for i, n in enumerate(lengths)]
+        if hasattr(self.subject.cls, "fills"):
+            texts = [
+                [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(text)] for i, text in enumerate(texts)
+            ]
+        return self.learned.featurizer.docs([{"words": text} for text in texts])
 
     def batch(self) -> Batch:
         """All toy records."""

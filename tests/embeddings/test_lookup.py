@@ -14,15 +14,15 @@ def read_as(lookup: Lookup, word: int) -> dict[int, float]:
     lookup.train()
     with torch.no_grad():
         lookup.table.weight.copy_(torch.arange(6.0)[:, None].expand(-1, lookup.dim))
-        read = lookup(torch.full((100, 100), word))[..., 0]
+        read = lookup(torch.full((100, 100), word))["x"][..., 0]
     return {int(i): (read == i).float().mean().item() for i in read.unique()}
 
 
 def test_padding_is_silent_and_vectors_start_within_their_bounds() -> None:
     lookup = Lookup(WORDS, dim=12)
-    assert not lookup(torch.zeros(2, 3, dtype=torch.int64)).any()
+    assert not lookup(torch.zeros(2, 3, dtype=torch.int64))["x"].any()
     assert 0.3 < lookup.table.weight[1:].abs().max() <= (3 / 12) ** 0.5
-    lookup(torch.tensor([[0, 4]])).sum().backward()
+    lookup(torch.tensor([[0, 4]]))["x"].sum().backward()
     assert lookup.table.weight.grad is not None
     assert not lookup.table.weight.grad[0].any()
     assert lookup.table.weight.grad[4].all()
@@ -48,7 +48,7 @@ def test_special_tokens_are_never_blanked(special: int) -> None:
 def test_out_of_training_every_word_is_read_as_it_is() -> None:
     lookup = Lookup(WORDS, dim=3, dropout=0.5, word_dropout=0.9, rare_dropout=0.9).eval()
     ids = torch.tensor([[4, 5, 1], [5, 0, 0]])
-    assert torch.equal(lookup(ids), lookup.table.weight[ids])
+    assert torch.equal(lookup(ids)["x"], lookup.table.weight[ids])
 
 
 def test_a_vocabulary_without_counts_has_no_rare_words() -> None:
@@ -58,8 +58,13 @@ def test_a_vocabulary_without_counts_has_no_rare_words() -> None:
 
 def test_locked_dropout_silences_a_column_of_a_row_at_all_its_words() -> None:
     lookup = Lookup(WORDS, dim=50, locked_dropout=0.4)
-    made = lookup(torch.full((20, 6), 4)) / lookup.table.weight[4]  # (B, T, D)
+    made = lookup(torch.full((20, 6), 4))["x"] / lookup.table.weight[4]  # (B, T, D)
     assert torch.allclose(made, made[:, :1].expand(-1, 6, -1))
     assert (made[:, 0] == 0).float().mean() == pytest.approx(0.4, abs=0.05)
     assert not torch.equal(made[0], made[1])
-    assert torch.equal(lookup.eval()(torch.tensor([[4]]))[0], lookup.table.weight[4:5])
+    assert torch.equal(lookup.eval()(torch.tensor([[4]]))["x"][0], lookup.table.weight[4:5])
+
+
+def test_the_table_of_all_vectors_is_there_for_whoever_asks() -> None:
+    lookup = Lookup(WORDS, dim=3, dropout=0.5)
+    assert lookup(torch.tensor([[4]]))["table"] is lookup.table.weight

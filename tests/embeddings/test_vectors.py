@@ -62,7 +62,7 @@ def write(folder: Path, content: bytes) -> Path:
 def table(made: Vectors) -> torch.Tensor:
     """What every id of the vocabulary is turned into."""
     with torch.no_grad():
-        return made.eval()(torch.arange(len(WORDS))[None])[0]  # (V, D)
+        return made.eval()(torch.arange(len(WORDS))[None])["x"][0]  # (V, D)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -101,7 +101,7 @@ def learn(made: Vectors) -> tuple[torch.Tensor, torch.Tensor]:
     before = table(made).clone()
     made.train()
     optimizer = torch.optim.AdamW(made.parameters(), lr=0.1, weight_decay=0.3)
-    made(torch.arange(len(WORDS))[None]).sum().backward()
+    made(torch.arange(len(WORDS))[None])["x"].sum().backward()
     optimizer.step()
     return before, table(made)
 
@@ -138,7 +138,7 @@ def test_random_vectors_are_as_large_as_the_files_and_all_are_scaled(tmp_path: P
     torch.manual_seed(0)
     made = Vectors(words, path=write(tmp_path, glove(rows)), scale=2.0)
     with torch.no_grad():
-        x = made.eval()(torch.arange(len(words))[None])[0]
+        x = made.eval()(torch.arange(len(words))[None])["x"][0]
     assert x[4:204].numpy() == pytest.approx(2 * np.array(list(rows.values())), abs=1e-6)
     assert x[204:].std() == pytest.approx(0.6, rel=0.05)
 

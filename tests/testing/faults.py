@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from seqpipe import Chars
 from seqpipe.errors import UsageError
+from seqpipe_plugins.heads.mlm import MaskedLM
 
 # The checks by their names: the kit itself takes longer to import than a component's module may.
 ROUND_TRIP, UNKNOWN, ACCESS = "options round-trip", "unknown option refused", "no file or network access"
@@ -26,6 +27,7 @@ SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
+CORRUPTION = "corruption as stated"
 SCORE, METRICS, CHOSEN = "score agrees with decide", "own metrics run", "what is chosen on dev stays"
 
 
@@ -450,6 +452,40 @@ class JoinsItsEvidence(Chooses):
         return {"right": super().evidence(x, mask, label)["right"].mean(0, keepdim=True)}
 
 
+class HidesAnew(MaskedLM):
+    """Draws in evaluation too, so that no two dev scores are of the same gaps."""
+
+    def corrupt(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
+        return super().corrupt(ids.roll(int(torch.randint(1, 6, ())), 0), mask, pieces, segments)
+
+
+class HidesTheSame(MaskedLM):
+    def corrupt(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            return super().corrupt(ids, mask, pieces, segments)
+
+
+class HidesByThePadding(MaskedLM):
+    def corrupt(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
+        made = super().corrupt(ids, mask, pieces, segments)
+        return {**made, "target_ids": made["target_ids"] + ids.sum(1, keepdim=True) % 3}
+
+
+class GuessesNothing(MaskedLM):
+    def loss(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        target_ids: Tensor,
+        target_mask: Tensor,
+        table: Tensor | None = None,
+        state: Tensor | None = None,
+        follows: Tensor | None = None,
+    ) -> Tensor:
+        return super().loss(x, mask, torch.full_like(target_ids, 4), target_mask)
+
+
 SOUND = {"encoder": Sound, "embedding": SoundWords, "head": SoundLabel}
 FAULTS: Mapping[str, tuple[str, type, set[str]]] = {
     cls.__name__: (kind, cls, expected)
@@ -503,5 +539,9 @@ FAULTS: Mapping[str, tuple[str, type, set[str]]] = {
         ("head", ForgetsItsChoice, {CHOSEN}),
         ("head", TellsTensors, {CHOSEN}),
         ("head", JoinsItsEvidence, {CHOSEN}),
+        ("head", HidesAnew, {PADDING, CORRUPTION}),
+        ("head", HidesTheSame, {CORRUPTION}),
+        ("head", HidesByThePadding, {PADDING, CORRUPTION}),
+        ("head", GuessesNothing, {CORRUPTION}),
     )
 }

@@ -81,7 +81,7 @@ def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
 
 
 def test_every_check_of_stages_has_a_planted_fault() -> None:
-    choosing = type("Choosing", (AsksForMore,), {"needs_dev": Chooses.needs_dev})
+    choosing = type("Choosing", (AsksForMore,), {"needs_dev": Chooses.needs_dev, "corrupt": len})
     kinds = [report(Subject(kind, choosing, {})) for kind in ("encoder", "head")]
     names = {finding.check for one in kinds for finding in one.findings}
     assert names - {"import"} == set().union(*(expected for *_, expected in FAULTS.values()))  # see test_isolation

@@ -1,0 +1,58 @@
+"""x and mask in, the states of two language models out: one has read what is before a token, one what is behind."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from seqpipe.nn.recurrent import Positive, Rate, ragged_rnn
+
+
+class BiLM(nn.Module):
+    """Two stacks of LSTMs that never meet (Peters et al. 2018), one from left to right, one from right to left.
+
+    With the head `bilm` they are a language model of both directions: unlike in the encoder `lstm`, no layer joins the
+    two, so the states `forwards` (B, T, H) at a token have seen it and those before it alone, and `backwards` (B, T, H)
+    it and those behind. x (B, T, 2 H) is both side by side. `layers` (B, T, 1 + layers, 2 H) holds every layer, first
+    what they read, twice side by side; the encoder `elmo` makes one of them.
+
+    Args:
+        hidden: H, units of a direction; an x of another width goes through a linear layer first.
+        layers: Layers on top of each other.
+        residual: Whether a layer but the first adds what it reads to what it makes.
+        dropout: Probability that a number of what a layer reads is silenced in training.
+    """
+
+    returns: ClassVar = ("x", "forwards", "backwards", "layers")
+
+    def __init__(
+        self, dim: int, *, hidden: Positive = 128, layers: Positive = 2, residual: bool = True, dropout: Rate = 0.0
+    ):
+        super().__init__()
+        self.dim, self.residual = 2 * hidden, residual
+        self.input = nn.Identity() if dim == hidden else nn.Linear(dim, hidden)
+        self.ways = nn.ModuleList(
+            nn.ModuleList(nn.LSTM(hidden, hidden, batch_first=True) for _ in range(layers)) for _ in range(2)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        lengths = mask.sum(1).clamp(min=1)
+        x = torch.where(mask[..., None], self.input(torch.where(mask[..., None], x, 0.0)), 0.0)  # (B, T, H)
+        both = [self._read(way, x, lengths, bool(number)) for number, way in enumerate(self.ways)]
+        forwards, backwards = (states[-1] for states in both)
+        layers = torch.stack([torch.cat(one, 2) for one in zip(*both, strict=True)], 2)
+        found = {"forwards": forwards, "backwards": backwards, "layers": layers}
+        return {"x": torch.cat([forwards, backwards], 2), **found}
+
+    def _read(self, way: nn.Module, x: Tensor, lengths: Tensor, backward: bool) -> list[Tensor]:
+        """What a direction reads, and what each of its layers makes, (B, T, H) each."""
+        assert isinstance(way, nn.ModuleList)
+        found = [x]
+        for depth, rnn in enumerate(way):
+            assert isinstance(rnn, nn.LSTM)
+            made = ragged_rnn(rnn, self.dropout(found[-1]), lengths, backward=backward)[0][:, :, 0]
+            found.append(made + found[-1] if self.residual and depth else made)
+        return found

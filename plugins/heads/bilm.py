@@ -1,0 +1,72 @@
+"""The states of two language models in, how likely a text is from both sides out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+NEVER = -1e4  # the logit of what no text holds
+
+
+class BiLM(nn.Module):
+    """A language model of both directions over the encoder `bilm` (Peters et al. 2018).
+
+    Each token is guessed from those before it, and by itself from those behind it, by one softmax for both:
+    p(t) = softmax(W h + b), where h is the state of the forward stack at t - 1, or of the backward stack at t + 1;
+    before the first token and behind the last it is learned. It needs no labels. Its answer to a text is the mean
+    log-probability of a token, over both directions: exp(-score) is the text's perplexity.
+
+    Args:
+        dropout: Probability that a number of h is silenced in training.
+    """
+
+    answer = "score"
+    self_taught: ClassVar = True
+    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
+    never: Tensor
+
+    def __init__(self, dim: int, vocabulary: Sequence[str], *, dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0):
+        super().__init__()
+        self.edges = nn.Parameter(torch.zeros(2, dim // 2))
+        self.output = nn.Linear(dim // 2, len(vocabulary))
+        self.dropout = nn.Dropout(dropout)
+        never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([0, 2]), NEVER)  # [PAD] [BOS]
+        self.register_buffer("never", never, persistent=False)  # (V,)
+
+    def loss(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
+        """Mean cross-entropy () of a token of (B, T), the mean of both directions."""
+        contexts = self._contexts(forwards, backwards, mask)
+        losses = [F.cross_entropy(self._logits(self.dropout(h[mask])), ids[mask]) for h in contexts]
+        return torch.stack(losses).mean()
+
+    def measures(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        """On dev, of each direction the sum of the negative log-probabilities and the number of tokens."""
+        found = zip(("forward", "backward"), self._contexts(forwards, backwards, mask), strict=True)
+        lost = {way: F.cross_entropy(self._logits(h[mask]), ids[mask], reduction="sum") for way, h in found}
+        return {f"{way}_perplexity": torch.stack([one, mask.sum()]) for way, one in lost.items()}
+
+    def decide(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        """The mean log-probability of a token of each text, (B,)."""
+        rated = [
+            self._logits(h).log_softmax(2).gather(2, ids[..., None])[..., 0]
+            for h in self._contexts(forwards, backwards, mask)
+        ]
+        mean = torch.where(mask, torch.stack(rated).mean(0), 0.0).sum(1) / mask.sum(1)
+        return {"score": mean}
+
+    def _contexts(self, forwards: Tensor, backwards: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What each token is guessed from: the state before it, and the state behind it, (B, T, H) each."""
+        begin, end = (edge.expand(mask.shape[0], 1, -1) for edge in self.edges)
+        before = torch.cat([begin, forwards[:, :-1]], 1)
+        behind = torch.cat([backwards[:, 1:], end], 1)
+        last = F.pad(mask[:, 1:], (0, 1)) < mask  # (B, T)
+        behind = torch.where(last[..., None], end, behind)
+        return before, behind
+
+    def _logits(self, h: Tensor) -> Tensor:  # (…, H) -> (…, V)
+        return F.linear(h, self.output.weight, self.output.bias + self.never)

@@ -1,0 +1,119 @@
+"""x in, which tokens of a text do not belong there out: learned from words that a small model puts there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe.errors import UsageError
+from seqpipe.nn.attention import Heads
+from seqpipe.nn.corruption import Drawn, chosen, words
+from seqpipe.nn.feedforward import ACTIVATIONS
+from seqpipe.vocabulary import MASK, SPECIALS
+from seqpipe_plugins.encoders.transformer import Transformer
+
+Positive = Annotated[int, Field(gt=0)]
+UNLIKELY = -1e4  # the logit of what stands in no gap
+
+
+class Electra(nn.Module):
+    """Tells tokens of a text from plausible ones that were put in their place (Clark et al. 2020). It needs no labels.
+
+    Some tokens are hidden, a generator guesses them, and what it draws from its guesses stands in their place. The
+    encoder reads that text, and of every token, not of the hidden ones alone, is learned whether it is the one that
+    was there: p(replaced) = σ(w · g(W x + b) + c). The generator is a small masked language model of its own, a
+    Transformer, and learns to guess; the loss is its cross-entropy + `weight_of_detection` times that of detection.
+    Only the encoder is of use afterwards.
+
+    Its answer to a text is the mean probability of a token to be the one that belongs there.
+
+    Args:
+        share: The probability that a token is hidden; at least one of a text is.
+        generator: Width of the generator; a quarter to a half of the encoder's does best.
+        layers: Its layers.
+        heads: Heads of each.
+        weight_of_detection: What the error of detection counts beside the generator's.
+    """
+
+    answer = "score"
+    self_taught: ClassVar = True
+    special_tokens: ClassVar = (MASK,)
+    corrupts: ClassVar = ("ids", "replaced", "guessed", "guess_log_p")
+    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",), "bias": ("vocabulary",)}
+    never: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        vocabulary: Sequence[str],
+        *,
+        share: Annotated[float, Field(gt=0, lt=1)] = 0.15,
+        generator: Positive = 64,
+        layers: Positive = 1,
+        heads: Heads = 4,
+        weight_of_detection: Annotated[float, Field(gt=0)] = 50.0,
+    ):
+        super().__init__()
+        if MASK not in vocabulary:
+            raise UsageError(f"electra: the vocabulary has no {MASK}; take the tokenizer of another run, or learn one")
+        self.share, self.weight_of_detection = share, weight_of_detection
+        self.gap, size = list(vocabulary).index(MASK), len(vocabulary)
+        self.table = nn.Embedding(size, generator)
+        nn.init.normal_(self.table.weight, std=generator**-0.5)
+        self.generator = Transformer(generator, layers=layers, heads=heads, activation="gelu", dropout=0.0)
+        self.guess = nn.Sequential(nn.Linear(generator, generator), ACTIVATIONS["gelu"](), nn.LayerNorm(generator))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.detect = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS["gelu"](), nn.Linear(dim, 1))
+        special = torch.tensor([*range(len(SPECIALS)), self.gap])
+        self.register_buffer("never", torch.zeros(size).index_fill(0, special, UNLIKELY), persistent=False)  # (V,)
+
+    def corrupt(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """The text with drawn tokens in some places, which of them are others than there were, and the guesses.
+
+        `guess_log_p` (B, T) is the generator's log-probability of what stood in the places that are `guessed`, else 0.
+        """
+        drawn = Drawn(self.training, ids.device)
+        guessed = chosen(words(ids, mask, self.gap), mask, mask, self.share, drawn)
+        hidden = torch.where(guessed, self.gap, torch.where(mask, ids, 0))
+        z = self.guess(self.generator(self.table(hidden), mask)["x"][guessed])  # (M, G)
+        log_p = F.linear(z, self.table.weight, self.bias + self.never).log_softmax(1)  # (M, V)
+        u = drawn.uniform(*ids.shape)[guessed][:, None]
+        new = (log_p.detach().exp().cumsum(1) <= u * (1 - 1e-6)).sum(1)
+        seen = ids.masked_scatter(guessed, new)
+        rated = torch.zeros_like(ids, dtype=log_p.dtype)
+        rated = rated.masked_scatter(guessed, log_p.gather(1, ids[guessed][:, None])[:, 0])
+        return {"ids": seen, "replaced": (seen != ids) & mask, "guessed": guessed, "guess_log_p": rated}
+
+    def loss(self, x: Tensor, mask: Tensor, replaced: Tensor, guessed: Tensor, guess_log_p: Tensor) -> Tensor:
+        """The generator's mean cross-entropy of a hidden token, and the weighted one of detection, of a token."""
+        missed = -torch.where(guessed, guess_log_p, 0.0).sum() / guessed.sum().clamp(min=1)
+        error = F.binary_cross_entropy_with_logits(self._logits(x)[mask], replaced[mask].to(x.dtype))
+        return missed + self.weight_of_detection * error
+
+    def measures(
+        self, x: Tensor, mask: Tensor, replaced: Tensor, guessed: Tensor, guess_log_p: Tensor
+    ) -> dict[str, Tensor]:
+        """On dev: how well the encoder tells, of all tokens and of replaced ones, and how the generator guesses."""
+        logits, told = self._logits(x), replaced[mask]
+        right = ((logits > 0) == replaced)[mask]
+        error = F.binary_cross_entropy_with_logits(logits[mask], told.to(x.dtype), reduction="sum")
+        return {
+            "detection_perplexity": torch.stack([error, mask.sum()]),
+            "detection_accuracy": torch.stack([right.sum(), mask.sum()]).float(),
+            "detection_recall": torch.stack([right[told].sum(), told.sum()]).float(),
+            "generator_perplexity": torch.stack([-guess_log_p[guessed].sum(), guessed.sum()]),
+        }
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """The mean probability of a token of each text to be no replaced one, (B,)."""
+        own = torch.where(mask, (-self._logits(x)).sigmoid(), 0.0)
+        return {"score": own.sum(1) / mask.sum(1)}
+
+    def _logits(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T)
+        logits: Tensor = self.detect(x)[..., 0]
+        return logits

@@ -1,0 +1,216 @@
+"""x in, the words that stand in the gaps of a text out: a masked language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe import Pieces, Size
+from seqpipe.errors import UsageError
+from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
+from seqpipe.nn.feedforward import ACTIVATIONS
+from seqpipe.nn.loops import while_loop
+from seqpipe.nn.search import NEVER, best
+from seqpipe.vocabulary import MASK, SPECIALS
+from seqpipe_plugins.heads import Pool
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Part = Annotated[float, Field(ge=0, le=1)]
+UNLIKELY = -1e4  # the logit of what stands in no gap
+
+
+class MaskedLM(nn.Module):
+    """Guesses words that are hidden in training (Devlin et al. 2019), anew in every epoch (Liu et al. 2019).
+
+    It needs no labels. Of each text a share of the tokens is chosen; most of them are read as [MASK], some as a random
+    token, the others as they are, and what stood there is to be guessed from the encoder's x: p = softmax(E z + b),
+    z = LN(g(W x + c)). The decision fills each [MASK] of a text by itself, and of several gaps the n best fillings are
+    those with the greatest product of probabilities. A text without a gap is answered as it is.
+
+    With `next_sentence` a record has two texts (`field: [text, text_pair]`). Half of the pairs get the second text of
+    another row of the batch, and a linear layer over the pooled pair learns to tell which: w · h + d.
+
+    Args:
+        share: The probability that a token is chosen; at least one of a text is.
+        masked: Of the chosen tokens, the part that is read as [MASK].
+        random: Of the chosen tokens, the part that is read as a random token.
+        whole_words: Whether all pieces of a word are chosen together (of a tokenizer whose tokens are words or
+            characters each is one).
+        activation: The function g.
+        tie: Whether E is the table of token vectors of the embedding, such as `lookup`, which is then as wide as x.
+        next_sentence: Whether it also learns which pairs of texts belong together.
+        pool: What h is made of (see head `label`).
+    """
+
+    answer = "text"
+    self_taught: ClassVar = True
+    special_tokens: ClassVar = (MASK,)
+    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"decoder.weight": ("vocabulary",), "bias": ("vocabulary",)}
+    never: Tensor
+    others: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        vocabulary: Sequence[str],
+        *,
+        share: Share = 0.15,
+        masked: Part = 0.8,
+        random: Part = 0.1,
+        whole_words: bool = False,
+        activation: Literal["gelu", "relu", "silu"] = "gelu",
+        tie: bool = False,
+        next_sentence: bool = False,
+        pool: Literal["mean", "max", "first", "state"] = "mean",
+    ):
+        super().__init__()
+        if masked + random > 1:
+            raise UsageError(f"mlm.random: {masked:g} and {random:g} are more than all chosen tokens; lower one")
+        if MASK not in vocabulary:
+            raise UsageError(f"mlm: the vocabulary has no {MASK}; take the tokenizer of another run, or learn one")
+        self.share, self.masked, self.random = share, masked, random
+        self.gap, size = list(vocabulary).index(MASK), len(vocabulary)
+        self.dense, self.norm = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS[activation]()), nn.LayerNorm(dim)
+        self.decoder = None if tie else nn.Linear(dim, size, bias=False)
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.pool = Pool(dim, pool, "dot") if next_sentence else None
+        self.follows = nn.Linear(dim, 1) if next_sentence else None
+        special = torch.tensor([*range(len(SPECIALS)), self.gap])
+        self.register_buffer("never", torch.zeros(size).index_fill(0, special, UNLIKELY), persistent=False)  # (V,)
+        others = torch.tensor([i for i in range(len(SPECIALS), size) if i != self.gap])
+        self.register_buffer("others", others, persistent=False)  # ids of words
+
+    @staticmethod
+    def fills(options: Mapping[str, Any]) -> dict[str, Any]:
+        """What stands for a gap, and the share of words by whose gaps it is judged."""
+        return {"token": MASK, "share": options["share"]}
+
+    @staticmethod
+    def features(options: Mapping[str, Any]) -> dict[str, Pieces]:
+        return {"pieces": Pieces()} if options.get("whole_words") else {}
+
+    @staticmethod
+    def corrupts(options: Mapping[str, Any]) -> tuple[str, ...]:
+        pairs = ("mask", "segments", "follows") if options.get("next_sentence") else ()
+        return ("ids", "target_ids", "target_mask", *pairs)
+
+    def corrupt(
+        self, ids: Tensor, mask: Tensor, pieces: Tensor | None = None, segments: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """The text with gaps (B, T); the ids that stood there and where they are to be guessed, (B, T).
+
+        With `next_sentence` other pairs, T then being their longest, and which of them are as they were given, (B,).
+        """
+        drawn, begins, pairs = Drawn(self.training, ids.device), beginnings(mask, pieces), {}
+        if self.follows is not None:
+            if segments is None:
+                raise UsageError("mlm.next_sentence: it needs two texts; set the tokenizer's field: [text, text_pair]")
+            ids, mask, segments, begins, follows = repaired(ids, mask, segments, begins, drawn)
+            pairs = {"mask": mask, "segments": segments, "follows": follows}
+        guessed = chosen(words(ids, mask, self.gap), mask, begins, self.share, drawn)
+        how, other = drawn.uniform(*ids.shape), (drawn.uniform(*ids.shape) * len(self.others)).long()
+        seen = torch.where(how < self.masked + self.random, self.others[other], ids)
+        seen = torch.where(how < self.masked, self.gap, seen)
+        return {"ids": torch.where(guessed, seen, ids), "target_ids": ids, "target_mask": guessed, **pairs}
+
+    def loss(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        target_ids: Tensor,
+        target_mask: Tensor,
+        table: Tensor | None = None,
+        state: Tensor | None = None,
+        follows: Tensor | None = None,
+    ) -> Tensor:
+        """Mean cross-entropy () of a hidden token, and that of a pair where pairs are judged."""
+        logits = self._logits(x[target_mask], table)  # (M, V)
+        missed = F.cross_entropy(logits, target_ids[target_mask], reduction="sum") / target_mask.sum().clamp(min=1)
+        if follows is None:
+            return missed
+        return missed + F.binary_cross_entropy_with_logits(self._follows(x, mask, state), follows.to(x.dtype))
+
+    def measures(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        target_ids: Tensor,
+        target_mask: Tensor,
+        table: Tensor | None = None,
+        state: Tensor | None = None,
+        follows: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """On dev, each as its sum and the number of what it is of: of a hidden token, and of a pair."""
+        log_p = self._logits(x[target_mask], table).log_softmax(1)
+        lost = -log_p.gather(1, target_ids[target_mask][:, None])
+        found = {"perplexity": torch.stack([lost.sum(), target_mask.sum()])}
+        if follows is not None:
+            right = (self._follows(x, mask, state) > 0) == follows
+            found["next_sentence_accuracy"] = torch.stack([right.sum(), torch.ones_like(right).sum()]).float()
+        return found
+
+    def decide(
+        self, x: Tensor, mask: Tensor, ids: Tensor, table: Tensor | None = None, *, n_best: Size = 1
+    ) -> dict[str, Tensor]:
+        """The text with its gaps filled (B, n_best, T) and the log-probabilities (B, n_best), the best first."""
+        V, gaps = len(self.bias), (ids == self.gap) & mask
+        number = gaps.long().cumsum(1)  # (B, T) the number of each gap, from 1
+        most = number[:, -1].max()
+        rank = torch.arange(n_best, device=x.device)
+        filled = torch.where(mask, ids, 0)[:, None] + 0 * rank[:, None]  # (B, K, T)
+        scores = torch.where(rank == 0, 0.0, NEVER) + 0.0 * number[:, :1]  # (B, K)
+
+        def go_on(turn: Tensor, filled: Tensor, scores: Tensor) -> Tensor:
+            return turn <= most
+
+        def step(turn: Tensor, filled: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            here = gaps & (number == turn)  # (B, T)
+            there = here.any(1, keepdim=True)  # (B, 1)
+            at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
+            found, tokens = best(self._logits(at, table).log_softmax(1), torch.sym_min(filled.shape[1], V))
+            found = torch.where(found > UNLIKELY / 2, found, NEVER)
+            together = (scores[:, :, None] + found[:, None]).flatten(1)  # (B, K * K')
+            after, places = best(together, filled.shape[1])
+            beams = (rank[:, None] + 0 * tokens[:, None]).flatten(1)  # (B, K * K')
+            made = filled.gather(1, beams.gather(1, places)[..., None].expand(-1, -1, filled.shape[2]))
+            new = (tokens[:, None] + 0 * rank[:, None]).flatten(1).gather(1, places)  # (B, K)
+            made = torch.where(here[:, None], new[..., None], made)
+            return turn + 1, torch.where(there[..., None], made, filled), torch.where(there, after, scores)
+
+        _, filled, scores = while_loop(go_on, step, (torch.ones_like(most), filled, scores))
+        return {"tokens": filled, "scores": scores}
+
+    def score(self, x: Tensor, mask: Tensor, ids: Tensor, tokens: Tensor, table: Tensor | None = None) -> Tensor:
+        """Log-probability (B,) of the first of the given fillings (B, n, T)."""
+        gaps = (ids == self.gap) & mask
+        log_p = self._logits(x[gaps], table).log_softmax(1)  # (M, V)
+        each = torch.zeros_like(x[..., 0])
+        each[gaps] = log_p.gather(1, tokens[:, 0][gaps][:, None])[:, 0]
+        return each.sum(1)
+
+    def margin(self, x: Tensor, mask: Tensor, ids: Tensor, table: Tensor | None = None) -> Tensor:
+        """By how much the likeliest token of a gap is likelier than the next, in logarithms: the least, (B,)."""
+        gaps = (ids == self.gap) & mask
+        first, second = self._logits(x[gaps], table).topk(2).values.unbind(1)
+        each = torch.full_like(x[..., 0], torch.inf)
+        each[gaps] = first - second
+        return each.amin(1)
+
+    def _logits(self, x: Tensor, table: Tensor | None) -> Tensor:  # (M, D) -> (M, V)
+        z = self.norm(self.dense(x))
+        if self.decoder is not None:
+            return F.linear(z, self.decoder.weight, self.bias + self.never)
+        if table is None or table.shape[1] != z.shape[1]:
+            what = "no embedding gives one" if table is None else f"it is {table.shape[1]} wide, and x {z.shape[1]}"
+            raise UsageError(f"mlm.tie: it needs a table of token vectors as wide as x, and {what}; or set tie: false")
+        return F.linear(z, table, self.bias + self.never)
+
+    def _follows(self, x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:  # -> (B,)
+        assert self.pool is not None
+        assert self.follows is not None
+        return self.follows(self.pool(x, mask, state)[0])[:, 0]

@@ -1,0 +1,113 @@
+"""Token vectors in, vectors from which the words around can be told out: word2vec; of a text their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe.nn.corruption import Drawn
+from seqpipe.vocabulary import SPECIALS
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class SkipGram(nn.Module):
+    """The skip-gram model with negative sampling (Mikolov et al. 2013) over the table of an embedding such as `lookup`.
+
+    The vector v of a word learns to tell the words o around it from words n drawn by chance, by vectors u of their own:
+    -log σ(u_o · v) - Σ log σ(-u_n · v), the mean over all pairs. A word's window reaches up to b words to each side, b
+    drawn from 1 to `window`. Words are drawn by the power `power` of how often they occur. Before, each occurrence of a
+    word of share f is left out with the probability 1 - √(subsample / f), and unknown words always. It needs no labels
+    and no encoder. `seqpipe vectors RUN` writes the vectors to a file. Its answer to a text is the mean of its words'.
+
+    Args:
+        window: The most words to each side.
+        negatives: How many words are drawn for each pair.
+        subsample: Words of a greater share than this are left out now and then; 0 leaves out none.
+        power: Of the counts by which words are drawn; 1: as often as they occur, 0: all alike.
+    """
+
+    answer = "vector"
+    self_taught: ClassVar = True
+    corrupts: ClassVar = ("ids", "mask")
+    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"contexts": ("vocabulary",)}
+    kept: Tensor
+    noise: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        vocabulary: Sequence[str],
+        *,
+        window: Positive = 5,
+        negatives: Positive = 5,
+        subsample: Annotated[float, Field(ge=0)] = 0.001,
+        power: Annotated[float, Field(ge=0)] = 0.75,
+    ):
+        super().__init__()
+        self.window, self.negatives = window, negatives
+        self.contexts = nn.Parameter(torch.zeros(len(vocabulary), dim))
+        counts = getattr(vocabulary, "counts", None)
+        seen = torch.ones(len(vocabulary)) if counts is None else torch.tensor(counts, dtype=torch.float32)
+        words = torch.arange(len(vocabulary)) >= len(SPECIALS)
+        seen = torch.where(words, seen, 0.0)
+        share = seen / seen.sum().clamp(min=1)
+        kept = (subsample / share.clamp(min=1e-12)).sqrt() if subsample else torch.ones_like(share)
+        self.register_buffer("kept", torch.where(words, kept.clamp(max=1), 0.0), persistent=False)  # (V,)
+        noise = torch.where(seen > 0, seen**power, 0.0).double().cumsum(0)
+        self.register_buffer("noise", (noise / noise[-1]).float(), persistent=False)  # (V,)
+
+    def corrupt(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """The words that are not left out, closed up (B, T'); a text keeps one token in any case."""
+        number = Drawn(self.training, ids.device).uniform(*ids.shape)
+        odds = torch.where(mask, self.kept[torch.where(mask, ids, 0)] - number, -2.0)
+        stays = (odds > 0) | ((odds == odds.amax(1, keepdim=True)) & mask)
+        order = (~stays).to(torch.int8).argsort(dim=1, stable=True)[:, : int(stays.sum(1).max())]
+        real = stays.gather(1, order)
+        return {"ids": torch.where(real, ids.gather(1, order), 0), "mask": real}
+
+    def loss(self, ids: Tensor, mask: Tensor, table: Tensor) -> Tensor:
+        """Mean () over the pairs of a batch (B, T), 0 of none."""
+        lost, pairs = self._lost(ids, mask, table)
+        return lost / max(1, pairs)
+
+    def measures(self, ids: Tensor, mask: Tensor, table: Tensor) -> dict[str, Tensor]:
+        """On dev: the mean over all pairs."""
+        lost, pairs = self._lost(ids, mask, table)
+        return {"pair_loss": torch.stack([lost, torch.full_like(lost, pairs)])}
+
+    def decide(self, ids: Tensor, mask: Tensor, table: Tensor) -> dict[str, Tensor]:
+        """The mean of the vectors of a text's tokens, (B, D)."""
+        x = torch.where(mask[..., None], F.embedding(torch.where(mask, ids, 0), table), 0.0)
+        return {"vector": x.sum(1) / mask.sum(1, keepdim=True)}
+
+    def _lost(self, ids: Tensor, mask: Tensor, table: Tensor) -> tuple[Tensor, int]:
+        """The sum over pairs, and how many there are."""
+        drawn = Drawn(self.training, ids.device)
+        rows, at, other = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
+        v, right = F.embedding(ids[rows, at], table), ids[rows, other]  # (P, D), (P,)
+        wrong = self.drawn_words(drawn.uniform(len(right), self.negatives))  # (P, n)
+        near = (v * self.contexts[right]).sum(1)
+        far = (self.contexts[wrong] @ v[..., None])[..., 0]
+        chance = torch.where(wrong == right[:, None], 0.0, F.softplus(far))  # what is right is no wrong one
+        return F.softplus(-near).sum() + chance.sum(), len(right)
+
+    def pairs(self, words: Tensor, drawn: Drawn) -> tuple[Tensor, ...]:
+        """Row, place of a word and place of one around it, of every pair of these words (B, T)."""
+        B, T = words.shape
+        reach = 1 + (drawn.uniform(B, T) * self.window).long()
+        apart = torch.arange(-self.window, self.window + 1, device=words.device)
+        other = torch.arange(T, device=words.device)[:, None] + apart  # (T, 2 W + 1)
+        inside = (other >= 0) & (other < T) & (apart != 0)
+        near = inside & (apart.abs() <= reach[..., None]) & words[..., None] & words[:, other.clamp(0, T - 1)]
+        rows, at, which = near.nonzero(as_tuple=True)
+        return rows, at, at + apart[which]
+
+    def drawn_words(self, numbers: Tensor) -> Tensor:
+        """Words by numbers from 0 to 1, each as likely as its share of the noise."""
+        return torch.searchsorted(self.noise, numbers.contiguous(), right=True).clamp(max=len(self.noise) - 1)

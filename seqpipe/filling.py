@@ -1,0 +1,155 @@
+"""Tokens that fill the gaps of a text in, the filled text out: what a masked language model answers with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from seqpipe import subwords
+from seqpipe.errors import DataError
+from seqpipe.features import Arrays, Doc, Record
+from seqpipe.vocabulary import EOS, clean, special_id
+
+_NO_TEXT = -1e8  # the log-probability of what is no filling is below
+
+
+class Filled:
+    """A text whose gaps are filled: `{"generated_text", "score", "words"}`, or a list of them, best first.
+
+    Everything but the gaps stays as it was given; `words` is what stands in each, as the vocabulary has it. The score
+    is the probability of all of them together. A text without a gap is its own answer.
+
+    Its own test of itself needs no reference: `posed` hides words of a record, the same whenever it is asked, and
+    `gold` says what they were.
+
+    Args:
+        tokenizer: Of the text.
+        token: What stands for a gap.
+        share: Of the words that are hidden, at least one of a text.
+        fields: Of a record, with its texts.
+
+    Raises:
+        ValueError: if the tokenizer has no such token.
+    """
+
+    kind = "text"
+    judged_as = "filled"
+    outputs: tuple[str, ...] = ("tokens", "scores")
+
+    def __init__(self, tokenizer: Tokenizer, *, token: str, share: float, fields: Sequence[str]):
+        self.tokenizer, self.token, self.share, self.fields = tokenizer, token, share, tuple(fields)
+        gap = tokenizer.token_to_id(token)
+        if gap is None:
+            raise ValueError(f"fills: the tokenizer has no token {token!r}")
+        self._gap, self._end = int(gap), special_id(tokenizer, EOS)
+        self._splits = subwords.splits_words(tokenizer)
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
+        answers = []
+        for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"].tolist(), strict=True):
+            found = [self._answer(doc, ids, p) for ids, p in zip(row, log_p, strict=True) if p > _NO_TEXT]
+            answers.append(found if len(row) > 1 else found[0])
+        return answers
+
+    def _answer(self, doc: Doc, ids: Sequence[int], log_p: float) -> Mapping[str, Any]:
+        words = [self._spelt(ids[i]) for i in self._gaps(doc)]
+        score = round(min(1.0, float(np.exp(np.float32(log_p)))), 6)
+        return {"generated_text": self._text(doc, ids), "score": score, "words": words}
+
+    def empty(self, several: bool) -> Any:
+        """The answer to a text of no tokens: nothing was to be filled."""
+        nothing: dict[str, Any] = {"generated_text": "", "score": 1.0, "words": []}
+        return [nothing] if several else nothing
+
+    def posed(self, record: Record) -> Record:
+        """The record with some of its words hidden."""
+        return {**record, "words": None} | {field: self._hidden(record, field)[0] for field in self.fields}
+
+    def gold(self, record: Record) -> list[str]:
+        """What stood where `posed` has gaps."""
+        return [self._spelt(number) for field in self.fields for number in self._hidden(record, field)[1]]
+
+    def predicted(self, answer: Any) -> list[str]:
+        best = answer[0] if isinstance(answer, list) else answer
+        return list(best["words"])
+
+    def manifest(self) -> dict[str, Any]:
+        fills = {"token": self.token, "share": self.share, "fields": [*self.fields]}
+        return {"kind": self.kind, "target": None, "fills": fills}
+
+    def _gaps(self, doc: Doc) -> list[int]:
+        return [i for i, number in enumerate(doc.ids) if number == self._gap]
+
+    def _spelt(self, number: int) -> str:
+        return self._decoded([number]).strip() or self._decoded([number])
+
+    def _text(self, doc: Doc, ids: Sequence[int]) -> str:
+        """The given text with its gaps filled; no blank comes or goes."""
+        made, at = "", 0
+        for first, end in self._runs(doc):
+            made += doc.text[at : doc.offsets[first][0]] + self._said(ids, first, end)
+            at = doc.offsets[end - 1][1]
+        return made + doc.text[at:]
+
+    def _runs(self, doc: Doc) -> Iterator[tuple[int, int]]:
+        """Gaps that stand side by side, the first and the one behind the last."""
+        gaps = self._gaps(doc)
+        for i, first in enumerate(gaps):
+            if i and gaps[i - 1] == first - 1 and doc.offsets[first - 1][1] == doc.offsets[first][0]:
+                continue
+            end = first + 1
+            while end in gaps[i:] and doc.offsets[end - 1][1] == doc.offsets[end][0]:
+                end += 1
+            yield first, end
+
+    def _said(self, ids: Sequence[int], first: int, end: int) -> str:
+        """The tokens from the first to the one before the end as text, side by side."""
+        if not self._splits:
+            return "".join(self._decoded([number]) for number in ids[first:end])
+        said = [self._behind(ids[i - 1 : i + 1] if i else ids[:1]) for i in range(first, end)]
+        if any("\ufffd" in one for one in said):  # a character of several tokens, which are bytes
+            return self._decoded(ids[first:end]).strip()
+        return "".join(said)
+
+    def _behind(self, ids: Sequence[int]) -> str:
+        """The last of two tokens as text: some are told from a whole word only behind another."""
+        *before, _ = ids
+        whole, head = self._decoded(ids), self._decoded(before)
+        return (whole.removeprefix(head) if whole.startswith(head) else self._decoded(ids[-1:])).strip()
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode([*ids], skip_special_tokens=False))
+
+    def _hidden(self, record: Record, field: str) -> tuple[str, list[int]]:
+        """A field's text with gaps, and the ids of what stood there. Which words it are hangs on the text alone."""
+        text = clean(_text_of(record, field))
+        words = [pieces for pieces in self._words(text) if all(i > self._end and i != self._gap for i, *_ in pieces)]
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+        drawn = np.random.default_rng(seed).random(len(words))
+        hidden = [pieces for pieces, u in zip(words, drawn, strict=True) if u < self.share or u == drawn.min()]
+        made, at = "", 0
+        for pieces in hidden:
+            made += text[at : pieces[0][1]] + self.token * len(pieces)
+            at = pieces[-1][2]
+        return made + text[at:], [i for pieces in hidden for i, *_ in pieces]
+
+    def _words(self, text: str) -> list[list[subwords.Piece]]:
+        """The pieces of each word, or each token, with their places."""
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        if self._splits:
+            return subwords.of_text(encoding, text)
+        return [[(i, *place)] for i, place in zip(encoding.ids, encoding.offsets, strict=True)]
+
+
+def _text_of(record: Record, field: str) -> str:
+    """A field's text, else the words of the record; DataError if it has neither."""
+    text, words = record.get(field), record.get("words")
+    if isinstance(text, str):
+        return text
+    if field == "text" and words is not None:
+        return " ".join(words)
+    raise DataError(f"{record.get('where', 'record')}: no text in the field {field!r}; it has: {', '.join(record)}")

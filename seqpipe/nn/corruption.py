@@ -1,0 +1,90 @@
+"""A batch of texts in, what a model has to guess of them out: chosen tokens and words, other second texts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqpipe.vocabulary import EOS, SPECIALS
+
+_FIRST_WORD = len(SPECIALS)  # the ids before it stand for no word
+_EVALUATION = 20_191  # the seed of what is drawn in evaluation
+_EOS = SPECIALS.index(EOS)
+
+
+class Drawn:
+    """Random numbers for one batch: in training torch's own, in evaluation the same in every epoch."""
+
+    def __init__(self, training: bool, device: torch.device):
+        self.device = device
+        self.generator = None if training else torch.Generator(device).manual_seed(_EVALUATION)
+
+    def uniform(self, *sizes: int) -> Tensor:
+        """Numbers from 0 up to but not 1."""
+        return torch.rand(sizes, generator=self.generator, device=self.device)
+
+
+class Pairs(NamedTuple):
+    """Pairs of texts, and which of them are as they were given."""
+
+    ids: Tensor  # (B, T)
+    mask: Tensor  # (B, T)
+    segments: Tensor  # (B, T)
+    begins: Tensor  # (B, T) which tokens begin a word
+    follows: Tensor  # (B,)
+
+
+def beginnings(mask: Tensor, pieces: Tensor | None) -> Tensor:
+    """Which tokens begin a word (B, T), of the feature `pieces` (B, N); all real ones without it."""
+    if pieces is None:
+        return mask
+    flags = torch.zeros(mask.shape[0], mask.shape[1] + 1, dtype=torch.bool, device=mask.device)
+    return flags.scatter(1, pieces, torch.ones_like(pieces, dtype=torch.bool))[:, 1:] & mask
+
+
+def chosen(candidates: Tensor, mask: Tensor, begins: Tensor, share: float, drawn: Drawn) -> Tensor:
+    """Tokens to guess (B, T): each word with a probability of `share`, and at least one of a text that has any.
+
+    Args:
+        candidates: Which tokens may be chosen, (B, T); a word is, if all of its tokens are.
+        mask: Which are real, (B, T).
+        begins: Which tokens begin a word, (B, T).
+        share: The probability.
+        drawn: What is drawn.
+    """
+    B, T = candidates.shape
+    word = (begins.long().cumsum(1) - 1).clamp(min=0)  # (B, T) the number of each token's word
+    barred = torch.zeros(B, T, device=candidates.device).scatter_add(1, word, (mask & ~candidates).float())
+    number = drawn.uniform(B, T).gather(1, word)
+    number = torch.where(candidates & (barred.gather(1, word) == 0), number, 2.0)
+    least = number.amin(1, keepdim=True)
+    return (number < share) | ((number == least) & (least < 1))
+
+
+def words(ids: Tensor, mask: Tensor, gap: int) -> Tensor:
+    """Which tokens stand for something that can be guessed: neither special, nor unknown, nor a gap."""
+    return mask & (ids >= _FIRST_WORD) & (ids != gap)
+
+
+def repaired(ids: Tensor, mask: Tensor, segments: Tensor, begins: Tensor, drawn: Drawn) -> Pairs:
+    """Half of the pairs with the second text of another row of the batch; a row alone stays as it is."""
+    B, T = ids.shape
+    rows = torch.arange(B, device=ids.device)
+    shift = 1 + (drawn.uniform(1) * (B - 1)).long()
+    others = (drawn.uniform(B) < 0.5) & (shift < B)
+    partner = torch.where(others, (rows + shift) % B, rows)
+    first = ((segments == 1) & mask).sum(1)
+    lengths = first + (mask.sum(1) - first)[partner]  # (B,)
+    t = torch.arange(int(lengths.max()), device=ids.device)[None]  # (1, T')
+    own, real = t < first[:, None], t < lengths[:, None]
+    row = torch.where(own, rows[:, None], partner[:, None])
+    place = torch.where(own, t, t - first[:, None] + first[partner][:, None]).clamp(0, T - 1)
+    return Pairs(
+        torch.where(real, ids[row, place], 0),
+        real,
+        torch.where(real, torch.where(own, 1, 2), 0),
+        begins[row, place] & real,
+        ~others,
+    )

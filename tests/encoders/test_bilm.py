@@ -1,0 +1,174 @@
+"""Two language models whose states never meet, and the mean of their layers by learned weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factory import seqpipe, write_jsonl
+from nn.exported import ragged
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe import load as open_bundle
+from seqpipe.errors import UsageError
+from seqpipe.vocabulary import SPECIALS, Vocabulary
+from seqpipe.yaml import dump
+from seqpipe_plugins.encoders.bilm import BiLM
+from seqpipe_plugins.encoders.elmo import ELMo
+from seqpipe_plugins.heads.bilm import BiLM as Head
+
+WORDS = Vocabulary([*SPECIALS, *"abcde"])
+MASK = ragged(6, 4, 1)
+X = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(1))
+
+
+def changed(x: Tensor, position: int) -> Tensor:
+    """The same with another vector at one position of the first row."""
+    other = x.clone()
+    other[0, position] += 1.0
+    return other
+
+
+def seen(name: str, position: int, made: nn.Module) -> list[bool]:
+    """At which tokens a state of the first row changes with what stands at a position."""
+    one, other = (made(x, MASK)[name] for x in (X, changed(X, position)))
+    return [not torch.allclose(a, b, atol=1e-7) for a, b in zip(one[0], other[0], strict=True)]
+
+
+@pytest.mark.parametrize("position", range(6))
+@pytest.mark.parametrize("residual", [True, False])
+def test_forwards_have_seen_what_stands_before_and_backwards_what_stands_behind(position: int, residual: bool) -> None:
+    torch.manual_seed(1)
+    made = BiLM(5, hidden=4, layers=3, residual=residual).eval()
+    assert seen("forwards", position, made) == [t >= position for t in range(6)]
+    assert seen("backwards", position, made) == [t <= position for t in range(6)]
+
+
+def test_each_token_is_guessed_from_states_that_have_not_seen_it() -> None:
+    torch.manual_seed(1)
+    made, head = BiLM(5, hidden=4).eval(), Head(8, WORDS)
+    for position in range(6):
+        states = [made(x, MASK) for x in (X, changed(X, position))]
+        one, other = (head._contexts(found["forwards"], found["backwards"], MASK) for found in states)
+        for before, after in zip(one, other, strict=True):
+            assert torch.equal(before[0, position], after[0, position])
+
+
+def test_the_layers_are_those_of_lstms_on_top_of_each_other() -> None:
+    torch.manual_seed(2)
+    made = BiLM(4, hidden=4, layers=2).eval()
+    found = made(X[..., :4], MASK)
+    for row, length in enumerate((6, 4, 1)):
+        x = X[row, :length, :4]
+        for way, turned in ((0, False), (1, True)):
+            read, at = (x.flip(0) if turned else x), slice(4 * way, 4 * way + 4)
+            for depth in range(2):
+                lstm = made.ways[way][depth]  # type: ignore[index]
+                states, _ = lstm(read[None])
+                read = states[0] + read if depth else states[0]
+                told = read.flip(0) if turned else read
+                assert torch.allclose(found["layers"][row, :length, depth + 1, at], told, atol=1e-6)
+            assert torch.allclose(found[("forwards", "backwards")[way]][row, :length], told, atol=1e-6)
+        assert torch.equal(found["layers"][row, :length, 0], torch.cat([x, x], 1))
+    assert torch.equal(found["x"], torch.cat([found["forwards"], found["backwards"]], 2))
+
+
+def test_its_loss_and_its_answer_are_log_probabilities_of_both_directions() -> None:
+    torch.manual_seed(3)
+    head = Head(6, WORDS).eval()
+    with torch.no_grad():
+        head.edges.normal_()
+    forwards, backwards = torch.randn(3, 6, 3), torch.randn(3, 6, 3)
+    ids = torch.randint(4, len(WORDS), (3, 6))
+    rated: list[list[float]] = []
+    for row, length in enumerate((6, 4, 1)):
+        rated.append([])
+        for t in range(length):
+            for h in (
+                forwards[row, t - 1] if t else head.edges[0],
+                backwards[row, t + 1] if t + 1 < length else head.edges[1],
+            ):
+                logits = head.output.weight @ h + head.output.bias
+                logits[[0, 2]] = -np.inf
+                rated[-1].append(logits.log_softmax(0)[ids[row, t]].item())
+    score = head.decide(forwards, backwards, MASK, ids)["score"]
+    assert score.tolist() == pytest.approx([np.mean(r) for r in rated], abs=1e-5)
+    every = [p for row in rated for p in row]
+    assert head.loss(forwards, backwards, MASK, ids).item() == pytest.approx(-np.mean(every), abs=1e-5)
+    measured = head.measures(forwards, backwards, MASK, ids)
+    assert measured["forward_perplexity"].tolist() == pytest.approx([-sum(every[::2]), 11], abs=1e-4)
+    assert measured["backward_perplexity"].tolist() == pytest.approx([-sum(every[1::2]), 11], abs=1e-4)
+
+
+@pytest.mark.parametrize("layer_norm", [True, False])
+def test_the_mix_is_a_mean_by_softmax_times_a_number(layer_norm: bool) -> None:
+    made, layers = ELMo(4, layer_norm=layer_norm).eval(), torch.randn(3, 6, 3, 4)
+    with torch.no_grad():
+        made.weights.copy_(torch.tensor([0.5, -1.0, 2.0]))
+        made.scale.fill_(1.7)
+    shares = np.exp([0.5, -1.0, 2.0]) / np.exp([0.5, -1.0, 2.0]).sum()
+    rows = F.layer_norm(layers, (4,)) if layer_norm else layers
+    expected = 1.7 * np.einsum("j,btjd->btd", shares, rows.numpy())
+    found = made(layers, MASK).detach().numpy()
+    assert np.abs(found[MASK.numpy()] - expected[MASK.numpy()]).max() < 1e-6
+    assert not found[~MASK.numpy()].any()
+
+
+def test_other_layers_than_there_are_are_told() -> None:
+    with pytest.raises(UsageError, match="there are 3 layers, what they read included; set layers: 3"):
+        ELMo(4, layers=2)(torch.zeros(1, 1, 3, 4), torch.ones(1, 1, dtype=torch.bool))
+
+
+def counting(count: int, seed: int) -> list[dict[str, Any]]:
+    """Letters in their order, begun anywhere: each follows from the one before it, and from the one behind."""
+    dice = np.random.default_rng(seed)
+    return [{"text": " ".join("abcdefgh"[(i + j) % 8] for j in range(6))} for i in dice.integers(0, 8, count)]
+
+
+def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_another_task(tmp_path: Path) -> None:
+    for name, count, seed in (("train", 120, 1), ("dev", 10, 2), ("test", 10, 3)):
+        write_jsonl(tmp_path / f"{name}.jsonl", counting(count, seed))
+    data = {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"}
+    content: dict[str, Any] = {
+        "name": "lm",
+        "data": data,
+        "tokenizer": "words",
+        "embedding": {"use": "lookup", "dim": 12},
+        "encoder": {"use": "bilm", "hidden": 16},
+        "head": "bilm",
+        "train": {"epochs": 12, "batch_tokens": 96, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
+    }
+    (tmp_path / "lm.yaml").write_text(dump(content))
+    torch.set_num_threads(1)
+    done = seqpipe("run", "lm.yaml", "--device", "cpu", "--json", folder=tmp_path)
+    assert done.code == 0, done.err
+    last = json.loads((tmp_path / "runs/lm/checkpoints/metrics.jsonl").read_text().splitlines()[-1])["dev"]
+    assert next(iter(last)) == "forward_perplexity"
+    assert last["forward_perplexity"] < 2 > last["backward_perplexity"]  # only the first letter is open, and the last
+    model = open_bundle(tmp_path / "runs/lm/bundle", "cpu")
+    assert model("c d e f g h")["score"] > -0.6 > -3 > model("c h d a g b")["score"]
+    answers = model([record["text"] for record in counting(10, 3)])
+    mean = json.loads(done.out)["scores"]["test"]["mean_score"]
+    assert mean == pytest.approx(np.mean([answer["score"] for answer in answers]), abs=1e-5)
+
+    for name in ("train", "dev", "test"):
+        records = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        write_jsonl(tmp_path / f"{name}.jsonl", [{**one, "label": one["text"][0]} for one in records])
+    frozen = {"init": "runs/lm", "freeze": True}
+    content |= {
+        "name": "first",
+        "tokenizer": {"use": "words", "init": "runs/lm"},
+        "embedding": {"use": "lookup", "dim": 12, **frozen},
+        "encoder": [{"use": "bilm", "hidden": 16, **frozen}, "elmo"],
+        "head": {"use": "label", "pool": "first"},
+    }
+    (tmp_path / "first.yaml").write_text(dump(content))
+    done = seqpipe("run", "first.yaml", "--device", "cpu", "--json", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "encoder.0: starts from runs/lm" in done.err
+    assert json.loads(done.out)["scores"]["test"]["accuracy"] == 1

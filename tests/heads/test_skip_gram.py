@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factory import seqpipe, write_jsonl
+from nn.exported import ragged
+
+from seqpipe import load as open_bundle
+from seqpipe.nn.corruption import Drawn
+from seqpipe.vocabulary import SPECIALS, Vocabulary
+from seqpipe.yaml import dump
+from seqpipe_plugins.embeddings.vector_files import entries
+from seqpipe_plugins.embeddings.vectors import Vectors
+from seqpipe_plugins.heads.skip_gram import SkipGram
+
+WORDS = Vocabulary([*SPECIALS, *"abcdef"], [0, 2, 0, 0, 400, 200, 100, 50, 25, 0])
+LITTLE = {"cat", "kitten", "dog", "puppy"}
+
+
+def updated(v: np.ndarray, u: np.ndarray, pairs: list[tuple[int, int, list[int]]], lr: float) -> tuple[Any, Any]:
+    """One step by all pairs at once, as word2vec's own code has it: g = (label - σ(v · u)) lr, v += g u, u += g v."""
+    new_v, new_u = v.copy(), u.copy()
+    for word, right, wrong in pairs:
+        for other, label in [(right, 1.0), *((n, 0.0) for n in wrong if n != right)]:
+            g = (label - 1 / (1 + np.exp(-v[word] @ u[other]))) * lr / len(pairs)
+            new_v[word] += g * u[other]
+            new_u[other] += g * v[word]
+    return new_v, new_u
+
+
+def test_one_update_is_that_of_word2vec() -> None:
+    torch.manual_seed(1)
+    made = SkipGram(4, WORDS, window=2, negatives=3).eval()
+    table = torch.nn.Parameter(torch.randn(len(WORDS), 4))
+    with torch.no_grad():
+        made.contexts.normal_()
+    ids, mask = torch.tensor([[4, 5, 4, 6, 1], [7, 4, 0, 0, 0]]), ragged(5, 2)
+    drawn = Drawn(False, ids.device)
+    rows, at, other = made.pairs(mask & (ids >= 4), drawn)
+    wrong = made.drawn_words(drawn.uniform(len(rows), 3))
+    words, right = ids[rows, at], ids[rows, other]
+    pairs = list(zip(words.tolist(), right.tolist(), wrong.tolist(), strict=True))
+    v, u = table.detach().double().numpy(), made.contexts.detach().double().numpy()
+    made.loss(ids, mask, table).backward()
+    assert table.grad is not None
+    assert made.contexts.grad is not None
+    new_v, new_u = updated(v, u, pairs, 0.5)
+    assert np.abs(v - 0.5 * table.grad.double().numpy() - new_v).max() < 1e-6
+    assert np.abs(u - 0.5 * made.contexts.grad.double().numpy() - new_u).max() < 1e-6
+    assert np.abs(new_u - u).max() > 0.01
+
+
+def test_pairs_are_words_within_a_window_that_is_drawn() -> None:
+    made, words = SkipGram(4, WORDS, window=3), ragged(12, 5)
+    words[0, 4] = False
+    counts = np.zeros(4)
+    for seed in range(200):
+        torch.manual_seed(seed)
+        rows, at, other = made.pairs(words, Drawn(True, words.device))
+        apart = (at - other).abs()
+        assert words[rows, at].all()
+        assert words[rows, other].all()
+        assert apart.min() >= 1
+        assert apart.max() <= 3
+        middle = (rows == 0) & (at == 8)
+        for distance in (1, 2, 3):
+            counts[distance] += int((apart[middle] == distance).sum())
+    assert counts[1:] / 400 == pytest.approx([1, 2 / 3, 1 / 3], abs=0.1)
+
+
+def test_words_are_drawn_by_the_power_of_their_counts_and_no_other() -> None:
+    made = SkipGram(4, WORDS, power=0.75)
+    numbers = torch.rand(200, 200, generator=torch.Generator().manual_seed(1))
+    found = np.bincount(made.drawn_words(numbers).flatten().numpy(), minlength=len(WORDS)) / 40_000
+    counts = np.array([0, 0, 0, 0, 400, 200, 100, 50, 25, 0]) ** 0.75
+    assert found == pytest.approx(counts / counts.sum(), abs=0.01)
+    assert made.drawn_words(torch.tensor([[0.0, 0.99999994]])).tolist() == [[4, 8]]
+
+
+def test_frequent_words_are_left_out_and_unknown_ones_always() -> None:
+    made = SkipGram(4, WORDS, subsample=0.05)
+    ids = torch.tensor([[4, 8, 1, 5] * 300])
+    torch.manual_seed(1)
+    found = made.corrupt(ids, torch.ones_like(ids, dtype=torch.bool))
+    counts = np.bincount(found["ids"][found["mask"]].numpy(), minlength=len(WORDS)) / 300
+    share = np.array([400, 200, 25]) / 775
+    assert counts[[4, 5, 8]] == pytest.approx(np.minimum(1, np.sqrt(0.05 / share)), abs=0.08)
+    assert counts[1] == 0
+
+
+def test_a_text_of_unknown_words_keeps_one_and_has_no_pair() -> None:
+    made = SkipGram(4, WORDS)
+    ids, mask = torch.tensor([[1, 1, 1], [1, 0, 0]]), ragged(3, 1)
+    found = made.corrupt(ids, mask)
+    assert found["mask"].sum(1).tolist() == [1, 1]
+    loss = made.loss(found["ids"], found["mask"], torch.randn(len(WORDS), 4, requires_grad=True))
+    loss.backward()
+    assert loss.item() == 0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Vectors of words of which two kinds stand in two kinds of sentences."""
+    folder, dice = tmp_path_factory.mktemp("words"), np.random.default_rng(1)
+    little, great = sorted(LITTLE), ["ship", "house", "tower", "bridge"]
+    texts = [
+        f"the {dice.choice(little)} sleeps and purrs" if i % 2 else f"a {dice.choice(great)} stands of stone"
+        for i in range(400)
+    ]
+    for name, some in (("train", texts), ("test", texts[:10])):
+        write_jsonl(folder / f"{name}.jsonl", [{"text": text} for text in some])
+    content = {
+        "name": "words",
+        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "test.jsonl", "test": "test.jsonl"},
+        "tokenizer": "words",
+        "embedding": {"use": "lookup", "dim": 12},
+        "head": {"use": "skip-gram", "window": 3, "subsample": 0.05},
+        "train": {"epochs": 15, "batch_tokens": 128, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
+    }
+    (folder / "words.yaml").write_text(dump(content))
+    torch.set_num_threads(1)
+    done = seqpipe("run", "words.yaml", "--device", "cpu", folder=folder)
+    assert done.code == 0, done.err
+    assert "dev pair_loss" in done.err
+    return folder / "runs" / "words"
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_the_file_holds_the_vectors_of_all_words_and_the_embedding_reads_them(run: Path, binary: bool) -> None:
+    done = seqpipe("vectors", run, *(["--binary"] if binary else []))
+    assert done.code == 0, done.err
+    path = run / ("vectors.bin" if binary else "vectors.vec")
+    found = {one.word: one.numbers for one in entries(path, lambda word: True, "auto", None)}
+    assert {*LITTLE, "the", "stone"} <= {*found}
+    assert not {*found} & {*SPECIALS}
+    unit = {word: row / np.linalg.norm(row) for word, row in found.items()}
+    near = unit["cat"] @ unit["puppy"], unit["cat"] @ unit["tower"]
+    assert near[0] > near[1] + 0.3
+    model = open_bundle(run / "bundle", "cpu")
+    assert model("the cat")["vector"] == pytest.approx((found["the"] + found["cat"]) / 2, abs=1e-5)
+    vocabulary = Vocabulary([*SPECIALS, *found])
+    made = Vectors(vocabulary, path=path)
+    x = made(torch.arange(len(SPECIALS), len(vocabulary))[None])["x"][0]
+    assert np.array_equal(x.detach().numpy(), np.stack([*found.values()]))
+
+
+def test_a_run_without_a_table_is_told(run: Path, tmp_path: Path) -> None:
+    done = seqpipe("vectors", run, "--stage", "embedding.1", "-o", tmp_path / "a.vec")
+    assert done.code == 2
+    assert "has no embedding.1 with a table (there is: embedding)" in done.err

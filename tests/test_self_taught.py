@@ -1,0 +1,185 @@
+"""A head that learns from the text itself: what is asked of its class, what is refused, and what is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from factory import plugins, seqpipe, write_jsonl
+from torch import Tensor, nn
+
+from seqpipe.config import load
+from seqpipe.data import collate, examples, sample
+from seqpipe.errors import ConfigError, PluginError
+from seqpipe.evaluate import evaluate, goodness
+from seqpipe.learned import Learned, learn
+from seqpipe.pipeline import Pipeline, predictor
+from seqpipe.testing import check_head
+from seqpipe.yaml import dump
+
+
+class Backward(nn.Module):
+    """How unlike the mean of x is to that of the text with its first token doubled."""
+
+    answer = "score"
+    self_taught: ClassVar = True
+    corrupts: ClassVar[Any] = ("ids", "turned")
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.linear = nn.Linear(dim, 1)
+
+    def corrupt(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        turned = torch.arange(len(ids)) % 2 == 0
+        return {"ids": torch.where(turned[:, None] & mask, 5, ids), "turned": turned}
+
+    def loss(self, x: Tensor, mask: Tensor, turned: Tensor) -> Tensor:
+        return nn.functional.binary_cross_entropy_with_logits(self.decide(x, mask)["score"], turned.float())
+
+    def measures(self, x: Tensor, mask: Tensor, turned: Tensor) -> dict[str, Tensor]:
+        lost = nn.functional.binary_cross_entropy_with_logits(
+            self.decide(x, mask)["score"], turned.float(), reduction="sum"
+        )
+        return {"turned_perplexity": torch.stack([lost, torch.tensor(float(len(turned)))])}
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        mean = torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True)
+        return {"score": self.linear(mean)[:, 0]}
+
+
+def backward(folder: Path, toy: type = Backward, **changes: Any) -> Any:
+    for name in ("train", "dev", "test"):
+        write_jsonl(folder / f"{name}.jsonl", [{"text": f"a b c {i} d"} for i in range(12)])
+    content: dict[str, Any] = {
+        "name": "back",
+        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
+        "tokenizer": "words",
+        "embedding": {"use": "lookup", "dim": 6},
+        "head": {"use": "backward"},
+        "train": {"epochs": 2, "batch_tokens": 48, "threads": 1},
+    }
+    (folder / "back.yaml").write_text(dump(content | changes))
+    return load(folder / "back.yaml", (), plugins(backward=("head", toy)))
+
+
+def test_no_record_needs_a_target_and_the_loss_is_of_what_is_hidden(tmp_path: Path) -> None:
+    config = backward(tmp_path)
+    records = sample(config, 12)
+    learned = learn(config, records)
+    learned.save(tmp_path)
+    assert Learned.load(tmp_path).kind.manifest() == {"kind": "score", "target": None, "self_taught": True}
+    torch.manual_seed(1)
+    pipeline, batch = Pipeline(config, learned), collate(learned, examples(config, learned, records))
+    assert set(batch) == {"ids", "mask"}
+    plain = pipeline(dict(batch))
+    seen = pipeline(pipeline._given(batch))
+    assert torch.equal(seen["x"][1::2], plain["x"][1::2])
+    assert not torch.equal(seen["x"][::2], plain["x"][::2])
+    assert pipeline.loss(batch).item() == pytest.approx(
+        pipeline.head.loss(seen["x"], seen["mask"], seen["turned"]).item()
+    )
+    (scores,) = pipeline.measured([batch, batch]).values()
+    assert scores["turned_perplexity"] == pytest.approx(pipeline.loss(batch).exp().item(), rel=1e-5)
+
+
+def test_without_a_reference_the_mean_of_its_numbers_is_measured(tmp_path: Path) -> None:
+    config = backward(tmp_path)
+    records = [*sample(config, 12), {"text": ""}]
+    torch.manual_seed(1)
+    pipeline = Pipeline(config, learn(config, records))
+    answers = [one["score"] for one in predictor(pipeline, config).stream(records)]
+    scores = evaluate(predictor(pipeline, config), records)[""]
+    assert scores == {"mean_score": pytest.approx(sum(answers[:-1]) / 12), "unanswered": 1}
+
+
+def test_of_a_perplexity_the_lower_is_the_better() -> None:
+    assert goodness({"perplexity": 3.0, "masked_accuracy": 0.5}, None) == -3.0
+    assert goodness({"masked_accuracy": 0.5, "perplexity": 3.0}, None) == 0.5
+
+
+def test_a_corruption_that_is_not_what_was_stated_is_told(tmp_path: Path) -> None:
+    class Forgets(Backward):
+        def corrupt(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+            return {"ids": ids}
+
+    config = backward(tmp_path, Forgets)
+    learned = learn(config, sample(config, 12))
+    batch = collate(learned, examples(config, learned, sample(config, 12)))
+    with pytest.raises(PluginError, match="`corrupt` returned no tensor 'turned', which its `corrupts` states"):
+        Pipeline(config, learned).loss(batch)
+
+
+def raises() -> None:
+    raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"corrupts": ()}, "named in `corrupts`; give its class both, or neither"),
+        ({"corrupts": "ids"}, "its `corrupts` must be a tuple of names"),
+        ({"corrupts": staticmethod(lambda options: {}["x"])}, "it cannot tell what it corrupts: KeyError"),
+        ({"corrupt": lambda self, x: {}}, "`corrupt` asks for 'x', which nothing provides"),
+        ({"answer": "label"}, "one that teaches itself answers with text, score, vector, not with label"),
+    ],
+)
+def test_a_class_that_does_not_hold_together_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        backward(tmp_path, type("Odd", (Backward,), changes))
+    assert told in str(caught.value)
+
+
+def test_a_target_that_nobody_would_learn_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="it learns from the text itself; delete `target`"):
+        backward(tmp_path, head={"use": "backward", "target": "label"})
+
+
+class Plain(nn.Module):
+    """It hides nothing, and learns that every text is as it should be."""
+
+    answer = "score"
+    self_taught: ClassVar = True
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.linear = nn.Linear(dim, 1)
+
+    def loss(self, x: Tensor, mask: Tensor) -> Tensor:
+        return -nn.functional.logsigmoid(self.decide(x, mask)["score"]).mean()
+
+    def measures(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        return {"error": torch.stack([self.loss(x, mask) * len(x), torch.tensor(float(len(x)))])}
+
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        return {"score": self.linear(torch.where(mask[..., None], x, 0.0)).sum(1)[:, 0]}
+
+
+def test_beside_a_head_with_labels_those_are_judged_alone(tmp_path: Path) -> None:
+    config = backward(tmp_path, Plain, head=[{"use": "backward"}, {"use": "label"}])
+    records = [{"text": f"a b c {i} d", "label": "ab"[i % 2]} for i in range(12)]
+    learned = learn(config, records)
+    torch.manual_seed(1)
+    pipeline, batch = Pipeline(config, learned), collate(learned, examples(config, learned, records))
+    assert {name: set(found) for name, found in pipeline.measured([batch]).items()} == {"backward": {"error"}}
+    scores = evaluate(predictor(pipeline, config), records)[""]
+    assert scores["mean"] == scores["exact"] == scores["label"]["accuracy"]
+    assert set(scores["backward"]) == {"mean_score"}
+
+
+def test_a_sound_one_passes_the_kit() -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_head(Backward)
+    failed = [line for line in str(caught.value).splitlines() if ": failed: " in line]
+    assert all("import" in line or "in training it hides the same" in line for line in failed), failed
+
+
+def test_the_explanation_of_names_says_who_hides_what(tmp_path: Path) -> None:
+    backward(tmp_path)
+    content = (tmp_path / "back.yaml").read_text().replace("backward", "mlm")
+    (tmp_path / "back.yaml").write_text(content)
+    done = seqpipe("check", tmp_path / "back.yaml", "--explain")
+    assert done.code == 0, done.err
+    rows = [line.split() for line in done.out.splitlines() if line.startswith("target_mask")]
+    assert [(row[4], row[-1]) for row in rows] == [("head.corrupt", "head.measures")]
