@@ -112,7 +112,7 @@ def test_the_scripts_write_the_files_again_byte_for_byte(tmp_path: Path, hash_se
         subprocess.run([sys.executable, script, "--out", tmp_path], check=True, env=environment)
     written = [path.relative_to(tmp_path) for path in data_files(tmp_path)]
     assert written == [path.relative_to(DATA) for path in data_files(DATA)]
-    assert len(written) == 59
+    assert len(written) == 65
     for path in written:
         assert (tmp_path / path).read_bytes() == (DATA / path).read_bytes(), f"{path}: run its script again"
 
@@ -248,6 +248,32 @@ def test_a_notice_repeats_names_that_training_never_saw_among_others_of_their_ki
 NOTICED = {"Pay", "The", "CHF", "EUR", "USD", "New", "Upper", "Port"} | {
     *("Mining", "Foods", "Freight", "Tools", "Glass", "Travel", "Paper", "Motors")
 }
+
+
+def test_tales_end_with_what_they_began_with_and_none_stands_twice() -> None:
+    tales: list[str] = []
+    for part, size in {"train": 1000, "dev": 100, "test": 100}.items():
+        found = (DATA / "tales" / f"{part}.txt").read_text(encoding="utf-8").split("\n\n")
+        assert len(found) == size
+        tales += found
+    assert len({*tales}) == len(tales)
+    for tale in tales:
+        named = re.match(r"(\w+) the (\w+) lived", tale)
+        assert named
+        assert f"{named[1]} found " in tale
+
+
+def test_verses_have_four_lines_of_one_length_and_every_second_answers_the_first() -> None:
+    answers: dict[str, set[str]] = {}
+    for part, size in {"train": 3000, "dev": 200, "test": 200}.items():
+        rows = written("verses", part)
+        assert len(rows) == size
+        for row in rows:
+            lines = row["text"].split("\n")
+            assert [len(line) for line in lines] in ([5] * 4, [7] * 4)
+            for first, second in zip(lines[0] + lines[2], lines[1] + lines[3], strict=True):
+                answers.setdefault(first, set()).add(second)
+    assert all(len(found) == 1 for found in answers.values())
 
 
 def test_lines_of_a_couplet_answer_each_other_word_by_word() -> None:

@@ -7,7 +7,7 @@ from dice import Dice
 from words_en import choices
 
 SEED = 20_261_124
-SIZES = {"train": 1500, "dev": 150, "test": 150}
+SIZES = {"train": 1000, "dev": 100, "test": 100}
 
 WHO = choices("fox; hare; owl; hedgehog; otter; goose; mouse; badger; crow; frog; cat; goat")
 NAMED = choices("Tilo; Mina; Oskar; Pia; Ruben; Lena; Juri; Nele; Bruno; Wanda; Emil; Frieda; Kasimir; Rosa")
