@@ -267,7 +267,7 @@ def windows(config: Config, tokens: np.ndarray) -> Windows:
     settings, options = config.train, config.head[0].options
     rows = settings.batch_size or max(1, settings.batch_tokens // options["context"])
     batches = settings.epoch_steps and settings.epoch_steps * settings.accumulate
-    return Windows(tokens, options["context"], rows, settings.seed, batches, options["carry"])
+    return Windows(tokens, options["context"], rows, settings.seed, batches)
 
 
 def _windows(config: Config, learned: Learned, folder: Path, part: str) -> Windows:

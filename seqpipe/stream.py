@@ -77,7 +77,7 @@ def token_file(path: Path, learned: Learned, records: Sequence[Record]) -> np.me
 
 
 class Windows:
-    """Windows of one long text, drawn at random, or one behind the other in rows that go on.
+    """Windows of one long text, drawn at random.
 
     Args:
         tokens: The text.
@@ -85,7 +85,6 @@ class Windows:
         rows: B, windows of a batch.
         seed: Of the order.
         epoch_batches: Batches of an epoch; None: as many as the text has room for.
-        carry: Whether the text is cut into B long rows, of which each batch holds the next window.
 
     Raises:
         DataError: if the text has no room for a window and the token behind it.
@@ -98,32 +97,26 @@ class Windows:
         rows: int,
         seed: int = 0,
         epoch_batches: int | None = None,
-        carry: bool = False,
     ):
-        self.tokens, self.context, self.seed, self.carry = tokens, context, seed, carry
+        self.tokens, self.context, self.seed = tokens, context, seed
         if len(tokens) <= context:
             told = f"the text has {len(tokens):,} tokens, and a window takes {context:,} and the one behind them"
             raise DataError(f"{told}; give more text, or set head.context to {max(1, len(tokens) // 2):,} or less")
         self.windows = (len(tokens) - 1) // context  # of the whole text
         self.rows = min(rows, self.windows)
-        self.in_a_row = self.windows // self.rows
-        self.batches = epoch_batches or -(-self.windows // self.rows)
+        self.drawn = epoch_batches
 
     def order(self, epoch: int) -> list[list[int]]:
         """Where the windows of each batch of an epoch begin: the same for the same seed and epoch."""
-        if self.carry:
-            row = np.arange(self.rows) * self.in_a_row * self.context
-            count = self.batches if self.batches != -(-self.windows // self.rows) else self.in_a_row
-            return [
-                (row + (i % self.in_a_row) * self.context).tolist() for i in range(epoch * count, (epoch + 1) * count)
-            ]
         random = np.random.default_rng((self.seed, epoch))
-        most = len(self.tokens) - self.context
-        if self.batches != -(-self.windows // self.rows):
-            return random.integers(0, most, (self.batches, self.rows)).tolist()
+        if self.drawn is not None:
+            starts: list[list[int]] = random.integers(
+                0, len(self.tokens) - self.context, (self.drawn, self.rows)
+            ).tolist()
+            return starts
         room = len(self.tokens) - 1 - self.windows * self.context
-        starts = random.integers(0, room + 1) + self.context * random.permutation(self.windows)
-        return [starts[i : i + self.rows].tolist() for i in range(0, self.windows, self.rows)]
+        found = random.integers(0, room + 1) + self.context * random.permutation(self.windows)
+        return [found[i : i + self.rows].tolist() for i in range(0, self.windows, self.rows)]
 
     def __call__(self, rows: Sequence[int]) -> Batch:
         """The windows that begin at these places."""

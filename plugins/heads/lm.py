@@ -36,8 +36,6 @@ class LM(nn.Module):
     Args:
         packed: Whether the records are one text; [EOS] stands between them where there are several.
         context: Tokens of a window of packed texts.
-        carry: Whether the windows of an epoch follow each other and encoders start each where they stopped in the one
-            before (truncated back-propagation through time, Mikolov et al. 2010); for recurrent encoders.
         tie: Whether the token vectors are also the rows that logits are made by.
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
     """
@@ -54,13 +52,10 @@ class LM(nn.Module):
         *,
         packed: bool = True,
         context: Annotated[int, Field(gt=0)] = 256,
-        carry: bool = False,
         tie: bool = True,
         label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     ):
         super().__init__()
-        if carry and not packed:
-            raise UsageError("carry: records that are texts of their own do not follow each other; set packed: true")
         self.dim, self.begins, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
         never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), NEVER)

@@ -1,0 +1,99 @@
+"""One long text of tokens: the file it lies in, and the windows that are drawn from it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factory import Child, seqpipe
+
+from seqpipe.checkpoint import best, load_weights
+from seqpipe.config import load
+from seqpipe.errors import DataError
+from seqpipe.learned import learn
+from seqpipe.stream import Records, Windows, in_memory, token_file
+from seqpipe.yaml import dump
+
+TEXT = "One fox ran.\nTwo owls sat.\n\nThree geese flew away."
+
+
+def yaml(folder: Path, **changes: Any) -> Path:
+    (folder / "text.txt").write_text(TEXT, encoding="utf-8")
+    content: dict[str, Any] = {
+        "name": "lm",
+        "data": {"reader": {"use": "text", "unit": "line"}, "train": "text.txt"},
+        "tokenizer": "chars",
+        "embedding": {"use": "lookup", "dim": 8},
+        "encoder": {"use": "gru", "hidden": 8, "direction": "forward"},
+        "head": {"use": "lm", "context": 5},
+        "train": {"epochs": 2, "epoch_steps": 6, "batch_size": 3, "threads": 1, "checkpoint_steps": 1},
+    }
+    path = folder / "lm.yaml"
+    path.write_text(dump(content | changes), encoding="utf-8")
+    return path
+
+
+def test_the_file_holds_every_token_with_an_end_between_two_texts(tmp_path: Path) -> None:
+    config = load(yaml(tmp_path))
+    records = Records(config.data.reader, config.data.train)
+    learned = learn(config, records)
+    tokens = token_file(tmp_path / "tokens.bin", learned, records)
+    lines = [line for line in TEXT.split("\n") if line]
+    written = "|".join(lines)
+    names = [*learned.vocabulary]
+    assert "".join("|" if token == 3 else names[token] for token in tokens.tolist()) == written
+    assert tokens.dtype == np.dtype("<u2")
+    assert isinstance(tokens, np.memmap)
+    assert (tokens == in_memory(learned, records)).all()
+    assert [path.name for path in tmp_path.glob("*tokens*")] == ["tokens.bin"]
+
+
+def test_windows_of_an_epoch_go_once_over_the_text_and_hang_on_seed_and_epoch_alone() -> None:
+    stream = Windows(np.arange(1, 104), 10, 4, seed=3)
+    orders = [stream.order(epoch) for epoch in (0, 1, 0)]
+    assert orders[0] == orders[2] != orders[1]
+    starts = sorted(start for batch in orders[0] for start in batch)
+    assert len(starts) == 10
+    assert {b - a for a, b in pairwise(starts)} == {10}
+    assert Windows(np.arange(1, 104), 10, 4, seed=4).order(0) != orders[0]
+
+
+def test_a_window_is_given_with_the_token_behind_each_of_its_tokens() -> None:
+    stream = Windows(np.arange(10, 40), 4, 2, epoch_batches=3)
+    order = stream.order(0)
+    assert [len(batch) for batch in order] == [2, 2, 2]
+    batch = stream(order[0])
+    assert torch.equal(batch["ids"][:, 0], torch.tensor(order[0]) + 10)
+    assert torch.equal(batch["target_ids"], batch["ids"] + 1)
+    assert bool(batch["mask"].all())
+
+
+def test_once_over_a_text_every_token_but_the_first_is_foretold_once() -> None:
+    tokens = np.arange(1, 24)
+    seen = [batch["target_ids"][batch["target_mask"]] for batch in Windows(tokens, 5, 3).once()]
+    assert torch.cat(seen).tolist() == tokens[1:].tolist()
+
+
+def test_a_text_without_room_for_a_window_is_refused_with_what_to_do() -> None:
+    with pytest.raises(
+        DataError, match="has 6 tokens, and a window takes 6 and the one behind them; give more text, or"
+    ):
+        Windows(np.arange(1, 7), 6, 1)
+
+
+@pytest.mark.parametrize("sync", [2, 9, 17])
+def test_training_that_was_killed_goes_on_bit_equal(tmp_path: Path, sync: int) -> None:
+    path = yaml(tmp_path)
+    found = []
+    for name, kill in (("whole", None), ("torn", ("fsync", sync))):
+        folder = tmp_path / name
+        folder.mkdir()
+        if kill:
+            assert Child(folder, "train", path, "--device", "cpu", "-q", kill=kill).end() < 0
+        assert seqpipe("train", path, "--device", "cpu", folder=folder).code == 0
+        found.append(load_weights(*best(folder / "runs" / "lm" / "checkpoints")))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
