@@ -1,0 +1,225 @@
+"""Language models: perplexity, training beside a plain PyTorch loop, and writing beside `transformers`' generate.
+
+    python benchmarks/language_models.py quality shakespeare   # nanoGPT's recipe for a CPU
+    python benchmarks/language_models.py quality tang          # verse, against the 4-gram's perplexity of 195.3
+    python benchmarks/language_models.py training              # seconds a step, the same model both ways
+    python benchmarks/language_models.py writing               # tokens/s of a GPT of 6 layers, 384 wide, 5,000 tokens
+
+Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+DATA = ROOT.parent / "shared" / "data"
+PREPARED = ROOT / "runs" / "data"  # git ignores it
+STEPS, WRITTEN, PROMPT = 100, 128, 16
+
+
+def shakespeare() -> None:
+    """The first 90 % of the characters to learn from, the rest to judge by, as nanoGPT has it."""
+    folder = PREPARED / "tinyshakespeare"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = (DATA / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
+    cut = int(0.9 * len(text))
+    for name, part in (("train", text[:cut]), ("dev", text[cut:])):
+        (folder / f"{name}.txt").write_text(part, encoding="utf-8", newline="\n")
+
+
+def tang() -> None:
+    """JSON lines of the poems, their lines apart; the end stands for the last line break."""
+    folder = PREPARED / "tang_poems"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in (("train", "train.jsonl.gz"), ("dev", "dev.jsonl"), ("test", "test.jsonl")):
+        data = (DATA / "tang_poems" / file).read_bytes()
+        rows = (gzip.decompress(data) if file.endswith(".gz") else data).decode().splitlines()
+        poems = ({"text": "\n".join(json.loads(row)["lines"])} for row in rows)
+        lines = (json.dumps(poem, ensure_ascii=False) + "\n" for poem in poems)
+        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+SETS: dict[str, Callable[[], None]] = {"shakespeare": shakespeare, "tang": tang}
+
+
+def quality(name: str, seeds: Sequence[int], given: Sequence[str]) -> None:
+    SETS[name]()
+    for seed in seeds:
+        run, clock = f"bench-{name}-{seed}", time.perf_counter()
+        call = [sys.executable, "-m", "seqpipe", "run", str(HERE / "language_models" / f"{name}.yaml"), "--json"]
+        done = subprocess.run(
+            [*call, f"name={run}", f"train.seed={seed}", *given], check=True, cwd=ROOT, stdout=subprocess.PIPE
+        )
+        scores = next(iter(json.loads(done.stdout)["scores"].values()))
+        told = ", ".join(f"{key} {value:.4f}" for key, value in scores.items() if isinstance(value, float))
+        print(f"{name} seed {seed}: {told}, {(time.perf_counter() - clock) / 60:.1f} min", flush=True)
+
+
+def training() -> None:
+    """Seconds of a step, here and in a plain loop over the same model, in turns."""
+    import torch
+
+    from seqpipe.config import load
+    from seqpipe.learned import learn
+    from seqpipe.pipeline import Pipeline
+    from seqpipe.run import windows
+    from seqpipe.stream import Records, in_memory
+
+    torch.set_num_threads(1)
+    shakespeare()
+    path = HERE / "language_models" / "shakespeare.yaml"
+    config = load(path)
+    records = Records(config.data.reader, config.data.train)
+    learned = learn(config, records)
+    stream = windows(config, in_memory(learned, records))
+    tokens = torch.from_numpy(stream.tokens)
+    pipeline = Pipeline(config, learned).train()
+    optimizer = torch.optim.AdamW(pipeline.parameters(), 1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+
+    def plain() -> float:
+        clock = time.perf_counter()
+        for _ in range(STEPS):
+            starts = torch.randint(len(tokens) - 64, (12,))
+            ids = torch.stack([tokens[i : i + 65] for i in starts.tolist()])
+            mask = torch.ones(12, 64, dtype=torch.bool)
+            batch = {"ids": ids[:, :-1], "mask": mask, "target_ids": ids[:, 1:], "target_mask": mask}
+            pipeline.loss(batch).backward()
+            torch.nn.utils.clip_grad_norm_(pipeline.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return (time.perf_counter() - clock) / STEPS
+
+    def ours() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            call = [sys.executable, "-m", "seqpipe", "train", str(path), "train.epochs=2", "train.threads=1"]
+            subprocess.run([*call, f"train.epoch_steps={STEPS}", "-q"], check=True, cwd=folder)
+            rows = (Path(folder) / "runs" / "bench-shakespeare" / "checkpoints" / "metrics.jsonl").read_text()
+            return float(json.loads(rows.splitlines()[-1])["seconds"]) / STEPS
+
+    plain()
+    for _ in range(3):
+        one, other = plain(), ours()
+        print(
+            f"plain loop {1000 * one:.1f} ms a step, seqpipe {1000 * other:.1f} ms, ratio {one / other:.2f}", flush=True
+        )
+
+
+def writing() -> None:
+    """Tokens a second of the same weights, greedy: `transformers` in PyTorch, and the bundle in onnxruntime."""
+    import torch
+
+    from seqpipe import bundle
+    from seqpipe.config import load
+    from seqpipe.data import sample
+    from seqpipe.export import bundle_files, bundle_manifest
+    from seqpipe.graph import to_onnx
+    from seqpipe.learned import learn
+    from seqpipe.pipeline import Pipeline, option_table
+    from seqpipe.runtime import Model
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        theirs = checkpoint(folder / "gpt")
+        (folder / "text.txt").write_text((DATA / "tinyshakespeare" / "input.txt").read_text()[:100_000])
+        (folder / "gpt.yaml").write_text(
+            "name: gpt\ndata: {reader: text, train: text.txt}\n"
+            "tokenizer: {use: pretrained, checkpoint: gpt}\n"
+            "encoder: {use: pretrained-decoder, checkpoint: gpt}\nhead: {use: lm, context: 64}\n"
+        )
+        config = load(folder / "gpt.yaml")
+        pipeline = Pipeline(config, learn(config, sample(config, 2))).eval()
+        options = option_table(*config.head)
+        clock = time.perf_counter()
+        graph = to_onnx(pipeline, options, config.export.opset)
+        weights = 4 * sum(p.numel() for p in pipeline.parameters())
+        print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
+        manifest = bundle_manifest(pipeline, config, options, {})
+        model = Model(bundle.Bundle(config.file, manifest, bundle_files(pipeline, graph)), "cpu", 1)
+    for rows in (1, 8):
+        beside(model, theirs, rows)
+    step = min(seconds(partial(model.run, feeds(model, 1))) for _ in range(3)) / WRITTEN
+    first = min(seconds(lambda: next(model.stream("First Citizen:\nBefore we proceed any"))) for _ in range(9))
+    print(
+        f"one step {1000 * step:.2f} ms; streaming's first token after {1000 * first:.2f} ms, {first / step:.2f} steps"
+    )
+
+
+def feeds(model: Any, rows: int) -> dict[str, Any]:
+    """Prompts of one length, and options by which each text has all its tokens."""
+    import numpy as np
+
+    from seqpipe.options import option_arrays
+
+    ids = np.random.default_rng(0).integers(300, 4900, (rows, PROMPT))
+    sizes = option_arrays(model.manifest["options"], {"max_length": WRITTEN, "min_length": WRITTEN - 1})
+    return {"ids": ids, "mask": np.ones(ids.shape, bool)} | sizes
+
+
+def beside(model: Any, theirs: Any, rows: int) -> None:
+    import torch
+
+    given = feeds(model, rows)
+    ids = torch.from_numpy(given["ids"])
+    settings = {"max_new_tokens": WRITTEN, "min_new_tokens": WRITTEN, "do_sample": False, "pad_token_id": 0}
+    for _ in range(3):
+        with torch.no_grad():
+            one = seconds(partial(theirs.generate, ids, attention_mask=torch.ones_like(ids), **settings))
+        other = seconds(partial(model.run, given))
+        speeds = [rows * WRITTEN / each for each in (one, other)]
+        print(f"batch {rows}: transformers {speeds[0]:.0f} tokens/s, bundle {speeds[1]:.0f}, ratio {one / other:.2f}")
+
+
+def seconds(what: Callable[[], Any]) -> float:
+    clock = time.perf_counter()
+    what()
+    return time.perf_counter() - clock
+
+
+def checkpoint(folder: Path) -> Any:
+    """A GPT-2 of random weights whose texts vary, 5,000 tokens; written to the folder."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    end, letters = "<|endoftext|>", pre_tokenizers.ByteLevel.alphabet()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=5000, special_tokens=[end], initial_alphabet=letters, show_progress=False)
+    tokenizer.train([str(DATA / "tinyshakespeare" / "input.txt")], trainer)
+    names = {"bos_token": end, "eos_token": end, "unk_token": end}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"n_embd": 384, "n_layer": 6, "n_head": 6, "n_positions": 256, "vocab_size": 5000}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, initializer_range=0.1)
+    made = transformers.GPT2LMHeadModel(config).eval()
+    made.save_pretrained(folder)
+    return made
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_subparsers(required=True, dest="what")
+    trained = what.add_parser("quality")
+    trained.add_argument("name", choices=[*SETS])
+    trained.add_argument("--seeds", type=int, nargs="+", default=[1])
+    trained.add_argument("--set", nargs="*", default=[], dest="given")
+    what.add_parser("training")
+    what.add_parser("writing")
+    options = parser.parse_args()
+    if options.what == "quality":
+        quality(options.name, options.seeds, options.given)
+    else:
+        {"training": training, "writing": writing}[options.what]()
