@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
-from seqpipe.answers import kind_from
 from seqpipe.errors import DataError
 from seqpipe.features import Featurizer
 from seqpipe.filling import Filled
+from seqpipe.kinds import kind_from
 from seqpipe.subwords import splits_words
 from seqpipe.text_metrics import FillingCounter
 from seqpipe.vocabulary import MASK
