@@ -16,6 +16,7 @@ from seqpipe.nn.loops import State
 from seqpipe.nn.search import BOS, PAD, stretched
 
 IDS = "ids"  # of what is kept, the tokens themselves
+TOLD = ("table", "table_bias")  # what embeddings tell a head beside x
 
 
 class Read(NamedTuple):
@@ -138,7 +139,7 @@ class Chain:
         for one, wanted in self.embedding:
             made = one(*[names[name] for name in wanted])
             if isinstance(made, dict):
-                told |= {name: tensor for name, tensor in made.items() if name != "x"}
+                told |= {name: tensor for name, tensor in made.items() if name in TOLD}
                 made = made["x"]
             found.append(made)
         return torch.cat(found, 2) if len(found) > 1 else found[0], told
