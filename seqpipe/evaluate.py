@@ -47,7 +47,7 @@ def evaluate(
     if isinstance(kind, Continuation):
         return _foretold(kind, predictor, records, by, errors)
     if errors and (kind.kind == "vector" or getattr(kind, "self_taught", False)):
-        raise UsageError(f"errors: a {kind.kind} like this is neither right nor wrong; leave the file out")
+        raise UsageError(f"errors: a {kind.kind} is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(records)
     counters = {"": _counts(kind, predictor.metrics)}
     wrong = []
