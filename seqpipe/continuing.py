@@ -20,6 +20,7 @@ GOES_ON = "goes_on"  # of a record: whether its text goes on in the next one
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
 ENOUGH = 1 << 23  # numbers of a batch's logits
 PROMPTS, MOST_PROMPT = 64, 40  # prompts that answers are compared on, and the most tokens of one
+JUDGED = 4096  # tokens of the windows that a model is judged in whose state is carried on
 _LN2 = math.log(2)
 
 
@@ -120,6 +121,11 @@ class _Counted:
 def _begin(doc: Doc) -> int:
     """Where the text begins that is gone on with: of two the second."""
     return doc.offsets[doc.second - 1][1] if doc.second else 0
+
+
+def judged_in(context: int, carry: bool, size: int) -> int:
+    """Tokens of the windows that a model of so many tokens is judged in: carried on, as many as there is room for."""
+    return max(context, min(JUDGED, ENOUGH // size)) if carry else context
 
 
 def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:

@@ -15,7 +15,7 @@ from seqpipe.answers import Kind, Text
 from seqpipe.attended import TOKENS, WORDS
 from seqpipe.attending import axis_of
 from seqpipe.config import Component, Config
-from seqpipe.continuing import Continuation
+from seqpipe.continuing import Continuation, judged_in
 from seqpipe.copying import Copy
 from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.feature_kinds import Matrix, Segments, feature_from
@@ -36,6 +36,7 @@ from seqpipe.wiring import (
     answer_kind,
     built,
     by_source,
+    carries,
     continues,
     copies,
     declared,
@@ -294,7 +295,9 @@ def _task(
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
     if continues(head):
-        manifest["continues"] = {"begins": not head.options["packed"], "context": head.options["context"]}
+        options, size = head.options, writer.get_vocab_size() if writer is not None else 1
+        context = judged_in(options["context"], carries(head), size)
+        manifest["continues"] = {"begins": not options["packed"], "context": context}
     if copies(head):
         manifest["copies"] = {"same": head.frame.get("target_tokenizer") == "same"}
     if answer == "pointers":

@@ -110,6 +110,24 @@ class Pipeline(nn.Module):
         """Names of what is kept of all tokens at once, in one slot."""
         return {f"{PAST}{n}" for n, one in enumerate(self.encoder) if not isinstance(one, Attending)} & {*self.kept}
 
+    def carry(self, rows: int | None) -> None:
+        """From now on so many rows go on in training where those before them ended, from nothing; None: no longer."""
+        encoders: Any = self.encoder
+        for encoder in encoders:
+            encoder.carry(rows)
+
+    @property
+    def carried(self) -> dict[int, Tensor]:
+        """What they go on from, of each encoder that carries something, by its place."""
+        found = ((place, getattr(encoder, "carried", None)) for place, encoder in enumerate(self.encoder))
+        return {place: state for place, state in found if isinstance(state, Tensor)}
+
+    @carried.setter
+    def carried(self, states: Mapping[int, Tensor]) -> None:
+        encoders: Any = self.encoder
+        for place, state in states.items():
+            encoders[place].carried = state
+
     def _chain(self, names: Names) -> Names:
         """The stages as a head asks for them that goes on with texts; nothing for others."""
         if not self.continues:

@@ -18,7 +18,7 @@ import torch
 from seqpipe import bundle, checkpoint, files, train
 from seqpipe.config import Component, Config, load, resolved
 from seqpipe.console import Console
-from seqpipe.continuing import prompts
+from seqpipe.continuing import ENOUGH, judged_in, prompts
 from seqpipe.data import Batch, Batches, examples, of_epoch, read, unseen_labels
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.evaluate import deciding, evaluate, headline, headlines
@@ -31,7 +31,7 @@ from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import Predictor, refuse_long
 from seqpipe.starting import begin
 from seqpipe.stream import Records, Windows, token_file
-from seqpipe.wiring import built, continues
+from seqpipe.wiring import built, carries, continues
 from seqpipe.yaml import dump
 
 RUNS = Path("runs")
@@ -267,7 +267,15 @@ def windows(config: Config, tokens: np.ndarray) -> Windows:
     settings, options = config.train, config.head[0].options
     rows = settings.batch_size or max(1, settings.batch_tokens // options["context"])
     batches = settings.epoch_steps and settings.epoch_steps * settings.accumulate
-    return Windows(tokens, options["context"], rows, settings.seed, batches)
+    return Windows(tokens, options["context"], rows, settings.seed, batches, carries(config.head[0]))
+
+
+def judging_windows(config: Config, tokens: np.ndarray, size: int) -> Windows:
+    """The same to judge a model of so many tokens by, every token once."""
+    if not carries(config.head[0]):
+        return windows(config, tokens)
+    context = max(1, min(judged_in(config.head[0].options["context"], True, size), len(tokens) - 1))
+    return Windows(tokens, context, max(1, ENOUGH // (size * context)))
 
 
 def _windows(config: Config, learned: Learned, folder: Path, part: str) -> Windows:
@@ -275,7 +283,7 @@ def _windows(config: Config, learned: Learned, folder: Path, part: str) -> Windo
     path = getattr(config.data, part)
     tokens = token_file(folder / TOKENS / f"{part}.bin", learned, Records(config.data.reader, path))
     try:
-        return windows(config, tokens)
+        return windows(config, tokens) if part == "train" else judging_windows(config, tokens, len(learned.vocabulary))
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 

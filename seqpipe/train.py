@@ -34,6 +34,7 @@ from seqpipe.layout import BEST, LAST
 from seqpipe.metrics import shown
 from seqpipe.pipeline import Pipeline
 from seqpipe.settings import Train
+from seqpipe.wiring import carries
 
 METRICS = "metrics.jsonl"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -118,6 +119,8 @@ class Training(lightning.LightningModule):
         at, settings = self.progress, self.config.train
         torch.manual_seed(settings.seed * 1_000_003 + at.epoch * 100_003 + at.position)
         self._set_rates()
+        if carries(self.config.head[0]) and not at.position:
+            self.pipeline.carry(len(batch["ids"]))
         with self._autocast():
             loss = self.pipeline.loss(batch)
             if not torch.isfinite(loss):
@@ -239,6 +242,7 @@ class Training(lightning.LightningModule):
             "average": self.average,
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
+            "carried": self.pipeline.carried,
         }
         checkpoint.save(self.folder / LAST, state)
         for old in self.folder.glob(BEST):
@@ -258,6 +262,7 @@ class Training(lightning.LightningModule):
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self.average = state["average"]
+        self.pipeline.carried = state["carried"]
         self._order = self.batches.order(self.progress.epoch)
         return True
 

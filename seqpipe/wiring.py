@@ -253,6 +253,11 @@ def copies(head: Component) -> bool:
     return any(getattr(feature, "kind", "") == "copy" for feature in declared(head).values())
 
 
+def carries(head: Component) -> bool:
+    """Whether, in training, a window of its text begins with the states that the one before it ended with."""
+    return continues(head) and head.options.get("carry") is True
+
+
 def continues(head: Component) -> bool:
     """Whether a head goes on with texts, of which it learns itself: it has no target and reads the stages' `chain`."""
     return bool(getattr(head.cls, "continues", False))
@@ -409,6 +414,8 @@ class _Trace:
             self.complain(head[-1], "it goes on with the second of two texts, which are no one text: set packed: false")
         if not inputs[0].encoder:
             self.complain(head[-1], "it goes on with what an encoder makes of a text: add a causal one, such as gru")
+        if carries(head[-1]) and head[-1].options.get("packed") is False:
+            self.complain(head[-1], "texts of their own begin without a state: set packed: true, or carry: false")
         for stage in inputs[0].embedding:
             if not getattr(stage.cls, "tokenwise", False):
                 self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
@@ -422,6 +429,8 @@ class _Trace:
             if cure:
                 told = f"{asks}, and this encoder lets a token see later ones, or cannot go on where it stopped"
                 self.complain(stage, f"{told}; {cure if goes_on is None else f'set {cure}'}")
+            elif carries(head[-1]) and not hasattr(stage.cls, "carry"):
+                self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.carry: false")
 
     def corrupt(self, source: Input, heads: Stages, alone: bool) -> None:
         """A head that changes the batch before the first stage: what it asks for, and that nothing shows what it hides.

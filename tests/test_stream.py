@@ -85,9 +85,25 @@ def test_a_text_without_room_for_a_window_is_refused_with_what_to_do() -> None:
         Windows(np.arange(1, 7), 6, 1)
 
 
-@pytest.mark.parametrize("sync", [2, 9, 17])
-def test_training_that_was_killed_goes_on_bit_equal(tmp_path: Path, sync: int) -> None:
-    path = yaml(tmp_path)
+def test_carried_windows_follow_those_of_the_batch_before() -> None:
+    stream = Windows(np.arange(1, 105), 10, 3, carried=True)
+    orders = [stream.order(epoch) for epoch in range(9)]
+    for order in orders:
+        assert len(order) == 3
+        assert all(b - a == 10 for before, after in pairwise(order) for a, b in zip(before, after, strict=True))
+        assert {b - a for a, b in pairwise(order[0])} == {34}
+        assert order[-1][-1] + 10 < 104
+    assert len({order[0][0] for order in orders}) > 1
+    assert len(Windows(np.arange(1, 105), 10, 3, epoch_batches=2, carried=True).order(0)) == 2
+    with pytest.raises(DataError, match="has 3 windows for each of 3 rows, not 4; give more text, or lower"):
+        Windows(np.arange(1, 105), 10, 3, epoch_batches=4, carried=True)
+
+
+@pytest.mark.parametrize("sync", [2, 9, 15])
+@pytest.mark.parametrize("carry", [False, True])
+def test_training_that_was_killed_goes_on_bit_equal(tmp_path: Path, carry: bool, sync: int) -> None:
+    train = {"epochs": 2, "epoch_steps": 3, "batch_size": 2, "threads": 1, "checkpoint_steps": 1}
+    path = yaml(tmp_path, head={"use": "lm", "context": 5, "carry": carry}, train=train)
     found = []
     for name, kill in (("whole", None), ("torn", ("fsync", sync))):
         folder = tmp_path / name

@@ -70,8 +70,13 @@ class Cell(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:  # (n, T, B, D) -> (n, T, B, H), each direction from left to right
+        n, _, B, _ = x.shape
+        return self.along(x, tuple(x.new_zeros(n, B, self.hidden_size) for _ in range(self.states)))[0]
+
+    def along(self, x: Tensor, start: State) -> tuple[Tensor, State]:
+        """As `forward`, from these states (n, B, H); also those at the end."""
         weights = {name: self._stacked(name) for name in self.shapes}
-        n, T, B, _ = x.shape
+        T, B = x.shape[1:3]
         rows = x.flatten(1, 2)  # (n, T * B, D)
         W = weights.pop("weight_ih")
         if self.bias:
@@ -84,9 +89,8 @@ class Cell(nn.Module):
             after = step(state, rows[0])
             return after, after[:1]
 
-        start = tuple(x.new_zeros(n, B, self.hidden_size) for _ in range(self.states))
-        _, (states,) = scan(looped, start, (inward.unflatten(1, (T, B)).transpose(0, 1),))
-        return states.transpose(0, 1)
+        ends, (states,) = scan(looped, start, (inward.unflatten(1, (T, B)).transpose(0, 1),))
+        return states.transpose(0, 1), ends
 
     def stepped(self, x: Tensor, state: State) -> State:  # (R, D), (R, H) each
         """The states after one more token, of a cell of one direction."""

@@ -48,6 +48,7 @@ class Recurrent(nn.Module):
     """
 
     returns: ClassVar = ("x", "state", "first")
+    carried: Tensor | None = None  # (M, B, H) of the rows before, which training goes on from; None: each begins anew
 
     def __init__(
         self,
@@ -70,6 +71,8 @@ class Recurrent(nn.Module):
         self.dropout, self.locked_dropout = nn.Dropout(dropout), LockedDropout(locked_dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, D') twice
+        if self.carried is not None and self.training:
+            return self._goes_on_from(self.carried, x)
         lengths = mask.sum(1).clamp(min=1)  # (B,)
         for depth, rnn in enumerate(self.layers):
             assert isinstance(rnn, nn.RNNBase | Cell)
@@ -80,6 +83,22 @@ class Recurrent(nn.Module):
         begins = states[:, :1, 0]
         both = {1: [ends if self.backward else begins], 2: [begins, ends]}[states.shape[2]]
         return {"x": x, "state": self._merged(last), "first": self._merged(torch.cat(both, 1))}
+
+    def carry(self, rows: int | None) -> None:
+        """From now on rows go on in training where those before them ended, so many of one length; None: no longer."""
+        weight = self._layers[0].weight_hh_l0
+        assert isinstance(weight, Tensor)
+        states, hidden = self.kept
+        self.carried = None if rows is None else weight.new_zeros(states, rows, hidden)
+
+    def _goes_on_from(self, carried: Tensor, x: Tensor) -> dict[str, Tensor]:
+        after: list[Tensor] = []
+        starts = self._by_layer(carried.to(x.device).unbind())
+        for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
+            x, ends = along(layer, self.locked_dropout(self.dropout(x) if depth else x), start)
+            after += ends
+        self.carried = torch.stack(after).detach().to(carried.dtype)
+        return {"x": x, "state": x[:, -1], "first": x[:, 0]}
 
     @staticmethod
     def goes_on(options: Mapping[str, Any]) -> str:
@@ -186,6 +205,19 @@ def continued(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, start: State) 
     return made.transpose(0, 1), ends
 
 
+def along(rnn: nn.RNNBase | Cell, x: Tensor, start: State) -> tuple[Tensor, State]:
+    """The same of whole rows (B, T, D) in training, by the library's own loop."""
+    if rounds(rnn, x):
+        with torch.autocast(x.device.type, enabled=False):
+            return along(rnn, x.to(start[0].dtype), start)
+    first = tuple(part[None] for part in start)
+    if isinstance(rnn, Cell):
+        states, ends = rnn.along(x.transpose(0, 1)[None], first)
+        return states[0].transpose(0, 1), tuple(part[0] for part in ends)
+    made, *last = _by_fused_kernel(rnn, x, first, "")
+    return made, tuple(part[0] for part in last)
+
+
 def one_step(rnn: nn.RNNBase | Cell, x: Tensor, state: State) -> State:  # (R, D), (R, H) each
     """The states of one layer of one direction after one more token."""
     if isinstance(rnn, Cell):
@@ -228,10 +260,16 @@ def _by_kernel(rnn: nn.RNNBase, rows: list[Tensor]) -> list[Tensor]:
     after a row's end cannot reach what came before.
     """
     zero = rows[0].new_zeros(1, rows[0].shape[0], rnn.hidden_size)
-    start = (zero, zero) if rnn.mode == "LSTM" else zero
-    run = _KERNELS[rnn.mode]
+    start = (zero, zero) if rnn.mode == "LSTM" else (zero,)
+    return [_by_fused_kernel(rnn, x, start, s)[0] for x, s in zip(rows, suffixes(rnn), strict=True)]
+
+
+def _by_fused_kernel(rnn: nn.RNNBase, x: Tensor, start: State, suffix: str) -> State:
+    """One direction from states (1, B, H): (B, T, H), and the states at the end."""
     settings = (rnn.bias, 1, 0.0, rnn.training, False, True)  # … one layer, no dropout, …, one direction, batch first
-    return [run(x, start, weights_of(rnn, s), *settings)[0] for x, s in zip(rows, suffixes(rnn), strict=True)]
+    first = start if rnn.mode == "LSTM" else start[0]
+    made: State = _KERNELS[rnn.mode](x, first, weights_of(rnn, suffix), *settings)
+    return made
 
 
 def _stepped(cell: Cell, rows: list[Tensor]) -> list[Tensor]:

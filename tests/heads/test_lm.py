@@ -342,6 +342,15 @@ class TestBadInput:
             with pytest.raises(ConfigError, match=f"writes token by token, and this encoder lets .*; {cure}"):
                 load(yaml(tmp_path, encoder=encoder))
 
+    def test_states_that_nobody_carries(self, tmp_path: Path) -> None:
+        gru = {"use": "gru", "hidden": 16, "direction": "forward"}
+        for encoder, head, told in (
+            (gru, {"packed": False}, "texts of their own begin without a state: set packed: true, or carry: false"),
+            ({"use": "transformer", "causal": True}, {}, "it has no state to carry; choose lstm, gru or rnn, or set"),
+        ):
+            with pytest.raises(ConfigError, match=told):
+                load(yaml(tmp_path, encoder=encoder, head={"use": "lm", "carry": True, **head}))
+
     def test_widths_that_cannot_be_tied(self, tmp_path: Path) -> None:
         encoder = {"use": "lstm", "hidden": 8, "direction": "forward"}
         done = seqpipe("check", yaml(tmp_path, encoder=encoder), folder=tmp_path)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe.nn.recurrent import Recurrent, ragged_rnn
 from seqpipe_plugins.encoders.gru import ResetBefore
 from seqpipe_plugins.encoders.lstm import Variant
 from seqpipe_plugins.encoders.nested_lstm import Nested
@@ -124,3 +124,21 @@ def test_steps_are_the_library_s(layer: Any) -> None:
     assert torch.allclose(torch.stack(outputs, 1), expected, atol=1e-6)
     for part, theirs in zip(state, last if layer is nn.LSTM else (last,), strict=True):
         assert torch.allclose(part.transpose(0, 1), theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [make for make, _ in CELLS])
+def test_windows_that_are_carried_on_have_the_states_of_the_whole_row(make: Make) -> None:
+    encoder = Recurrent(make, 3, 4, 2, "forward", "concat", True, 0.0)
+    x, mask = torch.randn(2, 9, 3), torch.ones(2, 9, dtype=torch.bool)
+    whole = encoder(x, mask)["x"]
+    encoder.carry(2)
+    windows = [encoder(part, mask[:, : part.shape[1]])["x"] for part in x.split(4, 1)]
+    assert torch.allclose(torch.cat(windows, 1), whole, atol=1e-6)
+    windows[2].sum().backward()
+    assert encoder.carried is not None
+    assert not encoder.carried.requires_grad
+    encoder.eval()
+    assert torch.allclose(encoder(x, mask)["x"], whole, atol=1e-6)
+    encoder.train()
+    encoder.carry(None)
+    assert torch.allclose(encoder(x, mask)["x"], whole, atol=1e-6)
