@@ -12,12 +12,14 @@ from seqpipe.version import VERSION
 if TYPE_CHECKING:
     from seqpipe.copying import Copy
     from seqpipe.feature_kinds import Chars, Matrix, Pieces, Sentences
+    from seqpipe.features import Column
     from seqpipe.runtime import Model, load
     from seqpipe.vocabulary import word_level
 
 __all__ = [
     "SIZE",
     "Chars",
+    "Column",
     "Copy",
     "Matrix",
     "Model",
@@ -37,6 +39,7 @@ __version__ = VERSION
 
 _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime take their time
     "Chars": "seqpipe.feature_kinds",
+    "Column": "seqpipe.features",
     "Copy": "seqpipe.copying",
     "Matrix": "seqpipe.feature_kinds",
     "Model": "seqpipe.runtime",

@@ -66,23 +66,32 @@ class Continuation(Text):
     def gold(self, record: Record) -> Any:
         raise UsageError("a language model has no references to compare with; it is judged by its perplexity")
 
-    def judged(self, docs: Iterable[tuple[Doc, bool]], run: Callable[[Arrays], Arrays], size: int) -> dict[str, float]:
+    def judged(
+        self,
+        docs: Iterable[tuple[Doc, bool]],
+        run: Callable[[Arrays], Arrays],
+        size: int,
+        beside: Callable[[Sequence[Doc]], Arrays],
+    ) -> dict[str, float]:
         """Perplexity, mean loss of a token in nats, and bits per character of texts.
 
         Args:
             docs: The texts, each with whether it goes on in the next one.
             run: Features of a batch to a decision that holds `prompt_scores`.
             size: V, how many tokens there are.
+            beside: Texts of their own to what the features of a batch hold beside tokens.
         """
         total, tokens = 0.0, 0
         counted, end = _Counted(docs), special_id(self.tokenizer, EOS)
         rows = self._texts(counted, end) if self.begins else self._windows(counted, end)
         most = max(1, min(32, ENOUGH // (size * self.context)))
         while some := list(islice(rows, most)):
-            longest = max(len(row) for row, _ in some)
-            ids = np.array([[*row, *[0] * (longest - len(row))] for row, _ in some], np.int64)
-            scores = run({"ids": ids, "mask": ids > 0})["prompt_scores"]
-            for (row, first), found in zip(some, scores, strict=True):
+            longest = max(len(row) for row, *_ in some)
+            ids = np.array([[*row, *[0] * (longest - len(row))] for row, *_ in some], np.int64)
+            texts = [doc for *_, doc in some if doc is not None]
+            more = beside(texts) if texts else {}
+            scores = run({"ids": ids, "mask": ids > 0} | more)["prompt_scores"]
+            for (row, first, _), found in zip(some, scores, strict=True):
                 total -= float(found[first:].sum(dtype=np.float64))
                 tokens += len(row) - first - (not self.begins)
         if not tokens:
@@ -90,20 +99,20 @@ class Continuation(Text):
         loss, bits = total / tokens, total / _LN2 / max(1, counted.characters)
         return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
 
-    def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int]]:
+    def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int, Doc | None]]:
         """Each text by itself, and from which token on it is judged: of two the second."""
-        return (([*doc.ids, end], doc.second or 0) for doc, _ in docs)
+        return (([*doc.ids, end], doc.second or 0, doc) for doc, _ in docs)
 
-    def _windows(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int]]:
+    def _windows(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int, Doc | None]]:
         """Stretches of the one text that all are, each beginning with the last token of the one before."""
         window: list[int] = []
         for token in flowing(docs, end):
             window.append(token)
             if len(window) > self.context:
-                yield window, 0
+                yield window, 0, None
                 window = window[-1:]
         if len(window) > 1:
-            yield window, 0
+            yield window, 0, None
 
 
 class _Counted:

@@ -11,9 +11,10 @@ from seqpipe import metrics
 from seqpipe.answers import Kind
 from seqpipe.continuing import GOES_ON, SCORE_PROMPT, Continuation
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
-from seqpipe.features import Record
+from seqpipe.features import Arrays, Doc, Record
 from seqpipe.files import json_bytes, write
 from seqpipe.filling import Filled
+from seqpipe.inputs import fields_of
 from seqpipe.joint import Joint
 from seqpipe.options import chosen
 from seqpipe.pointing import Pointers
@@ -60,7 +61,7 @@ def evaluate(
                 counters[group] = _counts(kind, predictor.metrics)
             counters[group].add(gold, predicted)
         if errors and not _right(kind, gold, predicted):
-            text = {field: record.get(field) for field in predictor.featurizer.fields}
+            text = {field: record.get(field) for field in fields_of(predictor.featurizer)}
             wrong.append({"where": record.get("where")} | text | _error(kind, gold, predicted))
     if errors:
         write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong))
@@ -76,13 +77,17 @@ def _foretold(
     options = chosen(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, kind).arrays
     size = kind.tokenizer.get_vocab_size()
 
+    def beside(docs: Sequence[Doc]) -> Arrays:
+        arrays = predictor.featurizer.collate(docs)
+        return {name: array for name, array in arrays.items() if name not in ("ids", "mask")}
+
     def judged(some: Iterable[Record]) -> Scores:
         docs = (
             one
             for part in chunks(some, CHUNK)
             for one in zip(predictor.featurizer.docs(part), [r.get(GOES_ON) is True for r in part], strict=True)
         )
-        return dict(kind.judged(docs, lambda feeds: predictor.run(feeds | options), size))
+        return dict(kind.judged(docs, lambda feeds: predictor.run(feeds | options), size, beside))
 
     if by is None:
         return {"": judged(records)}

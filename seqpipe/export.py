@@ -18,7 +18,7 @@ from seqpipe.errors import ParityError
 from seqpipe.evaluate import evaluate, headline, headlines, posed
 from seqpipe.features import Record
 from seqpipe.graph import to_onnx
-from seqpipe.inputs import tokenizer_file_of, tokenizers_of
+from seqpipe.inputs import columns, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
 from seqpipe.metrics import shown
@@ -190,7 +190,7 @@ def _golden(model: Model, records: Sequence[Record]) -> list[dict[str, Any]]:
     for i in short[:: max(1, len(short) // GOLDEN)][:GOLDEN]:
         featurizer = model.predictor.featurizer
         words = len(examples) % 2 and records[i].get("words") is not None and featurizer.fields == ("text",)
-        keys = ("words", "text") if words else featurizer.fields
+        keys = (*columns(featurizer), *(("words", "text") if words else featurizer.fields))
         record = {key: records[i][key] for key in keys}
         examples.append({"record": record, "answer": model(record)})
     several = [name for name in model.manifest["options"] if name.rpartition(".")[2] in ("beams", "n_best")]

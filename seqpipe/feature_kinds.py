@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.copying import Copy
 from seqpipe.errors import BundleError, DataError
-from seqpipe.features import Doc, Feature, Fixed, sentences
+from seqpipe.features import Column, Doc, Feature, Fixed, sentences
 from seqpipe.vocabulary import PAD, UNK
 
 Split = Literal["punctuation", "lines"]
@@ -224,6 +224,8 @@ def feature_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer
         return Segments()
     if kind == "matrix" and len(manifest["means"]) == len(manifest["deviations"]):
         return Matrix(tuple(map(float, manifest["means"])), tuple(map(float, manifest["deviations"])))
+    if kind == "column":
+        return Column(str(manifest["field"]), tuple(map(str, manifest["values"])))
     if kind == "copy":
         return Copy(bool(manifest["same"]), manifest["tokenizer"], (tokenizers or {})[manifest["tokenizer"]])
     told = f"{kind!r} with split {manifest['split']!r}" if kind == "sentences" else f"{kind!r}"

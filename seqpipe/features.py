@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any, Protocol, Self
 
@@ -64,12 +64,56 @@ class Fixed:
 
 
 @dataclass(frozen=True)
+class Column(Fixed):
+    """What stands in another field of the record, such as a label or a topic, (B, 1) int64: its place among `values`.
+
+    Another value than these is an error.
+    """
+
+    field: str
+    values: tuple[str, ...] = ()  # none yet: any will do
+    kind = "column"
+    axes = ("batch_size", 1)
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.values
+
+    @property
+    def size(self) -> int:
+        return len(self.values)
+
+    def fitted(self, docs: Iterable[Doc]) -> Self:
+        """The same feature with the new values of these records behind its own, in order."""
+        new = {doc.columns[self.field] for doc in docs} - {*self.values}
+        return replace(self, values=(*self.values, *sorted(new)))
+
+    def following(self, old: Feature | None) -> Self:
+        """The same feature with the values of an older one."""
+        return replace(self, values=old.values) if isinstance(old, Column) else self
+
+    def value(self, given: str, at: str = "") -> str:
+        """What was given, if it is one of the values; else DataError, begun with `at`."""
+        if self.values and given not in self.values:
+            known = ", ".join(map(repr, self.values[:20])) + ", …" * (len(self.values) > 20)
+            raise DataError(f"{at}field {self.field!r} holds {given!r}; give one of what was learned: {known}")
+        return given
+
+    def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
+        return np.array([[self.values.index(doc.columns[self.field])] for doc in docs], np.int64)
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "field": self.field, "values": list(self.values)}
+
+
+@dataclass(frozen=True)
 class Doc:
     """One text, split: the tokens as written, where they stand, and their ids.
 
     Where tokens are pieces of words, `starts` says which token each word begins with, and `places` where it stands.
     Of a pair, `second` is the position of the first token of the second text (see `joined`). What is no text has
-    `rows` of numbers (T, F) where a text has tokens. Of several sources, `parts` has the Doc of each.
+    `rows` of numbers (T, F) where a text has tokens. Of several sources, `parts` has the Doc of each. `columns` has
+    what stands in other fields of the record that stages ask for.
     """
 
     text: str
@@ -81,6 +125,7 @@ class Doc:
     second: int | None = None
     rows: np.ndarray | None = field(default=None, compare=False, repr=False)
     parts: tuple[Doc, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -112,6 +157,16 @@ class Featurizer:
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Splits texts; words that are split already bypass splitting, never normalising or the vocabulary."""
+        docs = self._split(records)
+        columns = [feature for feature in self.features.values() if isinstance(feature, Column)]
+        if not columns:
+            return docs
+        return [
+            replace(doc, columns={one.field: one.value(self.text(record, one.field), _at(record)) for one in columns})
+            for doc, record in zip(docs, records, strict=True)
+        ]
+
+    def _split(self, records: Sequence[Record]) -> list[Doc]:
         if self.pairs:
             halves = (self._whole([self.text(record, field) for record in records]) for field in self.fields)
             return [joined(*pair) for pair in zip(*halves, strict=True)]

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError
 from seqpipe.feature_kinds import Matrix
-from seqpipe.features import AXES, Arrays, Doc, Feature, Featurizer, Record
+from seqpipe.features import AXES, Arrays, Column, Doc, Feature, Featurizer, Record
 
 MASK = "mask"
 
@@ -181,9 +181,19 @@ def tokenizer_file_of(source: str) -> str:
     return f"tokenizer.{source}.json" if source else "tokenizer.json"
 
 
+def columns(source: Inputs) -> tuple[str, ...]:
+    """The fields of a record that stages ask for beside what is split."""
+    return tuple(dict.fromkeys(one.field for one in source.features.values() if isinstance(one, Column)))
+
+
+def fields_of(source: Inputs) -> tuple[str, ...]:
+    """All fields of a record that are read, texts and numbers last."""
+    return tuple(dict.fromkeys([*columns(source), *source.fields]))
+
+
 def one_text(source: Inputs) -> bool:
     """Whether a text is all that a record needs to hold."""
-    return isinstance(source, Featurizer) and not source.pairs
+    return isinstance(source, Featurizer) and not source.pairs and not columns(source)
 
 
 def all_texts(source: Inputs) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from seqpipe.continuing import Continuation, judged_in
 from seqpipe.copying import Copy
 from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.feature_kinds import Matrix, Segments, feature_from
-from seqpipe.features import Doc, Feature, Featurizer, Record, token_counts
+from seqpipe.features import Column, Doc, Feature, Featurizer, Record, token_counts
 from seqpipe.files import read_json, write
 from seqpipe.inputs import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import Joint, tokenizer_file
@@ -195,11 +195,17 @@ def _source(
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
     lossless = any(map(continues, heads))
-    splitter = Featurizer(tokenizer, {}, field, lossless)
+    columns = {name: replace(feature, values=()) for name, feature in found.items() if isinstance(feature, Column)}
+    splitter = Featurizer(tokenizer, columns, field, lossless)
     docs: Iterable[Doc] = splitter.docs(records) if isinstance(records, list) else _Split(splitter, records)
     counts = token_counts(docs, tokenizer.get_vocab_size())
     found |= {"segments": Segments()} if len(fields) == 2 and not lossless else {}
-    features = {name: feature.learn(word for doc in docs for word in doc.words) for name, feature in found.items()}
+    features = {
+        name: feature.fitted(docs)
+        if isinstance(feature, Column)
+        else feature.learn(word for doc in docs for word in doc.words)
+        for name, feature in found.items()
+    }
     return Featurizer(tokenizer, features, field, lossless), counts
 
 

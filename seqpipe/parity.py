@@ -14,7 +14,7 @@ from seqpipe import vocabulary
 from seqpipe.attended import PREFIX
 from seqpipe.copying import Copy
 from seqpipe.errors import ParityError
-from seqpipe.features import Arrays, Doc
+from seqpipe.features import Arrays, Column, Doc
 from seqpipe.inputs import MASK, Inputs, Rows, Several, mask_of, masks, together
 from seqpipe.learned import Learned
 from seqpipe.options import DRAWING, SEED, Known, chosen
@@ -230,12 +230,13 @@ def random_doc(source: Inputs, length: int, random: np.random.Generator, apart: 
         offsets.append((len(text), len(text) + len(word)))
         text += word
     second = int(random.integers(1, length + 1)) if source.pairs else None
+    columns = {one.field: str(random.choice(one.values)) for one in source.features.values() if isinstance(one, Column)}
     if not splits_words(source.tokenizer):
-        return Doc(text, words, offsets, ids, second=second)
+        return Doc(text, words, offsets, ids, second=second, columns=columns)
     starts = np.flatnonzero(begins).tolist()
     ends = [*(start - 1 for start in starts[1:]), length - 1]
     places = [(offsets[first][0], offsets[last][1]) for first, last in zip(starts, ends, strict=True)]
-    return Doc(text, words, offsets, ids, starts, places, second)
+    return Doc(text, words, offsets, ids, starts, places, second, columns=columns)
 
 
 def _some_known(

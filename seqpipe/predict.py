@@ -15,7 +15,7 @@ from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features import Record, locate
 from seqpipe.files import json_bytes, writing
-from seqpipe.inputs import all_texts, one_text
+from seqpipe.inputs import all_texts, fields_of, one_text
 from seqpipe.plugins import Plugins
 from seqpipe.predictor import CHUNK
 from seqpipe.runtime import Model
@@ -101,7 +101,7 @@ def _lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterator[tuple[Record, str]]:
     featurizer = model.predictor.featurizer
-    fields = featurizer.fields
+    fields = fields_of(featurizer)
     if form == "text" and not all_texts(featurizer):
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON, and --format jsonl")
     placed = ((line, f"{name}:{number}") for number, line in enumerate(lines, 1))
@@ -119,7 +119,7 @@ def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterat
 def one_record(model: Model, text: str) -> Record:
     """The record of one argument or file: the text, or of several fields or numbers all, in the form of a line."""
     featurizer = model.predictor.featurizer
-    fields, numbers = featurizer.fields, not all_texts(featurizer)
+    fields, numbers = fields_of(featurizer), not all_texts(featurizer)
     if one_text(featurizer):
         return {fields[0]: text}
     if text.startswith("{") or numbers:

@@ -19,7 +19,7 @@ from seqpipe.explain import Explanation, attention, origins
 from seqpipe.feature_kinds import feature_from
 from seqpipe.features import Arrays, Doc, Record
 from seqpipe.figures import draws, figure
-from seqpipe.inputs import one_text, source_from, sources_of, tokenizer_file_of
+from seqpipe.inputs import fields_of, one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.options import chosen, option_arrays
 from seqpipe.pointing import Pointers
@@ -193,7 +193,7 @@ class Model:
 
     def _record(self, item: Any) -> Record:
         featurizer = self.predictor.featurizer
-        fields = featurizer.fields
+        fields = fields_of(featurizer)
         if not isinstance(item, Mapping) and not one_text(featurizer):
             told = " and ".join(map(repr, fields))
             raise UsageError(

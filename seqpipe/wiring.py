@@ -107,6 +107,7 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "copy": ("(B, T)", "int64"),
     "pieces": ("(B, N)", "int64"),
     "segments": ("(B, T)", "int64"),
+    "column": ("(B, 1)", "int64"),
     "window": ("(B, T)", "int64"),
     "other_window": ("(B, T)", "int64"),
     "other_x": ("(B, T, D)", "float32"),
@@ -419,6 +420,8 @@ class _Trace:
         for stage in inputs[0].embedding:
             if not getattr(stage.cls, "tokenwise", False):
                 self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
+            elif head[-1].options.get("packed") is not False and _has_column(stage):
+                self.complain(stage, "a column is of one text, and packed texts are cut anywhere: set packed: false")
         for stage in inputs[0].encoder:
             goes_on: Callable[[Mapping[str, Any]], str] | None = getattr(stage.cls, "goes_on", None)
             cure = (
@@ -642,6 +645,10 @@ def _shows(stage: Component, corrupted: Sequence[str]) -> str:
 
 
 _WRITTEN = ("chars", "copy")  # kinds of feature by which a token is known whatever its id is
+
+
+def _has_column(stage: Component) -> bool:
+    return any(getattr(feature, "kind", "") == "column" for feature in declared(stage).values())
 
 
 def _unfit(kind: str, source: Input) -> str:

@@ -54,15 +54,25 @@ class Token(NamedTuple):
     segment: int = 1
 
 
+KINDS = ("chars", "sentences", "pieces", "segments", "matrix", "copy", "column")
+
+
 class Source:
     """A text of each record: its tokens, and what the graph reads of them."""
 
     targets: Mapping[str, Tokenizer]  # of what is written, by file
 
-    def __init__(self, field: str | list[str], file: bytes, entries: Mapping[str, Any], limits: Mapping[str, int]):
-        self.field, self.entries, self.limits = field, entries, limits
+    def __init__(
+        self,
+        field: str | list[str],
+        file: bytes,
+        entries: Mapping[str, Any],
+        limits: Mapping[str, int],
+        continues: bool = False,
+    ):
+        self.field, self.entries, self.limits, self.continues = field, entries, limits, continues
         self.tokenizer = tokenizer(file)
-        self.splits_words = json.loads(file)["model"]["type"] != "WordLevel"
+        self.splits_words = json.loads(file)["model"]["type"] != "WordLevel" and not continues
 
     def record(self, given: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
         """The text and its tokens."""
@@ -72,7 +82,8 @@ class Source:
                 raise RefusedError("neither a text nor a pair")
             return self.pair(*(given[name] for name in field))
         record = {field: given} if isinstance(given, str) else given
-        if field == "text" and record.get("words") is not None:
+        presplit = field == "text" and record.get("words") is not None
+        if presplit and not (self.continues and isinstance(record.get("text"), str)):
             text = record["text"] if isinstance(record.get("text"), str) else " ".join(record["words"])
             tokens = self.from_words(record["words"], text)
         else:
@@ -138,8 +149,20 @@ class Source:
         found = None if normal in SPECIAL else self.tokenizer.token_to_id(normal)
         return 1 if found is None else found
 
-    def inputs(self, rows: Sequence[Sequence[Token]], texts: Sequence[str]) -> dict[str, np.ndarray]:
-        size = (len(rows), max(map(len, rows)))
+    def value(self, record: str | Mapping[str, Any], entry: Mapping[str, Any]) -> int:
+        """The place of what stands in a field of the record."""
+        given = None if isinstance(record, str) else record.get(entry["field"])
+        if given not in entry["values"]:
+            raise RefusedError(f"{entry['field']}: {given!r}")
+        return list(entry["values"]).index(given)
+
+    def inputs(
+        self,
+        rows: Sequence[Sequence[Token]],
+        texts: Sequence[str],
+        records: Sequence[str | Mapping[str, Any]] = (),
+    ) -> dict[str, np.ndarray]:
+        size = (len(rows), max(1, *map(len, rows)))
         made = {"ids": np.zeros(size, np.int64), "mask": np.zeros(size, np.bool_)}
         for b, tokens in enumerate(rows):
             made["ids"][b, : len(tokens)] = [token.id for token in tokens]
@@ -156,6 +179,8 @@ class Source:
                 made[name] = np.zeros(size, np.int64)
                 for b, tokens in enumerate(rows):
                     made[name][b, : len(tokens)] = [token.segment for token in tokens]
+            elif entry.get("kind") == "column":
+                made[name] = np.array([[self.value(record, entry)] for record in records], np.int64)
             elif entry.get("kind") == "copy":
                 made[name] = np.zeros(size, np.int64)
                 for b, tokens in enumerate(rows):
@@ -178,7 +203,9 @@ class Numbers:
             raise RefusedError("rows of another width")
         return "", [Token(1, struct.pack(f"<{len(row)}f", *row).hex(), 0, 0, None) for row in rows]
 
-    def inputs(self, rows: Sequence[Sequence[Token]], texts: Sequence[str]) -> dict[str, np.ndarray]:
+    def inputs(
+        self, rows: Sequence[Sequence[Token]], texts: Sequence[str], records: Sequence[Any]
+    ) -> dict[str, np.ndarray]:
         size = (len(rows), max(map(len, rows)))
         made = {"matrix": np.zeros((*size, len(self.means)), np.float32), "mask": np.zeros(size, np.bool_)}
         for b, tokens in enumerate(rows):
@@ -200,7 +227,7 @@ class Bundle:
             if part["kind"] not in OUTPUTS:
                 raise RefusedError(f"answer kind {part['kind']!r}")
         for entry in self.manifest["inputs"].values():
-            if entry.get("kind", "chars") not in ("chars", "sentences", "pieces", "segments", "matrix", "copy"):
+            if entry.get("kind", "chars") not in KINDS:
                 raise RefusedError(f"input kind {entry['kind']!r}")
             if entry.get("split", "lines") not in ("lines", "punctuation"):
                 raise RefusedError(f"split {entry['split']!r}")
@@ -210,7 +237,8 @@ class Bundle:
         for before, one in fields.items():
             own = {name[len(before) :]: entry for name, entry in entries.items() if name.startswith(before)}
             file = f"tokenizer.{before}json"
-            made = Source(one, files[file], own, self.manifest["limits"]) if "ids" in own else Numbers(one, own)
+            limits = self.manifest["limits"]
+            made = Source(one, files[file], own, limits, "continues" in answer) if "ids" in own else Numbers(one, own)
             self.sources[before] = made
         writing = [before for before, part in self.parts.items() if part["kind"] == "text"]
         named = {before: f"target_tokenizer.{before}json" if before else "target_tokenizer.json" for before in writing}
@@ -220,6 +248,7 @@ class Bundle:
         self.session = session(files["model.onnx"])
         inputs = {one.name for one in self.session.get_inputs() + self.session.get_overridable_initializers()}
         self.outputs = [one.name for one in self.session.get_outputs()]
+        inputs = {name for name in inputs if not ("continues" in answer and name.startswith("past."))}
         if inputs != {*self.manifest["inputs"], *self.manifest["options"]}:
             raise RefusedError("the graph has other inputs")
         for before, part in self.parts.items():
@@ -234,13 +263,16 @@ class Bundle:
         given = [[source.record(record) for source in self.sources.values()] for record in records]
         if any(sum(len(tokens) for _, tokens in parts) > self.manifest["limits"]["tokens"] for parts in given):
             raise RefusedError("too long a record")
-        full = [i for i, parts in enumerate(given) if all(tokens for _, tokens in parts)]
+        goes_on = self.manifest["answer"].get("continues")
+        full = [i for i, parts in enumerate(given) if goes_on or all(tokens for _, tokens in parts)]
+        if goes_on and not goes_on["begins"] and not all(tokens for parts in given for _, tokens in parts):
+            raise RefusedError("an empty prompt")
         words = [[token.word for _, tokens in parts for token in tokens] for parts in given]
         drawn = {name: one for name, one in options.items() if name.rpartition(".")[2] == "seed"}
         known = self.manifest["options"]
         feeds = option_inputs(known, {k: v for k, v in options.items() if k not in drawn})
         for before, target in self.targets.items():
-            for name in ("prefix", "forbidden"):
+            for name in ("prefix", "forbidden", "stop"):
                 ids = feeds.get(f"{before}{name}", np.zeros(0)).flatten().tolist()
                 if any(one in (0, 2, 3) or not 0 <= one < target.get_vocab_size() for one in ids):
                     raise RefusedError(name)
@@ -263,7 +295,8 @@ class Bundle:
         if full:
             for number, (before, source) in enumerate(self.sources.items()):
                 texts, rows = zip(*(given[i][number] for i in full), strict=True)
-                feeds |= {before + name: array for name, array in source.inputs(rows, texts).items()}
+                asked = [records[i] for i in full]
+                feeds |= {before + name: array for name, array in source.inputs(rows, texts, asked).items()}
             out = dict(zip(self.outputs, self.session.run(None, feeds), strict=True))
             for b, i in enumerate(full):
                 each = {before: self.read(before, out, b, *given[i][0]) for before in self.parts}
@@ -305,6 +338,8 @@ class Bundle:
             ]
             return found if len(out["scores"][b]) > 1 else found[0]
         if kind == "text":
+            if "continues" in answer:
+                return self.continued(self.targets[before], out, b, *self.prompt(text, tokens))
             copies = answer.get("copies")
             new = numbered(tokens, self.targets[before], copies["same"])[1] if copies else []
             return self.written(self.targets[before], out, b, new)
@@ -328,6 +363,25 @@ class Bundle:
                 text = target.decoder.decode(strings) if target.decoder else " ".join(strings)
             if log > -1e8 or len(out["scores"][b]) == 1:
                 made.append({"generated_text": text, "score": score(np.exp(log))})
+        return made if len(out["scores"][b]) > 1 else made[0]
+
+    def prompt(self, text: str, tokens: Sequence[Token]) -> tuple[str, list[int]]:
+        """The text that is gone on with, of a pair the second, and its ids."""
+        if not isinstance(self.manifest["field"], list):
+            return text, [token.id for token in tokens]
+        begin = next((after.start for token, after in pairwise(tokens) if after.segment > token.segment), len(text))
+        return text[begin:], [token.id for token in tokens if token.segment == 2]
+
+    def continued(self, target: Tokenizer, out: Mapping[str, np.ndarray], b: int, prompt: str, given: list[int]) -> Any:
+        made = []
+        for tokens, log in zip(out["tokens"][b].tolist(), out["scores"][b], strict=True):
+            kept = [token for token in (tokens[: tokens.index(3)] if 3 in tokens else tokens) if token > 3]
+            before, whole, alone = (
+                target.decode(ids, skip_special_tokens=False) for ids in (given, [*given, *kept], kept)
+            )
+            text = whole[len(before) :] if whole.startswith(before) else alone
+            if log > -1e8 or len(out["scores"][b]) == 1:
+                made.append({"generated_text": prompt + text, "score": score(np.exp(log))})
         return made if len(out["scores"][b]) > 1 else made[0]
 
     def empty(self, part: Mapping[str, Any], several: bool) -> Any:

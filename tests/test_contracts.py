@@ -33,7 +33,8 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("embedding", "char-lstm"): [{"dim": 6, "char_dim": 4, "dropout": 0.1}],
     ("embedding", "linear"): [{"dim": 6, "dropout": 0.1}],
     ("embedding", "lookup"): [
-        {"dim": 6, "dropout": 0.1, "locked_dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2}
+        {"dim": 6, "dropout": 0.1, "locked_dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2},
+        {"dim": 6, "column": "label"},
     ],
     ("embedding", "positions"): [{"dim": 6, "dropout": 0.1}, {"dim": 5, "positions": "learned", "longest": 4}],
     ("embedding", "pretrained"): [{"checkpoint": CHECKPOINT, "dropout": 0.1, "window": 6}],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from seqpipe import Column
 from seqpipe.nn.dropout import LockedDropout
 
 PAD, UNK = 0, 1
@@ -26,8 +27,12 @@ class Lookup(nn.Module):
     (word dropout, Iyyer et al. 2015; words seen once, Lample et al. 2016). Of a vocabulary without `counts` no word is
     rare.
 
+    With a `column` each token's vector has that of a value added to it that the whole record has, a label or a topic:
+    what is written, or how a text is understood, hangs on it.
+
     Args:
         dim: Width of the vectors.
+        column: A field of the record that holds one of a few texts, such as its label.
         dropout: Probability that a number of a vector is silenced in training.
         locked_dropout: Probability that a column of the vectors is silenced in training, in a whole row.
         word_dropout: Probability that a word is blanked in training.
@@ -37,13 +42,15 @@ class Lookup(nn.Module):
     returns: ClassVar[tuple[str, ...]] = ("x", "table")
     rare: Tensor
     tokenwise: ClassVar = True
-    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",)}
+    rows: Mapping[str, tuple[str, ...]]
 
     def __init__(
         self,
         vocabulary: Sequence[str],
+        sizes: Mapping[str, int],
         *,
         dim: Annotated[int, Field(gt=0)] = 100,
+        column: str | None = None,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,
         word_dropout: Probability = 0.0,
@@ -56,13 +63,26 @@ class Lookup(nn.Module):
         nn.init.uniform_(self.table.weight, -bound, bound)
         with torch.no_grad():
             self.table.weight[PAD] = 0
+        self.values, self.rows = None, {"table.weight": ("vocabulary",)}
+        if column is not None:
+            self.rows = {**self.rows, "values.weight": ("column",)}
+            self.values = nn.Embedding(sizes["column"], dim)
+            nn.init.uniform_(self.values.weight, -bound, bound)
         self.dropout = nn.Sequential(nn.Dropout(dropout), LockedDropout(locked_dropout))
         counts = getattr(vocabulary, "counts", None)
         rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
 
-    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D)
-        return {"x": self.looked_up(ids), "table": self.table.weight}
+    @staticmethod
+    def features(options: Mapping[str, Any]) -> dict[str, Column]:
+        field = options.get("column")
+        return {} if field is None else {"column": Column(field)}
+
+    def forward(self, ids: Tensor, column: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D)
+        x = self.looked_up(ids)
+        if self.values is not None and column is not None:
+            x = x + self.values(column)  # (B, 1, D)
+        return {"x": x, "table": self.table.weight}
 
     def looked_up(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
         """The vector of each token; in training some are blanked, and numbers of them silenced."""

@@ -62,6 +62,7 @@ class Vectors(Lookup):
         rows = scale * np.stack([*found.values()])  # (found, D)
         super().__init__(
             vocabulary,
+            {},
             dim=rows.shape[1],
             dropout=dropout,
             locked_dropout=locked_dropout,
@@ -77,7 +78,7 @@ class Vectors(Lookup):
             learned = [i for i in range(1, len(vocabulary)) if i not in found] if missing == "trained" else []
             self.register_module("table", FrozenRows(weight.detach(), learned))
 
-    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D)
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]  # (B, T) -> (B, T, D)
         return {"x": self.looked_up(ids)}
 
     def notes(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -49,7 +49,7 @@ class Chain:
     def __init__(self, embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Any], begins: bool):
         self.encoder, self.names, self.begins = encoder, names, begins
         self.embedding: list[tuple[Any, list[str]]] = [
-            (one, list(inspect.signature(one.forward).parameters)) for one in embedding
+            (one, [*_asked(one.forward, {*names, "ids", "mask", "places"})]) for one in embedding
         ] or [(encoder[0].embed, ["ids"])]
         asked = dict.fromkeys(name for _, wanted in self.embedding for name in wanted)
         self.features = [name for name in asked if name in names and name not in ("ids", "mask")]
@@ -137,9 +137,16 @@ class Chain:
         found: list[Tensor] = []
         told: dict[str, Tensor] = {}
         for one, wanted in self.embedding:
-            made = one(*[names[name] for name in wanted])
+            made = one(**{name: names[name] for name in wanted})
             if isinstance(made, dict):
                 told |= {name: tensor for name, tensor in made.items() if name in TOLD}
                 made = made["x"]
             found.append(made)
         return torch.cat(found, 2) if len(found) > 1 else found[0], told
+
+
+def _asked(method: Callable[..., Any], given: Collection[str]) -> Iterator[str]:
+    """The names that a method gets: what it asks for, but for what it can do without and nobody gives."""
+    for name, parameter in inspect.signature(method).parameters.items():
+        if name in given or parameter.default is parameter.empty:
+            yield name

@@ -31,6 +31,8 @@ from seqpipe.yaml import dump
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WRITTEN = 20  # tokens behind a prompt
+HEAD = {"use": "lm", "packed": False}
+MOODS = (("bad", "grim"), ("good", "bright"))
 
 
 def words() -> list[str]:
@@ -383,3 +385,49 @@ def test_it_goes_from_a_text_to_a_bundle_that_streams(tmp_path: Path) -> None:
     assert scored.code == 0, scored.err
     model = open_bundle(folder, "cpu")
     assert [*itertools.islice(model.stream("Rosa"), 1)]
+
+
+class TestAColumn:
+    """A label whose vector is added to that of every token."""
+
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        folder = tmp_path_factory.mktemp("column")
+        rows = [{"text": f"the day was {word}.", "mood": mood} for mood, word in MOODS for _ in range(30)]
+        (folder / "moods.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        self.yaml(folder)
+        done = seqpipe("run", folder / "lm.yaml", folder=folder)
+        assert done.code == 0, done.err
+        return folder
+
+    @staticmethod
+    def yaml(folder: Path, **changes: Any) -> Path:
+        data = {"reader": "jsonl", "train": "moods.jsonl", "dev": "moods.jsonl"}
+        embedding = {"use": "lookup", "dim": 16, "column": "mood"}
+        train = {"epochs": 12, "batch_size": 8, "threads": 1, "optimizer": {"use": "adamw", "lr": 0.02}}
+        return yaml(folder, **{"data": data, "embedding": embedding, "head": HEAD, "train": train} | changes)
+
+    def test_it_says_how_a_text_goes_on(self, folder: Path) -> None:
+        bundle = folder / "runs" / "lm" / "bundle"
+        lines = "".join(json.dumps({"mood": mood, "text": "the day was "}) + "\n" for mood, _ in MOODS)
+        answered = seqpipe("predict", bundle, "--format", "jsonl", "--option", "beams=3", stdin=lines.encode())
+        assert answered.code == 0, answered.err
+        texts = [json.loads(line)["answer"]["generated_text"] for line in answered.out.splitlines()]
+        assert texts == [f"the day was {word}." for _, word in MOODS]
+        streamed = seqpipe("predict", bundle, "--stream", stdin=b"bad\tthe day was \n")
+        assert streamed.out == "the day was grim.\n"
+        scored = seqpipe("evaluate", bundle, "--data", folder / "moods.jsonl", "--json", "--by", "mood")
+        assert scored.code == 0, scored.err
+        assert max(one["perplexity"] for one in json.loads(scored.out)["moods.jsonl"].values()) < 1.2
+
+    def test_another_value_is_refused_by_name(self, folder: Path) -> None:
+        bundle = folder / "runs" / "lm" / "bundle"
+        done = seqpipe("predict", bundle, stdin=b"angry\tthe day was \n")
+        assert done.code == 3
+        assert "field 'mood' holds 'angry'; give one of what was learned: 'bad', 'good'" in done.err
+        alone = seqpipe("predict", bundle, stdin=b"the day was \n")
+        assert "here is one text; write mood<TAB>text" in alone.err
+
+    def test_packed_texts_have_none(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="packed texts are cut anywhere: set packed: false"):
+            load(self.yaml(tmp_path, head={"use": "lm"}))
