@@ -38,6 +38,7 @@ def register_embeddings() -> dict[str, str]:
     return {
         "char-cnn": "seqpipe_plugins.embeddings.char_cnn:CharCNN",
         "char-lstm": "seqpipe_plugins.embeddings.char_lstm:CharLSTM",
+        "elmo": "seqpipe_plugins.embeddings.elmo:ELMo",
         "linear": "seqpipe_plugins.embeddings.linear:Linear",
         "lookup": "seqpipe_plugins.embeddings.lookup:Lookup",
         "positions": "seqpipe_plugins.embeddings.positions:Positions",
@@ -53,7 +54,6 @@ def register_encoders() -> dict[str, str]:
         "bilm": "seqpipe_plugins.encoders.bilm:BiLM",
         "cnn": "seqpipe_plugins.encoders.cnn:CNN",
         "conv": "seqpipe_plugins.encoders.conv:Conv",
-        "elmo": "seqpipe_plugins.encoders.elmo:ELMo",
         "gru": "seqpipe_plugins.encoders.gru:GRU",
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
         "nested-lstm": "seqpipe_plugins.encoders.nested_lstm:NestedLSTM",

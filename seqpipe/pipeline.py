@@ -69,7 +69,8 @@ class Pipeline(nn.Module):
         heads = zip(config.head, self.heads, strict=True)
         self.stages = [*(one for stages in self.sources.values() for one in stages), *heads]
         for stage, module in self.stages:
-            module.requires_grad_(not stage.frame.get("freeze"))
+            if stage.frame.get("freeze"):
+                module.requires_grad_(False)
 
     def _built(self, one: Input, wired: Names) -> list[tuple[Component, nn.Module]]:
         """The stages of one source; `wired` gets the width of what they make."""

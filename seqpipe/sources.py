@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Stage:
     distribution: str
     options: Mapping[str, Plain]
     source: str = ""
+    parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # of several in one: each part's kind and number
 
     def fits(self, component: Component) -> bool:
         """Whether it is of the component's class."""
@@ -74,11 +75,14 @@ def counterpart(component: Component, folder: Path) -> Stage:
     """The stage of a run that a component starts from: of the same kind and `use`, at the same place.
 
     A head is first looked for by its name. Of a list, the only stage of this `use` will do where another stands at the
-    same place. Of a target tokenizer `number` is that of its head.
+    same place. Of a target tokenizer `number` is that of its head. A component whose class says what it is `made_of`,
+    by the names of its parts the kind and the `use` of each, starts from these stages of the run.
 
     Raises:
         UsageError: There is none; the message lists what the run has.
     """
+    if made_of := getattr(component.cls, "made_of", None):
+        return _joined(component, folder, made_of)
     candidates = _stages(component, folder)
     fitting = [stage for stage in candidates if stage.fits(component)]
     named = [stage for stage in fitting if component.kind == "head" and stage.name == component.name]
@@ -93,6 +97,22 @@ def counterpart(component: Component, folder: Path) -> Stage:
     raise UsageError(f"the run {told(folder)} has {what} {component.use!r} (it has: {has}); {cure}")
 
 
+def _joined(component: Component, folder: Path, made_of: Mapping[str, tuple[str, str]]) -> Stage:
+    found: dict[str, tuple[str, Stage]] = {}
+    for part, (kind, use) in made_of.items():
+        candidates = _of_kind(kind, *_yaml(folder))
+        fitting = [stage for stage in candidates if stage.use == use]
+        if len(fitting) != 1:
+            has = ", ".join(f"{stage.key} {stage.use!r}" for stage in candidates) or "none"
+            told_of = f"the run {told(folder)} has {'several' if fitting else 'no'} {kind} {use!r} (it has: {has})"
+            raise UsageError(f"{told_of}; {component.use!r} starts from one: name another run, or delete init")
+        found[part] = kind, fitting[0]
+    options = {name: one for _, stage in found.values() for name, one in stage.options.items() if name != "dropout"}
+    key = " and ".join(stage.key for _, stage in found.values())
+    parts = {part: (kind, stage.number) for part, (kind, stage) in found.items()}
+    return Stage(key, 0, component.use, component.use, "", options, parts=parts)
+
+
 def differing(component: Component, stage: Stage) -> list[str]:
     """The options that a component has otherwise than the stage it starts from, in words; paths are not compared."""
     here = {name: plain(one) for name, one in component.options.items() if not isinstance(one, Path)}
@@ -105,11 +125,7 @@ def differing(component: Component, stage: Stage) -> list[str]:
 
 def _stages(component: Component, folder: Path) -> list[Stage]:
     """The stages of the component's kind that a run's YAML names."""
-    tree, problems = yaml.read((folder / YAML).read_bytes(), str(folder / YAML))
-    if problems or not isinstance(tree.data, dict):
-        raise UsageError(f"{told(folder / YAML)}: cannot be read; the run is damaged, name another")
-    top: dict[str, Any] = tree.data
-    versions = (top.get("plugins") or {}).get("versions") or {}
+    top, versions = _yaml(folder)
     if not component.key.endswith(_TARGET):
         return _of_kind(component.kind, top, versions)
     found = []
@@ -124,6 +140,15 @@ def _stages(component: Component, folder: Path) -> list[Stage]:
             (one,) = _listed(f"{head.key}{_TARGET}", writer, versions)
             found.append(Stage(one.key, head.number, one.use, "", one.distribution, one.options))
     return found
+
+
+def _yaml(folder: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """The YAML of a run, and the versions of the packages of its stages."""
+    tree, problems = yaml.read((folder / YAML).read_bytes(), str(folder / YAML))
+    if problems or not isinstance(tree.data, dict):
+        raise UsageError(f"{told(folder / YAML)}: cannot be read; the run is damaged, name another")
+    top: dict[str, Any] = tree.data
+    return top, (top.get("plugins") or {}).get("versions") or {}
 
 
 def _of_kind(kind: str, top: Mapping[str, Any], versions: Mapping[str, str]) -> list[Stage]:

@@ -47,7 +47,7 @@ def begin(pipeline: Pipeline, config: Config) -> list[str]:
             own = heads.get(stage.key) or _sole(pipeline.learned)
             mine = _names(pipeline.learned, own, pipeline.source_of.get(stage.key, ""))
             start = _Start(stage, module, there, mine, _names(older, task, there.source))
-            start.take(_of_stage(weights(folder), stage.kind, there.number))
+            start.take(_of_stage(weights(folder), stage.kind, there))
             lines += start.report()
     return lines
 
@@ -200,7 +200,14 @@ def _weights(folder: Path) -> State:
     return checkpoint.load_weights(*checkpoint.best(folder / CHECKPOINTS))
 
 
-def _of_stage(weights: State, kind: str, number: int) -> State:
+def _of_stage(weights: State, kind: str, there: Stage) -> State:
+    if not there.parts:
+        return _of_one(weights, kind, there.number)
+    each = {part: _of_one(weights, *one) for part, one in there.parts.items()}
+    return {f"{part}.{name}": tensor for part, state in each.items() for name, tensor in state.items()}
+
+
+def _of_one(weights: State, kind: str, number: int) -> State:
     before = f"{'heads' if kind == 'head' else kind}.{number}."
     return {name.removeprefix(before): tensor for name, tensor in weights.items() if name.startswith(before)}
 

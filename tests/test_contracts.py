@@ -31,6 +31,10 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("tokenizer", "words"): [{}, {"lowercase": True, "fold_digits": True, "min_count": 2}],
     ("embedding", "char-cnn"): [{"dim": 6, "char_dim": 4, "widths": [2, 3], "dropout": 0.1}],
     ("embedding", "char-lstm"): [{"dim": 6, "char_dim": 4, "dropout": 0.1}],
+    ("embedding", "elmo"): [
+        {"dim": 4, "char_dim": 3, "hidden": 3, "dropout": 0.1},
+        {"dim": 4, "hidden": 4, "layers": 1, "widths": [2, 3], "layer_norm": True, "train": True},
+    ],
     ("embedding", "linear"): [{"dim": 6, "dropout": 0.1}],
     ("embedding", "lookup"): [
         {"dim": 6, "dropout": 0.1, "locked_dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2},
@@ -58,7 +62,6 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 5, "layers": 2, "width": 4, "gated": True, "dilated": False, "residual": False},
         {"layers": 2, "causal": True, "iterations": 2},
     ],
-    ("encoder", "elmo"): [{"dropout": 0.1}, {"layer_norm": True}],
     ("encoder", "gru"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "direction": "backward", "reset": "before", "bias": False},

@@ -16,7 +16,7 @@ class BiLM(nn.Module):
     With the head `bilm` they are a language model of both directions: unlike in the encoder `lstm`, no layer joins the
     two, so the states `forwards` (B, T, H) at a token have seen it and those before it alone, and `backwards` (B, T, H)
     it and those behind. x (B, T, 2 H) is both side by side. `layers` (B, T, 1 + layers, 2 H) holds every layer, first
-    what they read, twice side by side; the encoder `elmo` makes one of them.
+    what they read, twice side by side; the embedding `elmo` makes one of them.
 
     Args:
         hidden: H, units of a direction; an x of another width goes through a linear layer first.

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import load as open_bundle
-from seqpipe.errors import UsageError
+from seqpipe.checkpoint import best, load_weights
 from seqpipe.vocabulary import SPECIALS, Vocabulary
 from seqpipe.yaml import dump
+from seqpipe_plugins.embeddings.elmo import ELMo
 from seqpipe_plugins.encoders.bilm import BiLM
-from seqpipe_plugins.encoders.elmo import ELMo
 from seqpipe_plugins.heads.bilm import BiLM as Head
 
 WORDS = Vocabulary([*SPECIALS, *"abcde"])
@@ -106,22 +106,28 @@ def test_its_loss_and_its_answer_are_log_probabilities_of_both_directions() -> N
 
 
 @pytest.mark.parametrize("layer_norm", [True, False])
-def test_the_mix_is_a_mean_by_softmax_times_a_number(layer_norm: bool) -> None:
-    made, layers = ELMo(4, layer_norm=layer_norm).eval(), torch.randn(3, 6, 3, 4)
+def test_the_mix_is_a_mean_by_softmax_times_a_number_of_the_layers_of_a_bilm(layer_norm: bool) -> None:
+    torch.manual_seed(4)
+    made, chars = ELMo({"chars": 9}, dim=5, hidden=4, layer_norm=layer_norm).eval(), torch.randint(2, 9, (3, 6, 4))
     with torch.no_grad():
         made.weights.copy_(torch.tensor([0.5, -1.0, 2.0]))
         made.scale.fill_(1.7)
+    layers = made.model(made.chars(chars), MASK)["layers"].detach()
     shares = np.exp([0.5, -1.0, 2.0]) / np.exp([0.5, -1.0, 2.0]).sum()
-    rows = F.layer_norm(layers, (4,)) if layer_norm else layers
+    rows = F.layer_norm(layers, (8,)) if layer_norm else layers
     expected = 1.7 * np.einsum("j,btjd->btd", shares, rows.numpy())
-    found = made(layers, MASK).detach().numpy()
+    found = made(chars, MASK).detach().numpy()
     assert np.abs(found[MASK.numpy()] - expected[MASK.numpy()]).max() < 1e-6
     assert not found[~MASK.numpy()].any()
 
 
-def test_other_layers_than_there_are_are_told() -> None:
-    with pytest.raises(UsageError, match="there are 3 layers, what they read included; set layers: 3"):
-        ELMo(4, layers=2)(torch.zeros(1, 1, 3, 4), torch.ones(1, 1, dtype=torch.bool))
+@pytest.mark.parametrize("train", [True, False])
+def test_the_language_model_learns_on_only_if_it_is_to(train: bool) -> None:
+    made = ELMo({"chars": 9}, dim=5, hidden=4, train=train)
+    made(torch.randint(2, 9, (3, 6, 4)), MASK).sum().backward()
+    learning = {name for name, weight in made.named_parameters() if weight.grad is not None}
+    assert {"weights", "scale"} <= learning
+    assert (learning == {"weights", "scale"}) is not train
 
 
 def counting(count: int, seed: int) -> list[dict[str, Any]]:
@@ -138,7 +144,7 @@ def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_anothe
         "name": "lm",
         "data": data,
         "tokenizer": "words",
-        "embedding": {"use": "lookup", "dim": 12},
+        "embedding": {"use": "char-cnn", "dim": 12},
         "encoder": {"use": "bilm", "hidden": 16},
         "head": "bilm",
         "train": {"epochs": 12, "batch_tokens": 96, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
@@ -159,16 +165,26 @@ def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_anothe
     for name in ("train", "dev", "test"):
         records = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
         write_jsonl(tmp_path / f"{name}.jsonl", [{**one, "label": one["text"][0]} for one in records])
-    frozen = {"init": "runs/lm", "freeze": True}
+    elmo = {"use": "elmo", "dim": 12, "hidden": 16, "init": "runs/lm"}
     content |= {
         "name": "first",
         "tokenizer": {"use": "words", "init": "runs/lm"},
-        "embedding": {"use": "lookup", "dim": 12, **frozen},
-        "encoder": [{"use": "bilm", "hidden": 16, **frozen}, "elmo"],
+        "embedding": [{"use": "lookup", "dim": 4}, elmo],
+        "encoder": [],
         "head": {"use": "label", "pool": "first"},
     }
     (tmp_path / "first.yaml").write_text(dump(content))
     done = seqpipe("run", "first.yaml", "--device", "cpu", "--json", folder=tmp_path)
     assert done.code == 0, done.err
-    assert "encoder.0: starts from runs/lm" in done.err
+    assert "embedding.1: starts from runs/lm (embedding and encoder): 8 of 8 chars are known there" in done.err
     assert json.loads(done.out)["scores"]["test"]["accuracy"] == 1
+    old, new = (load_weights(*best(tmp_path / "runs" / name / "checkpoints")) for name in ("lm", "first"))
+    kept = {"embedding.0.": "embedding.1.chars.", "encoder.0.": "embedding.1.model."}
+    for before, behind in kept.items():
+        names = [name for name in old if name.startswith(before)]
+        assert names
+        assert all(torch.equal(old[name], new[behind + name.removeprefix(before)]) for name in names)
+    old_value = "give options their old values (hidden was 16 and is 17)"
+    for changes, told in (({"hidden": 17}, old_value), ({"init": "runs/first"}, "has no embedding 'char-cnn'")):
+        (tmp_path / "first.yaml").write_text(dump({**content, "name": "other", "embedding": [{**elmo, **changes}]}))
+        assert told in seqpipe("train", "first.yaml", folder=tmp_path).err
