@@ -15,17 +15,18 @@ from seqpipe.blame import blamed
 from seqpipe.config import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
-from seqpipe.evaluate import evaluate, headline, headlines, posed
+from seqpipe.evaluate import evaluate, goodness, headline, headlines, posed
 from seqpipe.features import Record
 from seqpipe.graph import to_onnx
 from seqpipe.inputs import columns, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
-from seqpipe.metrics import shown
+from seqpipe.metrics import FRACTIONS, shown
 from seqpipe.options import option_arrays
 from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, trials
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import batches
+from seqpipe.quantising import in_int8
 from seqpipe.runtime import Model
 from seqpipe.signature import plain
 
@@ -33,6 +34,7 @@ MEASURED = {
     "score",
     "vector",
 }  # answer kinds that, like perplexity, are numbers, which may differ a little, and their metrics with them
+MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, and of any other metric
 GOLDEN, GOLDEN_TOKENS = 8, 40  # examples a bundle carries, and the longest of them
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
@@ -74,6 +76,11 @@ def export(
         f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
         f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
     )
+    if config.export.precision == "int8":
+        files["model.onnx"] = in_int8(graph)
+        model = Model(bundle.Bundle(path, model.manifest, files), "cpu")
+        parity |= _in_int8(model, records, parity)
+        console.say(f"  in int8 {parity['metric']} {shown(parity['metric'], parity['onnxruntime'])}")
     manifest = {**model.manifest, "parity": parity, "golden": _golden(model, records)}
     bundle.write(path, {**files, "README.md": _card(manifest).encode()}, manifest)
     return Model(bundle.read(path), "cpu")
@@ -111,6 +118,21 @@ def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Seq
         "pytorch": expected,
         "onnxruntime": got,
     }
+
+
+def _in_int8(model: Model, records: Sequence[Record], parity: Mapping[str, Any]) -> dict[str, Any]:
+    """What the integers make of the metric; ParityError where it is clearly worse."""
+    name, expected = parity["metric"], parity["pytorch"]
+    scores = evaluate(model.predictor, records)[""]
+    got = headline(scores)[1]
+    worse = goodness({name: expected}, None) - goodness({name: got}, None)
+    allowed = max(MOST_LOST, 1 / len(records)) if name in FRACTIONS else MOST_LOST_SHARE * abs(expected)
+    if worse > allowed + 1e-9:
+        raise ParityError(
+            f"{name} is {shown(name, got)} in int8 and {shown(name, expected)} in fp32 on {len(records)} records; "
+            "set export.precision: fp32, or make the model wider or train it longer"
+        )
+    return {"precision": "int8", "onnxruntime": got}
 
 
 def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:

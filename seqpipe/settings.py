@@ -152,7 +152,10 @@ class Train(_Keys):
 class Export(_Keys):
     """What the shipped graph is like."""
 
-    precision: Literal["fp32"] = Field(default="fp32", description="Precision of its numbers.")
+    precision: Literal["fp32", "int8"] = Field(
+        default="fp32",
+        description="Precision of its numbers; int8: weights of matrix products and look-ups, a quarter of the size.",
+    )
     opset: int = Field(default=18, ge=18, le=23, description="Version of the ONNX operators.")
     explain: bool = Field(default=False, description="Whether it also gives attention weights, for `seqpipe explain`.")
 

@@ -1,0 +1,193 @@
+"""A graph in, the same with the weights of its matrix products and tables as 8-bit integers out.
+
+Each column of a weight has a scale of its own, and each row of what it is multiplied by, which is found as the graph
+runs (dynamic quantisation). So no row's numbers hang on the rows beside it. Weights have 7 bits: with 8, sums overflow
+in processors without instructions of their own for them, and answers would be others there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.checker import check_model
+
+from seqpipe.hoisting import bodies
+
+LEAST = 4096  # numbers of a weight that is worth it
+_MOST, _MOST_INPUT, _MIDDLE = 63, 127, 128  # of a weight and an input as integers, and an input's 0
+_LEAST_SCALE = 1e-12
+
+
+class _Weight(NamedTuple):
+    """A matrix as it stands in the graph: the initializer, and whether a product takes it turned around."""
+
+    name: str
+    turned: bool
+
+
+def in_int8(graph: bytes) -> bytes:
+    """The bytes of a model whose matrix products and look-ups are of integers, where a weight has `LEAST` numbers."""
+    model = ModelProto()
+    model.ParseFromString(graph)
+    _Integers(model.graph).done()
+    data = bytes(model.SerializeToString())
+    check_model(data)
+    return data
+
+
+class _Integers:
+    """The graph, and what was made of its weights so far."""
+
+    def __init__(self, graph: GraphProto):
+        self.graph = graph
+        self.scales: dict[str, np.ndarray] = {}
+        self.weights = {one.name: one for one in graph.initializer if _worth_it(one)}
+        self.turned: dict[str, str] = {}  # what a Transpose makes of a weight
+        for node in _nodes(graph):
+            if node.op_type == "Transpose" and node.input[0] in self.weights:
+                self.turned[node.output[0]] = node.input[0]
+        self.first: list[NodeProto] = []  # what stands in front of all others
+        self.made: dict[str, str] = {}
+        self.count = 0
+
+    def done(self) -> None:
+        constants = {
+            "middle": np.uint8(_MIDDLE),
+            "most": np.float32(_MOST_INPUT),
+            "half": np.float32(_MIDDLE + 0.5),  # a number is rounded by cutting off what is behind its point
+            "least": np.float32(_LEAST_SCALE),
+            "last": np.array([-1], np.int64),
+        }
+        for name, value in constants.items():
+            self.add(f"int8.{name}", np.asarray(value))
+        self.body(self.graph)
+        nodes = [*self.first, *self.graph.node]
+        del self.graph.node[:]
+        self.graph.node.extend(nodes)
+        _drop_unused(self.graph)
+
+    def body(self, graph: GraphProto) -> None:
+        nodes: list[NodeProto] = []
+        for node in graph.node:
+            for inner in bodies(node):
+                self.body(inner)
+            nodes += self.instead(node)
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def instead(self, node: NodeProto) -> list[NodeProto]:
+        """What stands for a node."""
+        settings = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        if node.op_type == "Gather" and node.input[0] in self.weights and settings.get("axis", 0) == 0:
+            return self.looked_up(node)
+        if node.op_type == "MatMul" and (weight := self.weight(node.input[1])):
+            return self.product(node, weight, "")
+        plain = all(settings.get(name, 1.0) == 1.0 for name in ("alpha", "beta")) and not settings.get("transA")
+        if node.op_type == "Gemm" and plain and node.input[1] in self.weights:
+            bias = node.input[2] if len(node.input) > 2 else ""
+            return self.product(node, _Weight(node.input[1], bool(settings.get("transB"))), bias)
+        return [node]
+
+    def weight(self, name: str) -> _Weight | None:
+        if name in self.weights:
+            return _Weight(name, False)
+        return _Weight(self.turned[name], True) if name in self.turned else None
+
+    def product(self, node: NodeProto, weight: _Weight, bias: str) -> list[NodeProto]:
+        integers, scales = self.integers(weight)
+        x, out = node.input[0], node.output[0]
+        self.count += 1
+        nodes: list[NodeProto] = []
+
+        def add(kind: str, *inputs: str, out: str = "", **settings: int) -> str:
+            made = out or f"int8.{self.count}.{len(nodes)}"
+            nodes.append(helper.make_node(kind, list(inputs), [made], **settings))
+            return made
+
+        top = add("Add", add("ReduceMax", add("Abs", x), "int8.last"), "int8.least")  # (…, 1)
+        shifted = add("Add", add("Mul", x, add("Div", "int8.most", top)), "int8.half")
+        rows = add("Cast", shifted, to=TensorProto.UINT8)
+        found = add("Cast", add("MatMulInteger", rows, integers, "int8.middle"), to=TensorProto.FLOAT)
+        made = add("Mul", add("Mul", found, top), scales, out="" if bias else out)
+        if bias:
+            add("Add", made, bias, out=out)
+        return nodes
+
+    def looked_up(self, node: NodeProto) -> list[NodeProto]:
+        name, out = node.input[0], node.output[0]
+        self.rowwise(name)
+        self.count += 1
+        at = f"int8.{self.count}"
+        return [
+            helper.make_node("Gather", [f"{name}.int8", node.input[1]], [f"{at}.rows"]),
+            helper.make_node("Gather", [f"{name}.scale", node.input[1]], [f"{at}.scales"]),
+            helper.make_node("Cast", [f"{at}.rows"], [f"{at}.numbers"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [f"{at}.numbers", f"{at}.scales"], [out]),
+        ]
+
+    def integers(self, weight: _Weight) -> tuple[str, str]:
+        """The names of a weight as integers (K, N), and of what its products are multiplied by, (N,)."""
+        key = f"{weight.name}.product{'.turned' * weight.turned}"
+        if key in self.made:
+            return self.made[key], f"{key}.scale"
+        if weight.turned:
+            self.rowwise(weight.name)
+            self.made[key] = f"{weight.name}.int8.turned"
+            self.first.append(helper.make_node("Transpose", [f"{weight.name}.int8"], [self.made[key]], perm=[1, 0]))
+            scale = self.scales[weight.name][:, 0]
+        else:
+            array = numpy_helper.to_array(self.weights[weight.name])
+            integers, scale = _integers(array, 0)
+            self.made[key] = f"{weight.name}.int8.columns"
+            self.add(self.made[key], integers)
+            scale = scale[0]
+        self.add(f"{key}.scale", scale / np.float32(_MOST_INPUT))
+        return self.made[key], f"{key}.scale"
+
+    def rowwise(self, name: str) -> None:
+        """Lets the graph have a weight as integers whose rows have scales."""
+        if name in self.scales:
+            return
+        integers, scale = _integers(numpy_helper.to_array(self.weights[name]), 1)
+        self.add(f"{name}.int8", integers)
+        self.add(f"{name}.scale", scale)
+        self.scales[name] = scale
+
+    def add(self, name: str, array: np.ndarray) -> None:
+        self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+
+
+def _integers(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """A weight as integers, and the scale of each of its rows (axis 1) or columns (axis 0)."""
+    scale = np.maximum(np.abs(weight).max(axis, keepdims=True), np.float32(_LEAST_SCALE)) / np.float32(_MOST)
+    return np.rint(weight / scale).astype(np.int8), scale.astype(np.float32)
+
+
+def _worth_it(one: TensorProto) -> bool:
+    return one.data_type == TensorProto.FLOAT and len(one.dims) == 2 and one.dims[0] * one.dims[1] >= LEAST
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield node
+        for inner in bodies(node):
+            yield from _nodes(inner)
+
+
+def _drop_unused(graph: GraphProto) -> None:
+    """Removes turned weights and initializers that nothing reads."""
+    while True:
+        read = {name for node in _nodes(graph) for name in node.input} | {output.name for output in graph.output}
+        for inner in (body for node in _nodes(graph) for body in bodies(node)):
+            read |= {output.name for output in inner.output}
+        nodes = [node for node in graph.node if read.intersection(node.output)]
+        kept = [one for one in graph.initializer if one.name in read]
+        if len(nodes) == len(graph.node) and len(kept) == len(graph.initializer):
+            return
+        del graph.node[:]
+        graph.node.extend(nodes)
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
