@@ -4,6 +4,7 @@
     python benchmarks/language_models.py quality tang          # verse, against the 4-gram's perplexity of 195.3
     python benchmarks/language_models.py training              # seconds a step, the same model both ways
     python benchmarks/language_models.py writing               # tokens/s of a GPT of 6 layers, 384 wide, 5,000 tokens
+    python benchmarks/language_models.py t5                    # the same of a T5, and whether the texts are the same
 
 Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
 """
@@ -157,6 +158,92 @@ def writing() -> None:
     )
 
 
+def t5() -> None:
+    """A T5 of random weights in `transformers` and in the bundle: the same texts, and seconds for all of them."""
+    import numpy as np
+    import torch
+
+    from seqpipe import bundle
+    from seqpipe.config import load
+    from seqpipe.data import sample
+    from seqpipe.export import bundle_files, bundle_manifest
+    from seqpipe.graph import to_onnx
+    from seqpipe.learned import learn
+    from seqpipe.pipeline import Pipeline, option_table
+    from seqpipe.runtime import Model
+
+    torch.set_num_threads(1)
+    words, random = (DATA / "tinyshakespeare" / "input.txt").read_text().split(), np.random.default_rng(0)
+    texts = [" ".join(words[50 * i : 50 * i + int(random.integers(2, 50))]) for i in range(200)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tokenizer, theirs = t5_checkpoint(folder / "t5", words)
+        (folder / "train.jsonl").write_text("".join(json.dumps({"text": t, "target": t}) + "\n" for t in texts[:9]))
+        (folder / "t5.yaml").write_text(
+            "name: t5\ndata: {reader: jsonl, train: train.jsonl}\n"
+            "tokenizer: {use: pretrained, checkpoint: t5}\n"
+            "encoder: {use: pretrained-seq2seq, checkpoint: t5}\n"
+            "head: {use: pretrained-seq2seq, checkpoint: t5, target_tokenizer: same}\n"
+        )
+        config = load(folder / "t5.yaml")
+        pipeline = Pipeline(config, learn(config, sample(config, 9))).eval()
+        options = option_table(*config.head)
+        graph = to_onnx(pipeline, options, config.export.opset)
+        print(f"{len(graph):,} bytes, the weights {4 * sum(p.numel() for p in pipeline.parameters()):,}")
+        manifest = bundle_manifest(pipeline, config, options, {})
+        model = Model(bundle.Bundle(config.file, manifest, bundle_files(pipeline, graph)), "cpu", 1)
+    for beams in (1, 4):
+        begun, expected = time.perf_counter(), []
+        for text in texts:
+            ids = tokenizer(text, return_tensors="pt")["input_ids"]
+            given = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 40, "do_sample": False}
+            search = {"num_beams": beams, "length_penalty": 0.0, "early_stopping": "never"} if beams > 1 else {}
+            written = theirs.generate(ids, **given, **search)[0, 1:].tolist()
+            written = written[: written.index(1)] if 1 in written else written
+            expected.append(tokenizer.decode([token for token in written if token > 2]))
+        one, begun = time.perf_counter() - begun, time.perf_counter()
+        made = [model(text, beams=beams, max_length=40)["generated_text"] for text in texts]
+        other, begun = time.perf_counter() - begun, time.perf_counter()
+        together = [answer["generated_text"] for answer in model(texts, beams=beams, max_length=40)]
+        batched = time.perf_counter() - begun
+        same = sum(a == b == c for a, b, c in zip(expected, made, together, strict=True))
+        print(
+            f"{beams} beams: {same} of {len(texts)} texts the same; transformers {one:.1f} s, the bundle {other:.1f} s "
+            f"(ratio {one / other:.2f}), all in one call {batched:.1f} s",
+            flush=True,
+        )
+
+
+def t5_checkpoint(folder: Path, words: Sequence[str]) -> tuple[Any, Any]:
+    """A T5 1.1 of random weights whose texts vary, 4 layers each side, 256 wide; written to the folder."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    names, tokenizer = ["<pad>", "</s>", "<unk>"], Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    trainer = trainers.UnigramTrainer(vocab_size=4000, special_tokens=names, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator([" ".join(words)], trainer)
+    pieces = [tuple(piece) for piece in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    pieces += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
+    made = transformers.T5Tokenizer(vocab=pieces)
+    made.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"d_model": 256, "d_kv": 32, "d_ff": 512, "num_layers": 4, "num_heads": 8, "decoder_start_token_id": 0}
+    new = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    config = transformers.T5Config(vocab_size=len(pieces), **sizes, **new)
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+        for name, parameter in model.named_parameters():
+            if "Attention" in name:
+                parameter.mul_(3)
+    model.save_pretrained(folder)
+    never = torch.zeros(len(pieces)).index_fill(0, torch.tensor([0]), -1e4)  # ours never writes padding
+    model.lm_head.register_forward_hook(lambda module, given, logits: logits + never)
+    return made, model
+
+
 def feeds(model: Any, rows: int) -> dict[str, Any]:
     """Prompts of one length, and options by which each text has all its tokens."""
     import numpy as np
@@ -218,8 +305,9 @@ if __name__ == "__main__":
     trained.add_argument("--set", nargs="*", default=[], dest="given")
     what.add_parser("training")
     what.add_parser("writing")
+    what.add_parser("t5")
     options = parser.parse_args()
     if options.what == "quality":
         quality(options.name, options.seeds, options.given)
     else:
-        {"training": training, "writing": writing}[options.what]()
+        {"training": training, "writing": writing, "t5": t5}[options.what]()

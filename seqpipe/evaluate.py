@@ -14,6 +14,7 @@ from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features import Arrays, Doc, Record
 from seqpipe.files import json_bytes, write
 from seqpipe.filling import Filled
+from seqpipe.hiding import Hidden
 from seqpipe.inputs import fields_of
 from seqpipe.joint import Joint
 from seqpipe.options import chosen
@@ -100,7 +101,7 @@ def _foretold(
 
 def posed(kind: Kind, record: Record) -> Record:
     """What a model is asked to judge it by a record: the record itself, or, of what fills gaps, one with gaps."""
-    return kind.posed(record) if isinstance(kind, Filled) else record
+    return kind.posed(record) if isinstance(kind, Filled | Hidden) else record
 
 
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:

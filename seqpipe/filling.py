@@ -126,7 +126,7 @@ class Filled:
 
     def _hidden(self, record: Record, field: str) -> tuple[str, list[int]]:
         """A field's text with gaps, and the ids of what stood there. Which words it are hangs on the text alone."""
-        text = clean(_text_of(record, field))
+        text = clean(text_in(record, field))
         words = [pieces for pieces in self._words(text) if all(i > self._end and i != self._gap for i, *_ in pieces)]
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
         drawn = np.random.default_rng(seed).random(len(words))
@@ -145,7 +145,7 @@ class Filled:
         return [[(i, *place)] for i, place in zip(encoding.ids, encoding.offsets, strict=True)]
 
 
-def _text_of(record: Record, field: str) -> str:
+def text_in(record: Record, field: str) -> str:
     """A field's text, else the words of the record; DataError if it has neither."""
     text, words = record.get(field), record.get("words")
     if isinstance(text, str):

@@ -12,6 +12,7 @@ from seqpipe.continuing import Continuation
 from seqpipe.copying import Copy
 from seqpipe.errors import BundleError
 from seqpipe.filling import Filled
+from seqpipe.hiding import Hidden
 from seqpipe.pointing import pointers_from
 from seqpipe.span import Span
 
@@ -41,6 +42,8 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
             return Filled(target_tokenizer, token=fills["token"], share=fills["share"], fields=fills["fields"])
         if continues := manifest.get("continues"):
             return Continuation(target_tokenizer, bool(continues["begins"]), int(continues["context"]))
+        if hides := manifest.get("hides"):
+            return Hidden(target_tokenizer, share=hides["share"], length=hides["length"], field=hides["field"])
         copies = manifest.get("copies")
         return Text(target_tokenizer, target, copies and Copy(copies["same"], tokenizer=target_tokenizer))
     raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")

@@ -21,6 +21,7 @@ from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.feature_kinds import Matrix, Segments, feature_from
 from seqpipe.features import Column, Doc, Feature, Featurizer, Record, token_counts
 from seqpipe.files import read_json, write
+from seqpipe.hiding import Hidden
 from seqpipe.inputs import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import Joint, tokenizer_file
 from seqpipe.kinds import kind_from
@@ -233,7 +234,8 @@ def _with_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> To
 
 def _shared(heads: Sequence[Component]) -> list[str]:
     """The fields of what heads write with the tokenizer of their source, which learns of both then."""
-    writing = [head for head in heads if head.frame.get("target_tokenizer") == "same" and not continues(head)]
+    writing = [head for head in heads if head.frame.get("target_tokenizer") == "same"]
+    writing = [head for head in writing if not (continues(head) or self_taught(head))]
     return [head.frame.get("target") or "target" for head in writing if answer_kind(head) == "text"]
 
 
@@ -294,10 +296,12 @@ def _task(
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
     if self_taught(head) and answer in ("score", "vector"):
         manifest["self_taught"] = True
+    fields = inputs[0].tokenizer.frame.get("field") if inputs[0].tokenizer else None
+    fields = [*fields] if isinstance(fields, tuple) else [fields or "text"]
     if fills := getattr(head.cls, "fills", None):
-        fields = inputs[0].tokenizer.frame.get("field") if inputs[0].tokenizer else None
-        fields = [*fields] if isinstance(fields, tuple) else [fields or "text"]
         manifest["fills"] = {**fills(dict(head.options)), "fields": fields}
+    if self_taught(head) and (hides := getattr(head.cls, "hides", None)):
+        manifest["hides"] = {**hides(dict(head.options)), "field": fields[0]}
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
     if continues(head):
@@ -405,7 +409,7 @@ def unwritable(learned: Learned, task: Task, records: Sequence[Record], longest:
         longest: The most tokens of a text, its end included, where a caller asks for no other length.
     """
     kind, field = task.kind, task.answer.get("target") or "target"
-    if not isinstance(kind, Text) or isinstance(kind, Continuation) or not records:
+    if not isinstance(kind, Text) or isinstance(kind, Continuation | Hidden) or not records:
         return
     texts, docs = [target_text(record, field) for record in records], learned.featurizer.docs(records)
     split = [kind.encode(text, doc) for text, doc in zip(texts, docs, strict=True)]

@@ -20,14 +20,14 @@ Checkpoint = Annotated[
 ]
 
 LACKING = -1
-_OF_DECODERS = ("pad_token", "unk_token", "bos_token", "eos_token")  # the same in a checkpoint that only writes
+_OF_WRITERS = ("pad_token", "unk_token", "bos_token", "eos_token")  # the same in a checkpoint that only writes
 _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # what stands for SPECIALS in a checkpoint
 
 
 class Pieces(NamedTuple):
     """A checkpoint's tokenizer under our ids; of each id the checkpoint's own; how many separators part two texts.
 
-    A decoder's checkpoint may lack tokens that we have; their id there is LACKING.
+    A checkpoint that writes texts may lack tokens that we have; their id there is LACKING.
     """
 
     tokenizer: Tokenizer
@@ -55,7 +55,7 @@ def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
     content = json.loads(found.backend_tokenizer.to_str())
     names: dict[str, str] = {}
     if found.cls_token is None and found.eos_token is not None:
-        return Pieces(*_of_decoder(found, content, checkpoint), 1)
+        return Pieces(*_of_writer(found, content, checkpoint), 1)
     for role, special in zip(_ROLES, SPECIALS, strict=True):
         token = getattr(found, role, None)
         if token is None or token in names:
@@ -68,24 +68,35 @@ def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
     return Pieces(Tokenizer.from_str(json.dumps(content)), ids, separators)
 
 
-def _of_decoder(found: Any, content: dict[str, Any], checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
-    """The same of a checkpoint that writes texts and has no token for some of what we have."""
+def _of_writer(found: Any, content: dict[str, Any], checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
+    """The same of a checkpoint that writes texts and has no token for some of what we have.
+
+    The further special tokens of a unigram model, T5's `<extra_id_0>` and so on, mean in a text what they mean there.
+    """
     names: dict[str, str] = {found.eos_token: SPECIALS[-1]}
-    for role, special in zip(_OF_DECODERS, SPECIALS, strict=True):
+    for role, special in zip(_OF_WRITERS, SPECIALS, strict=True):
         if (token := getattr(found, role, None)) is not None:
             names.setdefault(token, special)
-    content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": []}
-    model = content["model"]
+    model, marks = content["model"], []
+    scores: dict[str, float] | None = None
     if not isinstance(model["vocab"], dict):
-        raise DataError(f"{checkpoint}: its tokenizer is of the kind {model['type']}, and a decoder's is read as BPE")
-    old = {token: found.convert_tokens_to_ids(token) for token in names} | model["vocab"]
+        scores = dict(map(tuple, model["vocab"]))
+        marks = [one for one in content["added_tokens"] if one["special"] and one["content"] not in names]
+    held = [*(model["vocab"] if scores is None else scores), *(one["content"] for one in marks)]
+    old: dict[str, int] = {token: found.convert_tokens_to_ids(token) for token in (*names, *held)}
     if doubled := [special for special in SPECIALS if special in old and special not in names]:
         raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
     known = {special: old[token] for token, special in names.items()}
-    others = sorted((token for token in model["vocab"] if token not in names), key=old.__getitem__)
-    model["vocab"] = {token: i for i, token in enumerate((*SPECIALS, *others))}
+    others = sorted((token for token in old if token not in names), key=old.__getitem__)
+    order = (*SPECIALS, *others)
+    if scores is None:
+        model["vocab"] = {token: i for i, token in enumerate(order)}
+    else:
+        model |= {"vocab": [[token, scores.get(token, 0.0)] for token in order], "unk_id": 1}
     if model.get("unk_token") is not None:
         model["unk_token"] = SPECIALS[1]
+    added = [one | {"id": order.index(one["content"])} for one in marks]
+    content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": added}
     ids = [known.get(special, LACKING) for special in SPECIALS] + [old[token] for token in others]
     return Tokenizer.from_str(json.dumps(content)), ids
 

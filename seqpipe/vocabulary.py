@@ -17,6 +17,8 @@ from seqpipe.errors import DataError
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 SPECIALS = (PAD, UNK, BOS, EOS)  # ids 0 to 3 of every vocabulary
 MASK = "[MASK]"  # of vocabularies that a head asks for it: what hides a token
+MARKS = tuple(f"<extra_id_{i}>" for i in range(100))  # likewise: each hides a span of tokens, and begins it where told
+_AS_WRITTEN = frozenset((MASK, *MARKS))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -51,7 +53,7 @@ def normal(tokenizer: Tokenizer, word: str) -> str:
 
 def token_id(tokenizer: Tokenizer, word: str) -> int | None:
     """The id of a word that is split already, normalised; None if it is unknown, or looks like a special token."""
-    token = word if word == MASK else normal(tokenizer, word)
+    token = word if word in _AS_WRITTEN else normal(tokenizer, word)
     found: int | None = None if token in SPECIALS else tokenizer.token_to_id(token)
     return found
 

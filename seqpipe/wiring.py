@@ -221,8 +221,9 @@ def answer_kind(head: Component) -> str:
 
 
 def self_taught(head: Component) -> bool:
-    """Whether a head learns from the text itself: its records need no target."""
-    return getattr(head.cls, "self_taught", False) is True
+    """Whether a head learns from the text itself, which may depend on its options: its records need no target."""
+    told = getattr(head.cls, "self_taught", False)
+    return bool(told(dict(head.options))) if callable(told) else told is True
 
 
 def corrupted(head: Component) -> tuple[str, ...]:
@@ -246,7 +247,8 @@ def corrupted(head: Component) -> tuple[str, ...]:
 
 def special_tokens(head: Component) -> tuple[str, ...]:
     """The tokens that a head needs in the vocabulary of its source besides those that every one has."""
-    return tuple(getattr(head.cls, "special_tokens", ()))
+    tokens = getattr(head.cls, "special_tokens", ())
+    return tuple(tokens(dict(head.options)) if callable(tokens) else tokens)
 
 
 def copies(head: Component) -> bool:
@@ -446,7 +448,7 @@ class _Trace:
             except PluginError as error:
                 self.problems.append(head.problem(str(error)))
                 continue
-            if not names and not hasattr(head.cls, "corrupt"):
+            if not names and (not hasattr(head.cls, "corrupt") or callable(getattr(head.cls, "corrupts", None))):
                 continue
             if not names or not hasattr(head.cls, "corrupt"):
                 self.complain(
@@ -536,7 +538,7 @@ class _Trace:
             self.wired.pop(name, None)
         if ANSWERS.get(kind, _ANY).has_labels:
             self.wire("labels", f"data (target of {head.key})")
-        if head.frame.get("target_tokenizer") is not None:
+        if head.frame.get("target_tokenizer") is not None or self_taught(head):
             self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
 
     def construct(self, stage: Component) -> None:

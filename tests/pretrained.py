@@ -130,6 +130,57 @@ def _writing(
     return folder
 
 
+T5: dict[str, Any] = {
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12,
+}
+MARKS = 8  # tokens <extra_id_0> …
+
+
+def t5(folder: Path, version: str, texts: Sequence[str], **changes: Any) -> Path:
+    """The checkpoint of a T5 1.0 or 1.1, whose weights are large enough for texts to vary."""
+    tokenizer = Tokenizer(models.Unigram())
+    split = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
+    names = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=names, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    pieces = [tuple(piece) for piece in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    pieces += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(MARKS))]
+    transformers.T5Tokenizer(vocab=pieces, extra_ids=MARKS).save_pretrained(folder)
+    return _t5(folder, version, len(pieces) + 3, 3.0, T5 | changes)
+
+
+def t5_of_the_kit(folder: Path, version: str = "1.0", width: int = 6) -> Path:
+    """The checkpoint of a T5 whose tokens are the words of the conformance kit."""
+    tokenizer = ToyTokenizer().train(record["text"] for record in records())
+    roles = ("pad_token", "unk_token", "bos_token", "eos_token")
+    names = dict(zip(roles, SPECIALS, strict=True))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    sizes = {"d_model": width, "d_kv": 4, "d_ff": 8, "num_heads": 2, "eos_token_id": 3}
+    return _t5(folder, version, tokenizer.get_vocab_size(), 1.0, T5 | sizes)
+
+
+def _t5(folder: Path, version: str, size: int, scale: float, sizes: dict[str, Any]) -> Path:
+    new: dict[str, Any] = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if version == "1.1" else {}
+    torch.manual_seed(1)
+    config = transformers.T5Config(vocab_size=size, decoder_start_token_id=0, **sizes, **new)
+    model = transformers.T5ForConditionalGeneration(config)
+    with torch.no_grad():
+        if version == "1.1":
+            model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+        for name, parameter in model.named_parameters():
+            if "Attention" in name:
+                parameter.mul_(scale)  # else what stands where matters little
+    model.save_pretrained(folder)
+    return folder
+
+
 def _of_roberta() -> dict[str, str]:
     return {f"{name}_token": token for name, token in (BART | {"cls": "<s>", "sep": "</s>"}).items()}
 

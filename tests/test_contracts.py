@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pretrained import decoder_of_the_kit, of_the_kit
+from pretrained import decoder_of_the_kit, of_the_kit, t5_of_the_kit
 
 from seqpipe.plugins import BUILTIN, Plugins
 from seqpipe.testing import check_embedding, check_encoder, check_head, check_reader, check_tokenizer
@@ -18,6 +18,7 @@ OFFERS = {(offer.kind, offer.name): offer for offer in Plugins().offers if offer
 TOY_VECTORS = Path(__file__).parent / "embeddings" / "toy.vec"  # of the conformance kit's words
 CHECKPOINT = Path("a checkpoint of the conformance kit's words")  # stands for one that is made on the spot
 DECODER = Path("a decoder's checkpoint of the same words")
+T5, T5_1 = Path("a T5 of the same words"), Path("a T5 1.1 of the same words")
 STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("tokenizer", "bpe"): [
         {"max_size": 120},
@@ -83,6 +84,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"checkpoint": CHECKPOINT, "depth": 1, "layers": [0, 1], "recompute": True, "overlap": 3},
     ],
     ("encoder", "pretrained-decoder"): [{"checkpoint": DECODER, "dropout": 0.1}],
+    ("encoder", "pretrained-seq2seq"): [{"checkpoint": T5_1, "dropout": 0.1}, {"checkpoint": T5, "layer_decay": 0.9}],
     ("encoder", "rnn"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "merge": "mean", "activation": "relu"},
@@ -131,6 +133,10 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 6, "heads": 2, "glimpses": 2, "cell": "rnn", "score": "dot", "close": True},
         {"hidden": 6, "glimpses": 0, "score": "scaled-dot", "once": False},
     ],
+    ("head", "pretrained-seq2seq"): [
+        {"checkpoint": T5, "dropout": 0.1},
+        {"checkpoint": T5_1, "label_smoothing": 0.1},
+    ],
     ("head", "score"): [
         {"dropout": 0.1, "hidden": 5},
         {"pool": "attention", "loss": "huber", "bounds": [-5.0, 13.0]},
@@ -152,6 +158,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 8, "heads": 2, "layers": 1, "norm": "post", "positions": "learned", "longest": 4, "tie": False},
         {"heads": 2, "positions": "none", "activation": "gelu", "scale": False, "label_smoothing": 0.1},
         {"heads": 2, "layers": 1, "feedforward": 8, "equal_length": True},
+        {"heads": 2, "layers": 1, "feedforward": 8, "spans": 0.3, "span_length": 2.0},
     ],
     ("head", "vector"): [{"dropout": 0.1, "width": 4}, {"pool": "attention", "normalize": False}],
 }
@@ -231,6 +238,9 @@ def test_every_stage_and_tokenizer_of_ours_keeps_the_contract(
         options = options | {"checkpoint": of_the_kit(tmp_path / "checkpoint")}
     if options.get("checkpoint") == DECODER:
         options = options | {"checkpoint": decoder_of_the_kit(tmp_path / "checkpoint")}
+    for version, one in (("1.0", T5), ("1.1", T5_1)):
+        if options.get("checkpoint") == one:
+            options = options | {"checkpoint": t5_of_the_kit(tmp_path / "checkpoint", version)}
     CHECKS[name[0]](OFFERS[name].load(), **options)
 
 

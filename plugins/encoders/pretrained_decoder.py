@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from seqpipe.errors import DataError
 from seqpipe.nn.causal import Attending
+from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
 from seqpipe.nn.pretrained import pretrained_decoder
 from seqpipe.pretrained import LACKING, Checkpoint
 
@@ -153,29 +154,6 @@ def _turned(x: Tensor) -> Tensor:
     return torch.cat([-second, first], 3)
 
 
-class RMSNorm(nn.Module):
-    """x over the root of the mean of its squares, times a weight (Zhang and Sennrich 2019)."""
-
-    def __init__(self, weight: Tensor, eps: float):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(weight), eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.weight * (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps))
-
-
-class Gated(nn.Module):
-    """W2 (g(W1 x) * W3 x) (Shazeer 2020)."""
-
-    def __init__(self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, activation: nn.Module):
-        super().__init__()
-        self.gate, self.up, self.down, self.activation = gate, up, down, activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.down(self.activation(self.gate(x)) * self.up(x))
-        return made
-
-
 class _GPT2:
     """How the weights of a GPT-2 are called, and what is made of them."""
 
@@ -200,7 +178,7 @@ class _GPT2:
 
         def linear(name: str) -> nn.Linear:
             weight, bias = self.state[f"{at}.{name}.weight"].T.contiguous(), self.state[f"{at}.{name}.bias"]
-            return _linear(weight, bias)
+            return linear_of(weight, bias)
 
         feedforward = nn.Sequential(linear("mlp.c_fc"), self.activation, linear("mlp.c_proj"))
         norms = self.norm(f"{at}.ln_1"), self.norm(f"{at}.ln_2")
@@ -239,7 +217,7 @@ class _Llama:
         def linear(*names: str) -> nn.Linear:
             biases = [self.state.get(f"{at}.{name}.bias") for name in names]
             weights = torch.cat([self.state[f"{at}.{name}.weight"] for name in names])
-            return _linear(
+            return linear_of(
                 weights, None if biases[0] is None else torch.cat([one for one in biases if one is not None])
             )
 
@@ -258,9 +236,3 @@ def _activation(name: str, checkpoint: object) -> nn.Module:
         known = ", ".join(_ACTIVATIONS)
         raise DataError(f"{checkpoint}: its activation {name!r} is not known here ({known}); choose another checkpoint")
     return nn.SiLU() if name == "silu" else nn.GELU(_ACTIVATIONS[name])
-
-
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    made.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
-    return made

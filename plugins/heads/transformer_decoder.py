@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -14,13 +14,16 @@ from seqpipe.nn.feedforward import feed_forward
 from seqpipe.nn.positions import Positions
 from seqpipe.nn.search import State
 from seqpipe.nn.several import Combination, Names, Parts, SourceAttention, mask_of_all
+from seqpipe.nn.spans import SpanCorruption
 from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted
+from seqpipe.vocabulary import MARKS
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Part = Annotated[float, Field(gt=0, lt=1)]
 
 
-class TransformerDecoder(Writer):
+class TransformerDecoder(SpanCorruption, Writer):
     """The decoder of a Transformer (Vaswani et al. 2017).
 
     Each layer attends to the tokens written so far, then to the source, and ends with a feed-forward network f(x) = W2
@@ -45,6 +48,9 @@ class TransformerDecoder(Writer):
             second attention over them.
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
         equal_length: Whether a text has as many tokens as its first source, as a verse has that answers another.
+        spans: Of each text, the share of tokens that is hidden in spans, which it learns to write: it then needs no
+            target (Raffel et al. 2020 hide 0.15); null: it learns to write the target.
+        span_length: The mean length of such a span, in tokens.
     """
 
     explains: ClassVar = {"attention": "written"}
@@ -68,8 +74,11 @@ class TransformerDecoder(Writer):
         dropout: Share = 0.1,
         label_smoothing: Share = 0.0,
         equal_length: bool = False,
+        spans: Part | None = None,
+        span_length: Annotated[float, Field(ge=1)] = 3.0,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
+        self.learn_spans(target_vocabulary, spans, span_length)
         width = hidden or sources[0]
         self.vocabulary = Vocabulary(len(target_vocabulary), width, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
@@ -83,6 +92,10 @@ class TransformerDecoder(Writer):
             Layer(width, sources, combine, heads, inner, pre, activation, dropout) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width) if pre else nn.Identity()
+
+    @staticmethod
+    def special_tokens(options: Mapping[str, Any]) -> tuple[str, ...]:
+        return () if options.get("spans") is None else MARKS
 
     def read(self, sources: Sequence[Names]) -> Source:
         return Source(tuple(layer.source.project(sources) for layer in self._stack), mask_of_all(sources))

@@ -157,7 +157,7 @@ class Attending(nn.Module):
         after: list[Tensor] = []
         for i, layer in enumerate(self._layers):
             queries, keys, values = layer.asked(x, places)
-            keys, values = _put(state[2 * i], keys, slots), _put(state[2 * i + 1], values, slots)
+            keys, values = put(state[2 * i], keys, slots), put(state[2 * i + 1], values, slots)
             after += [keys, values]
             asked = queries[:, :, 0].unflatten(1, (self.groups, -1))  # (B, G, H / G, d)
             old, shared = before.memory[2 * i], before.memory[2 * i + 1]
@@ -179,6 +179,6 @@ def _bias(seen: Tensor) -> Tensor:
     return torch.where(seen, 0.0, NEVER)
 
 
-def _put(cache: Tensor, new: Tensor, slots: Tensor) -> Tensor:  # (B, G, N, d), (B, G, 1, d), (B * G,)
-    """The cache with new rows in these of its slots; it is copied once, whole."""
+def put(cache: Tensor, new: Tensor, slots: Tensor) -> Tensor:  # (B, G, N, d), (B, G, 1, d), (B * G,)
+    """The cache (B, G, N, d) with new rows (B, G, 1, d) in these of its slots; it is copied once, whole."""
     return cache.flatten(0, 2).index_put((slots,), new.flatten(0, 2)).view_as(cache)

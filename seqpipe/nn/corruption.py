@@ -68,6 +68,64 @@ def words(ids: Tensor, mask: Tensor, gap: int) -> Tensor:
     return mask & (ids >= _FIRST_WORD) & (ids != gap)
 
 
+class Hidden(NamedTuple):
+    """Texts in which spans are hidden, and what was there."""
+
+    ids: Tensor  # (B, T')
+    mask: Tensor  # (B, T')
+    target_ids: Tensor  # (B, N)
+    target_mask: Tensor  # (B, N)
+
+
+def spans_hidden(ids: Tensor, mask: Tensor, marks: Tensor, share: float, length: float, drawn: Drawn) -> Hidden:
+    """Each of some spans of tokens as one mark, the first as the first; and the marks with the tokens behind each.
+
+    A last mark and [EOS] close what is to be written (Raffel et al. 2020, section 3.1.4). No two spans stand side by
+    side; how the hidden tokens are parted and where the spans stand is drawn evenly.
+
+    Args:
+        ids: (B, T).
+        mask: Which are real, (B, T).
+        marks: Ids of marks, two at least; a text has at most one span less.
+        share: Of a text's tokens, which part is hidden, one at least; of several one at least is not.
+        length: The mean length of a span.
+        drawn: What is drawn.
+    """
+    lengths = mask.sum(1, keepdim=True)  # (B, 1), as all counts here
+    hidden = (lengths * share).round().long().clamp(min=1).minimum((lengths - 1).clamp(min=1)).minimum(lengths)
+    count = (hidden / length).round().long().clamp(1, len(marks) - 1).minimum(hidden).minimum(lengths - hidden + 1)
+    i = torch.arange(ids.shape[1] + 1, device=ids.device).expand(len(ids), -1)  # (B, T + 1)
+    begins = (_some(i >= 1, i < hidden, count - 1, drawn) | (i == 0)) & (i < hidden)  # of hidden tokens, one by one
+    number = (begins.long().cumsum(1) - 1).clamp(min=0)  # the span of each
+    gaps = _some(i >= 0, i <= lengths - hidden, count, drawn)  # how many other tokens stand before each span
+    before = (~gaps).long().sort(dim=1, stable=True).indices
+    place = (i + before.gather(1, number)).clamp(max=ids.shape[1] - 1)  # in the text
+    away = _laid(i < hidden, place, torch.ones_like(i), ids.shape[1]) > 0  # (B, T)
+    starts = _laid(begins, place, torch.ones_like(i), ids.shape[1]) > 0
+    kept = mask & (~away | starts)
+    seen = torch.where(starts, marks[(starts.long().cumsum(1) - 1).clamp(0, len(marks) - 1)], ids)
+    new = lengths - hidden + count
+    width, most = int(new.max()), int((hidden + count).max()) + 2
+    told = _laid(i < hidden, i + number + 1, ids.gather(1, place), most)
+    told = told + _laid(begins, i + number, marks[number.clamp(max=len(marks) - 1)], most)
+    n = torch.arange(most, device=ids.device)
+    told = torch.where(n == hidden + count, marks[count], torch.where(n == hidden + count + 1, _EOS, told))
+    t = torch.arange(width, device=ids.device)
+    return Hidden(_laid(kept, kept.long().cumsum(1) - 1, seen, width), t < new, told, n <= hidden + count + 1)
+
+
+def _some(one: Tensor, other: Tensor, count: Tensor, drawn: Drawn) -> Tensor:
+    """So many (B, 1) of the places (B, N) where both hold."""
+    number = torch.where(one & other, drawn.uniform(*one.shape), 2.0)
+    return number.argsort(1).argsort(1) < count
+
+
+def _laid(real: Tensor, places: Tensor, values: Tensor, width: int) -> Tensor:
+    """(B, width), the values that are real at their places, 0 elsewhere."""
+    empty = values.new_zeros(len(values), width + 1)
+    return empty.scatter(1, torch.where(real, places, width), torch.where(real, values, 0))[:, :width]
+
+
 def repaired(ids: Tensor, mask: Tensor, segments: Tensor, begins: Tensor, drawn: Drawn) -> Pairs:
     """Half of the pairs with the second text of another row of the batch; a row alone stays as it is."""
     B, T = ids.shape

@@ -1,8 +1,9 @@
-"""Vectors in, vectors of the same width out, each by itself: the feed-forward network of a Transformer's layer."""
+"""Vectors in, vectors of the same width out, each by itself: feed-forward networks of a Transformer's layer, a norm."""
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
@@ -11,3 +12,34 @@ def feed_forward(dim: int, inner: int, activation: str, dropout: float) -> nn.Se
     """f(x) = W2 g(W1 x + b1) + b2 with `inner` units between (Vaswani et al. 2017); dropout of g in training."""
     g = ACTIVATIONS[activation]()
     return nn.Sequential(nn.Linear(dim, inner), g, nn.Dropout(dropout), nn.Linear(inner, dim))
+
+
+class Gated(nn.Module):
+    """W2 (g(W1 x) * W3 x) (Shazeer 2020); dropout of what W2 reads in training."""
+
+    def __init__(self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, activation: nn.Module, dropout: float = 0.0):
+        super().__init__()
+        self.gate, self.up, self.down, self.activation = gate, up, down, activation
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+        return made
+
+
+class RMSNorm(nn.Module):
+    """x over the root of the mean of its squares, times a weight (Zhang and Sennrich 2019)."""
+
+    def __init__(self, weight: Tensor, eps: float):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(weight), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps))
+
+
+def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """The layer of these weights."""
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    made.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return made

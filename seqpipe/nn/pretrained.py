@@ -10,10 +10,16 @@ from typing import Any
 import torch
 
 from seqpipe.errors import DataError, UsageError
-from seqpipe.pretrained import is_folder, pretrained_tokenizer, reading, where
+from seqpipe.nn.search import BOS
+from seqpipe.pretrained import LACKING, is_folder, pretrained_tokenizer, reading, where
 from seqpipe.vocabulary import vocabulary_of
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout")
+_SEQ2SEQ = "pretrained-seq2seq"
+_USES = (
+    "the encoder pretrained takes BERT and its kin, pretrained-decoder GPT-2 and Llama, and pretrained-seq2seq, "
+    "an encoder and a head, T5"
+)
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -45,7 +51,7 @@ def pretrained_model(
     with reading(checkpoint, "config"):
         config = AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
     if getattr(config, "is_encoder_decoder", False):
-        raise DataError(f"{checkpoint}: {config.model_type} has an encoder and a decoder; choose an encoder, like BERT")
+        raise DataError(f"{checkpoint}: {config.model_type} has an encoder and a decoder; {_USES}")
     if depth is not None:
         if depth > config.num_hidden_layers:
             raise UsageError(f"pretrained.depth: {checkpoint} has {config.num_hidden_layers} layers, not {depth}")
@@ -71,9 +77,7 @@ def pretrained_model(
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it reads the first token, as a head may
     table = model.get_input_embeddings()
-    if max(ids) >= len(table.weight):
-        told = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {len(table.weight):,}"
-        raise DataError(f"{checkpoint}: {told}; the two belong to different checkpoints")
+    _refuse_other_tokens(checkpoint, ids, table.weight)
     table.weight = torch.nn.Parameter(table.weight.detach()[ids])
     table.num_embeddings, table.padding_idx = len(ids), None
     return model, separators
@@ -92,20 +96,41 @@ def pretrained_decoder(
     Raises:
         DataError, EnvError, UsageError: as `pretrained_model` does, and for a model of another kind.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    return _writer(checkpoint, vocabulary, families, "pretrained-decoder", "AutoModelForCausalLM")
+
+
+def pretrained_seq2seq(
+    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str]
+) -> tuple[Any, dict[str, torch.Tensor], list[int]]:
+    """As `pretrained_decoder`, of one that reads a text and writes another; [BOS] is what it begins to write with."""
+    config, state, ids = _writer(checkpoint, vocabulary, families, _SEQ2SEQ, "AutoModelForSeq2SeqLM")
+    if ids[BOS] == LACKING:
+        start = getattr(config, "decoder_start_token_id", None)
+        ids[BOS] = config.pad_token_id if start is None else start
+    if LACKING in ids:
+        raise DataError(f"{checkpoint}: its tokenizer lacks the token {vocabulary[ids.index(LACKING)]}; choose another")
+    return config, state, ids
+
+
+def _writer(
+    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str], use: str, model_class: str
+) -> tuple[Any, dict[str, torch.Tensor], list[int]]:
+    import transformers
 
     tokenizer, ids, _ = pretrained_tokenizer(checkpoint)
     if tuple(vocabulary) != vocabulary_of(tokenizer):
         cure = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
-        raise UsageError(f"pretrained-decoder.checkpoint: the tokens are not those of {checkpoint}; {cure}")
+        if use == _SEQ2SEQ:
+            cure += ", and of the head target_tokenizer: same"
+        raise UsageError(f"{use}.checkpoint: the tokens are not those of {checkpoint}; {cure}")
     _refuse_pickles(checkpoint)
     with reading(checkpoint, "config"):
-        config = AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
     if config.model_type not in families:
-        told = f"{config.model_type} is no decoder that is known here ({', '.join(families)})"
-        raise DataError(f"{checkpoint}: {told}; BERT and its kin are for the encoder pretrained")
+        told = f"{config.model_type} is none of the models that {use} knows ({', '.join(families)})"
+        raise DataError(f"{checkpoint}: {told}; {_USES}")
     with reading(checkpoint, "weights"):
-        model, report = AutoModelForCausalLM.from_pretrained(
+        model, report = getattr(transformers, model_class).from_pretrained(
             **where(checkpoint),
             config=config,
             trust_remote_code=False,
@@ -118,6 +143,7 @@ def pretrained_decoder(
         raise DataError(f"{checkpoint}: the weights lack {lacking[0]}; get the checkpoint again")
     if report["mismatched_keys"]:
         raise DataError(f"{checkpoint}: the weights have other shapes than config.json says; get the checkpoint again")
+    _refuse_other_tokens(checkpoint, ids, model.get_input_embeddings().weight)
     return config, model.state_dict(), ids
 
 
@@ -135,6 +161,12 @@ def tells_texts_apart(model: Any) -> bool:
         getattr(model.config, "type_vocab_size", 0) > 1
         and "token_type_ids" in inspect.signature(model.forward).parameters
     )
+
+
+def _refuse_other_tokens(checkpoint: str | Path, ids: Sequence[int], table: torch.Tensor) -> None:
+    if max(ids) >= len(table):
+        told = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {len(table):,}"
+        raise DataError(f"{checkpoint}: {told}; the two belong to different checkpoints")
 
 
 def _refuse_pickles(checkpoint: str | Path) -> None:

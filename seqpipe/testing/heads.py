@@ -16,7 +16,7 @@ from seqpipe.signature import call, decode_options
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
 from seqpipe.testing.toys import Bench
-from seqpipe.wiring import ANSWERS, needs_dev, self_taught
+from seqpipe.wiring import ANSWERS, corrupted, needs_dev, self_taught
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
 CORRUPTION = "corruption as stated"
@@ -104,6 +104,8 @@ class _Looks:
 
     def corruption(self) -> None:
         """The same twice in evaluation, other in training, blind to the padding; the loss sees what was hidden."""
+        if not corrupted(self.bench.config.head[0]):
+            raise SkippedError("with these options it changes nothing")
         pipeline, batch = _stirred(self.bench.pipeline()).eval(), self.bench.batch()
         head = pipeline.head
         first, again = (call(head.corrupt, batch) for _ in range(2))

@@ -1,0 +1,65 @@
+"""ids in, what the encoder of a pretrained T5 makes of them out, tuned or as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe.nn.pretrained import pretrained_seq2seq
+from seqpipe.nn.search import EOS
+from seqpipe.nn.t5 import FAMILIES, stack
+from seqpipe.pretrained import Checkpoint
+
+
+class PretrainedSeq2Seq(nn.Module):
+    """The encoder of a T5 (Raffel et al. 2020), for the head `pretrained-seq2seq` or any other.
+
+    It reads the text and its end. x (B, T, D) holds the vectors of the tokens, `state` (B, D) that of the end, and
+    `table` (V, D) the vectors that tokens are read as, which the decoder reads them as too. How far apart two tokens
+    stand is all that it knows of positions, so that a text may have any length; memory grows with its square.
+
+    Args:
+        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
+        dropout: Probability that a number is silenced in training, everywhere in the encoder; null for its own.
+        layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
+    """
+
+    returns: ClassVar = ("x", "state", "table")
+    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"words.weight": ("vocabulary",)}
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        checkpoint: Checkpoint,
+        dropout: Annotated[float, Field(ge=0, lt=1)] | None = None,
+        layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    ):
+        super().__init__()
+        config, state, ids = pretrained_seq2seq(checkpoint, vocabulary, FAMILIES)
+        self.dim: int = config.d_model
+        self.layer_decay = layer_decay
+        self.words = nn.Embedding.from_pretrained(state["shared.weight"][ids], freeze=False)
+        self.stack = stack(config, state, "encoder", dropout, checkpoint)
+
+    def rate(self, name: str) -> float:
+        """What the learning rate of the parameter of this name is multiplied by."""
+        depth = len(self.stack.layers)
+        found = re.match(r"stack\.layers\.(\d+)\.", name)
+        if found:
+            return self.layer_decay ** (depth - 1 - int(found[1]))
+        return 1.0 if name.startswith("stack.norm") else self.layer_decay**depth
+
+    def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (B, D), (V, D)
+        end, t = mask.sum(1, keepdim=True), torch.arange(ids.shape[1] + 1, device=ids.device)
+        ids = torch.where(t == end, EOS, F.pad(torch.where(mask, ids, 0), (0, 1)))
+        made = self.stack(self.words(ids), t <= end)  # (B, T + 1, D)
+        state = made.gather(1, end[..., None].expand(-1, -1, self.dim))[:, 0]
+        x = torch.where(mask[..., None], made[:, :-1], 0.0)
+        return {"x": x, "state": state, "table": self.words.weight}

@@ -1,0 +1,77 @@
+"""A text with marks in, what each of them hides out: what a head answers with that learns by hidden spans."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from seqpipe import subwords
+from seqpipe.answers import Text
+from seqpipe.features import Record
+from seqpipe.filling import text_in
+from seqpipe.vocabulary import MARKS, clean
+
+
+class Hidden(Text):
+    """Text: `{"generated_text", "score"}`, each mark of the given text and behind it what it hides.
+
+    Its own test of itself needs no reference: `posed` hides spans of words of a record, the same whenever it is asked,
+    and `gold` says what they were.
+
+    Args:
+        tokenizer: Of the text, and of what is written.
+        share: Of the words that are hidden, at least one of a text.
+        length: The mean number of tokens of a span.
+        field: Of a record, with its text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, share: float, length: float, field: str):
+        super().__init__(tokenizer)
+        self.share, self.length, self.field = share, length, field
+        self._marks = [i for i in map(tokenizer.token_to_id, MARKS) if i is not None]
+
+    def posed(self, record: Record) -> Record:
+        """The record with marks for some of its words."""
+        return {**record, "words": None, self.field: self._hidden(record)[0]}
+
+    def gold(self, record: Record) -> str:
+        """What stands behind the marks of `posed`."""
+        return str(self.tokenizer.decode(self._hidden(record)[1], skip_special_tokens=False))
+
+    def manifest(self) -> dict[str, Any]:
+        hides = {"share": self.share, "length": self.length, "field": self.field}
+        return {"kind": self.kind, "target": None, "hides": hides}
+
+    def _hidden(self, record: Record) -> tuple[str, list[int]]:
+        """The text with marks, and the ids of what is to be written. Which words it are hangs on the text alone."""
+        text = clean(text_in(record, self.field))
+        words = self._words(text)
+        digest = hashlib.sha256(text.encode()).digest()
+        random = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+        spans = self._spans(len(words), random)
+        made, at, told = "", 0, list[int]()
+        for mark, (first, end) in zip(self._marks, spans, strict=False):
+            made += text[at : words[first][0][1]] + str(self.tokenizer.id_to_token(mark))
+            at = words[end - 1][-1][2]
+            told += [mark, *(i for pieces in words[first:end] for i, *_ in pieces)]
+        return made + text[at:], told + self._marks[len(spans) : len(spans) + 1]
+
+    def _spans(self, words: int, random: np.random.Generator) -> list[tuple[int, int]]:
+        """Spans of so many words, no two of them side by side."""
+        if not words:
+            return []
+        hidden = max(1, min(round(self.share * words), words - 1))
+        count = min(max(1, round(hidden / self.length)), len(self._marks) - 1, hidden, words - hidden + 1)
+        cuts = np.sort(random.choice(np.arange(1, hidden), count - 1, replace=False)) if count > 1 else np.zeros(0, int)
+        gaps = np.sort(random.choice(words - hidden + 1, count, replace=False))
+        bounds = [0, *cuts.tolist(), hidden]
+        return [(int(gap) + a, int(gap) + b) for gap, a, b in zip(gaps, bounds[:-1], bounds[1:], strict=True)]
+
+    def _words(self, text: str) -> list[list[subwords.Piece]]:
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        if subwords.splits_words(self.tokenizer):
+            return subwords.of_text(encoding, text)
+        return [[(i, *place)] for i, place in zip(encoding.ids, encoding.offsets, strict=True)]

@@ -1,0 +1,55 @@
+"""A text in, one with hidden spans and what they were out: what a head that writes learns without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqpipe.errors import UsageError
+from seqpipe.nn.corruption import Drawn, spans_hidden
+from seqpipe.vocabulary import MARKS
+
+
+class SpanCorruption(nn.Module):
+    """A part of a head that writes: with an option `spans` that is no null it learns from texts alone.
+
+    The text with a mark for each hidden span is read, the marks and what they hide are written (Raffel et al. 2020).
+    """
+
+    marks: Tensor
+
+    @staticmethod
+    def self_taught(options: Mapping[str, Any]) -> bool:
+        return options.get("spans") is not None
+
+    @staticmethod
+    def corrupts(options: Mapping[str, Any]) -> tuple[str, ...]:
+        return () if options.get("spans") is None else ("ids", "mask", "target_ids", "target_mask")
+
+    @staticmethod
+    def hides(options: Mapping[str, Any]) -> dict[str, Any]:
+        """By what share of tokens, and in spans of what mean length, it is judged."""
+        return {"share": options["spans"], "length": options["span_length"]}
+
+    def learn_spans(self, vocabulary: Sequence[str], spans: float | None, length: float) -> None:
+        """Finds the marks among the tokens; UsageError where there are none and there is to be a use for them."""
+        ids = {token: i for i, token in enumerate(vocabulary)}
+        found = [ids[mark] for mark in MARKS if mark in ids]
+        if spans is not None and len(found) < 2:
+            cure = "take the tokenizer of another run, or learn one"
+            raise UsageError(f"spans: the vocabulary lacks {MARKS[0]} and {MARKS[1]}, which stand for spans; {cure}")
+        self.spans, self.span_length = spans, length
+        self.register_buffer("marks", torch.tensor(found, dtype=torch.int64), persistent=False)
+
+    def corrupt(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:
+        """The text with marks, `ids` and `mask` (B, T'), and what they hide, `target_ids` and `target_mask` (B, N)."""
+        if segments is not None:
+            raise UsageError(
+                "spans: it hides spans of one text; let the tokenizer read one field, or write spans: null"
+            )
+        assert self.spans is not None
+        drawn = Drawn(self.training, ids.device)
+        return spans_hidden(ids, mask, self.marks, self.spans, self.span_length, drawn)._asdict()
