@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,11 @@ READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]]
     ("reader", "parallel"): ("Ada met\nOslo\n", LINES_RECORDS, {"fields": {"text": "*.txt"}}),
     ("reader", "points"): (POINTS, POINTS_RECORDS, {}),
     ("reader", "squad"): (SQUAD, SQUAD_RECORDS, {}),
-    ("reader", "text"): ("Ada met\n\nOslo\n", LINES_RECORDS, {"unit": "paragraph"}),
+    ("reader", "text"): (
+        "Ada met\n\nOslo\n",
+        [{**record, "goes_on": False} for record in LINES_RECORDS],
+        {"unit": "paragraph"},
+    ),
     ("reader", "tsv"): ("label\tAda met\na\tOslo\n", LINES_RECORDS, {"columns": ["_", "text"]}),
 }
 
@@ -230,18 +235,23 @@ def _rows() -> Iterator[Any]:
             yield pytest.param(name, options, marks=marks, id=f"{name[1]}-{i + 1}")
 
 
+def made(options: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The options with a checkpoint on the disk where they name one."""
+    make: dict[Any, Callable[[Path], Path]] = {
+        CHECKPOINT: of_the_kit,
+        DECODER: decoder_of_the_kit,
+        T5: partial(t5_of_the_kit, version="1.0"),
+        T5_1: partial(t5_of_the_kit, version="1.1"),
+    }
+    named = options.get("checkpoint")
+    return options if named is None else options | {"checkpoint": make[named](folder / "checkpoint")}
+
+
 @pytest.mark.parametrize(("name", "options"), _rows())
 def test_every_stage_and_tokenizer_of_ours_keeps_the_contract(
     name: tuple[str, str], options: dict[str, Any], tmp_path: Path
 ) -> None:
-    if options.get("checkpoint") == CHECKPOINT:
-        options = options | {"checkpoint": of_the_kit(tmp_path / "checkpoint")}
-    if options.get("checkpoint") == DECODER:
-        options = options | {"checkpoint": decoder_of_the_kit(tmp_path / "checkpoint")}
-    for version, one in (("1.0", T5), ("1.1", T5_1)):
-        if options.get("checkpoint") == one:
-            options = options | {"checkpoint": t5_of_the_kit(tmp_path / "checkpoint", version)}
-    CHECKS[name[0]](OFFERS[name].load(), **options)
+    CHECKS[name[0]](OFFERS[name].load(), **made(options, tmp_path))
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -134,12 +134,10 @@ class TestPipeline:
         bundle = tmp_path / result["bundle"]
         assert seqpipe("verify", bundle, "--device", "cpu").code == 0
         scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
-        if path.stem == "bilm":  # what it measures is a mean of numbers, not of decisions
-            assert {name: pytest.approx(one, abs=1e-5) for name, one in result["scores"].items()} == json.loads(
-                scored.out
-            )
-        else:
-            assert json.loads(scored.out) == result["scores"]
+        expected = result["scores"]
+        if path.stem in ("bilm", "gpt", "poem", "reviews"):  # what they measure are means of numbers, not of decisions
+            expected = {name: pytest.approx(one, rel=1e-5) for name, one in expected.items()}
+        assert json.loads(scored.out) == expected
         texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
         if load(path, sources=False).inputs[0].pairs:
             texts = "".join(f"{text}\tit is noon\n" for text in texts.splitlines())

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 from factory import QUIET, Watched, parts, tiny, writing
-from pretrained import of_the_kit
-from test_contracts import CHECKPOINT, OFFERS, STAGES
+from test_contracts import OFFERS, STAGES, made
 from torch import Tensor, nn
 
 from seqpipe import checkpoint
@@ -39,9 +38,7 @@ def loss_of(pipeline: Pipeline, batch: Batch, dtype: torch.dtype) -> Tensor:
 
 @pytest.mark.parametrize(("kind", "use", "number"), LAYERS)
 def test_every_stage_of_ours_has_nearly_the_same_loss_in_bf16(kind: str, use: str, number: int, tmp_path: Path) -> None:
-    options: dict[str, Any] = STAGES[kind, use][number]
-    if options.get("checkpoint") == CHECKPOINT:
-        options = options | {"checkpoint": of_the_kit(tmp_path / "checkpoint")}
+    options = made(STAGES[kind, use][number], tmp_path)
     bench = Bench(Subject(kind, OFFERS[kind, use].load(), options), tmp_path)
     pipeline, batch = bench.pipeline().eval(), bench.batch()
     whole, half = (loss_of(pipeline, batch, dtype) for dtype in (torch.float32, torch.bfloat16))
