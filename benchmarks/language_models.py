@@ -4,6 +4,7 @@
     python benchmarks/language_models.py quality tang          # verse, against the 4-gram's perplexity of 195.3
     python benchmarks/language_models.py training              # seconds a step, the same model both ways
     python benchmarks/language_models.py writing               # tokens/s of a GPT of 6 layers, 384 wide, 5,000 tokens
+    python benchmarks/language_models.py writing --peers ENV   # the same beside CTranslate2, which that environment has
     python benchmarks/language_models.py t5                    # the same of a T5, and whether the texts are the same
 
 Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -68,14 +74,39 @@ def quality(name: str, seeds: Sequence[int], given: Sequence[str]) -> None:
         print(f"{name} seed {seed}: {told}, {(time.perf_counter() - clock) / 60:.1f} min", flush=True)
 
 
+class Plain(nn.Module):
+    """The same model as plain PyTorch has it, after nanoGPT."""
+
+    def __init__(self, size: int, width: int, depth: int, heads: int, context: int):
+        super().__init__()
+        self.words, self.places, self.heads = nn.Embedding(size, width), nn.Embedding(context, width), heads
+
+        def layer() -> nn.ModuleDict:
+            inner = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            joined, mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            norms = {"one": nn.LayerNorm(width), "two": nn.LayerNorm(width)}
+            return nn.ModuleDict({**norms, "joined": joined, "mix": mix, "inner": inner})
+
+        self.layers, self.norm = nn.ModuleList(layer() for _ in range(depth)), nn.LayerNorm(width)
+
+    def loss(self, ids: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+        x = self.words(ids) + self.places.weight[: ids.shape[1]]
+        for layer in self.layers:
+            split = (
+                part.unflatten(2, (self.heads, -1)).transpose(1, 2)
+                for part in layer["joined"](layer["one"](x)).chunk(3, 2)
+            )
+            x = x + layer["mix"](F.scaled_dot_product_attention(*split, is_causal=True).transpose(1, 2).flatten(2))
+            x = x + layer["inner"](layer["two"](x))
+        return F.cross_entropy(F.linear(self.norm(x), self.words.weight).flatten(0, 1), following.flatten())
+
+
 def training() -> None:
     """Seconds of a step, here and in a plain loop over the same model, in turns."""
-    import torch
 
     from seqpipe.config import load
     from seqpipe.learned import learn
     from seqpipe.pipeline import Pipeline
-    from seqpipe.run import windows
     from seqpipe.stream import Records, in_memory
 
     torch.set_num_threads(1)
@@ -84,20 +115,19 @@ def training() -> None:
     config = load(path)
     records = Records(config.data.reader, config.data.train)
     learned = learn(config, records)
-    stream = windows(config, in_memory(learned, records))
-    tokens = torch.from_numpy(stream.tokens)
-    pipeline = Pipeline(config, learned).train()
-    optimizer = torch.optim.AdamW(pipeline.parameters(), 1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+    tokens = torch.from_numpy(in_memory(learned, records))
+    model = Plain(len(learned.vocabulary), 128, 4, 4, 64)
+    count = sum(p.numel() for p in Pipeline(config, learned).parameters())
+    print(f"{sum(p.numel() for p in model.parameters()):,} weights, of seqpipe's model {count:,}")
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
 
     def plain() -> float:
         clock = time.perf_counter()
         for _ in range(STEPS):
             starts = torch.randint(len(tokens) - 64, (12,))
             ids = torch.stack([tokens[i : i + 65] for i in starts.tolist()])
-            mask = torch.ones(12, 64, dtype=torch.bool)
-            batch = {"ids": ids[:, :-1], "mask": mask, "target_ids": ids[:, 1:], "target_mask": mask}
-            pipeline.loss(batch).backward()
-            torch.nn.utils.clip_grad_norm_(pipeline.parameters(), 1.0)
+            model.loss(ids[:, :-1], ids[:, 1:]).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return (time.perf_counter() - clock) / STEPS
@@ -117,10 +147,8 @@ def training() -> None:
         )
 
 
-def writing() -> None:
-    """Tokens a second of the same weights, greedy: `transformers` in PyTorch, and the bundle in onnxruntime."""
-    import torch
-
+def writing(peers: Path | None) -> None:
+    """Tokens a second of the same weights, greedy: `transformers`, CTranslate2, and the bundle in onnxruntime."""
     from seqpipe import bundle
     from seqpipe.config import load
     from seqpipe.data import sample
@@ -128,6 +156,7 @@ def writing() -> None:
     from seqpipe.graph import to_onnx
     from seqpipe.learned import learn
     from seqpipe.pipeline import Pipeline, option_table
+    from seqpipe.quantising import in_int8
     from seqpipe.runtime import Model
 
     torch.set_num_threads(1)
@@ -148,9 +177,14 @@ def writing() -> None:
         weights = 4 * sum(p.numel() for p in pipeline.parameters())
         print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
         manifest = bundle_manifest(pipeline, config, options, {})
-        model = Model(bundle.Bundle(config.file, manifest, bundle_files(pipeline, graph)), "cpu", 1)
-    for rows in (1, 8):
-        beside(model, theirs, rows)
+        model, small = (
+            Model(bundle.Bundle(config.file, manifest, bundle_files(pipeline, one)), "cpu", 1)
+            for one in (graph, in_int8(graph))
+        )
+        for rows in (1, 8):
+            beside(model, theirs, rows)
+            for precision, one in (("float32", model), ("int8", small)) if peers else ():
+                beside_ctranslate2(one, folder / "gpt", peers, precision, rows)
     step = min(seconds(partial(model.run, feeds(model, 1))) for _ in range(3)) / WRITTEN
     first = min(seconds(lambda: next(model.stream("First Citizen:\nBefore we proceed any"))) for _ in range(9))
     print(
@@ -161,7 +195,6 @@ def writing() -> None:
 def t5() -> None:
     """A T5 of random weights in `transformers` and in the bundle: the same texts, and seconds for all of them."""
     import numpy as np
-    import torch
 
     from seqpipe import bundle
     from seqpipe.config import load
@@ -216,7 +249,6 @@ def t5() -> None:
 
 def t5_checkpoint(folder: Path, words: Sequence[str]) -> tuple[Any, Any]:
     """A T5 1.1 of random weights whose texts vary, 4 layers each side, 256 wide; written to the folder."""
-    import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -256,8 +288,6 @@ def feeds(model: Any, rows: int) -> dict[str, Any]:
 
 
 def beside(model: Any, theirs: Any, rows: int) -> None:
-    import torch
-
     given = feeds(model, rows)
     ids = torch.from_numpy(given["ids"])
     settings = {"max_new_tokens": WRITTEN, "min_new_tokens": WRITTEN, "do_sample": False, "pad_token_id": 0}
@@ -269,6 +299,18 @@ def beside(model: Any, theirs: Any, rows: int) -> None:
         print(f"batch {rows}: transformers {speeds[0]:.0f} tokens/s, bundle {speeds[1]:.0f}, ratio {one / other:.2f}")
 
 
+def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, rows: int) -> None:
+    program = HERE / "peers" / "ctranslate2_gpt.py"
+    call = [peers / "bin" / "python", program, folder, precision, str(rows), str(PROMPT), str(WRITTEN)]
+    for _ in range(2):
+        done = subprocess.run(call, check=True, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        theirs = float(done.stdout)
+        ours = rows * WRITTEN / min(seconds(partial(model.run, feeds(model, rows))) for _ in range(4))
+        print(
+            f"batch {rows}, {precision}: CTranslate2 {theirs:.0f} tokens/s, bundle {ours:.0f}, ratio {ours / theirs:.2f}"
+        )
+
+
 def seconds(what: Callable[[], Any]) -> float:
     clock = time.perf_counter()
     what()
@@ -277,7 +319,6 @@ def seconds(what: Callable[[], Any]) -> float:
 
 def checkpoint(folder: Path) -> Any:
     """A GPT-2 of random weights whose texts vary, 5,000 tokens; written to the folder."""
-    import torch
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -304,10 +345,12 @@ if __name__ == "__main__":
     trained.add_argument("--seeds", type=int, nargs="+", default=[1])
     trained.add_argument("--set", nargs="*", default=[], dest="given")
     what.add_parser("training")
-    what.add_parser("writing")
+    what.add_parser("writing").add_argument("--peers", type=Path)
     what.add_parser("t5")
     options = parser.parse_args()
     if options.what == "quality":
         quality(options.name, options.seeds, options.given)
+    elif options.what == "writing":
+        writing(options.peers)
     else:
-        {"training": training, "writing": writing, "t5": t5}[options.what]()
+        {"training": training, "t5": t5}[options.what]()
