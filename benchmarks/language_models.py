@@ -306,9 +306,8 @@ def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, ro
         done = subprocess.run(call, check=True, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
         theirs = float(done.stdout)
         ours = rows * WRITTEN / min(seconds(partial(model.run, feeds(model, rows))) for _ in range(4))
-        print(
-            f"batch {rows}, {precision}: CTranslate2 {theirs:.0f} tokens/s, bundle {ours:.0f}, ratio {ours / theirs:.2f}"
-        )
+        speeds = f"CTranslate2 {theirs:.0f} tokens/s, bundle {ours:.0f}, ratio {ours / theirs:.2f}"
+        print(f"batch {rows}, {precision}: {speeds}", flush=True)
 
 
 def seconds(what: Callable[[], Any]) -> float:
