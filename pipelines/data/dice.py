@@ -1,7 +1,7 @@
 """A seed to the same picks on every machine."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -29,3 +29,16 @@ class Dice:
         """The items in a drawn order."""
         keys = [self._random() for _ in items]
         return [items[i] for i in sorted(range(len(items)), key=keys.__getitem__)]
+
+
+def distinct(sizes: Mapping[str, int], make: Callable[[Dice], str], seed: int) -> dict[str, list[str]]:
+    """So many texts for each file; none stands twice."""
+    dice, seen = Dice(seed), set[str]()
+    found: dict[str, list[str]] = {name: [] for name in sizes}
+    for name, size in sizes.items():
+        while len(found[name]) < size:
+            made = make(dice)
+            if made not in seen:
+                seen.add(made)
+                found[name].append(made)
+    return found

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dice import Dice
+from dice import Dice, distinct
 from words_en import choices
 
 SEED = 20_261_124
@@ -43,23 +43,10 @@ def tale(dice: Dice) -> str:
     return " ".join(lines)
 
 
-def corpus() -> dict[str, list[str]]:
-    """The tales of each file; none stands twice."""
-    dice, seen = Dice(SEED), set[str]()
-    found: dict[str, list[str]] = {name: [] for name in SIZES}
-    for name, size in SIZES.items():
-        while len(found[name]) < size:
-            made = tale(dice)
-            if made not in seen:
-                seen.add(made)
-                found[name].append(made)
-    return found
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     folder = parser.parse_args().out / "tales"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, tales in corpus().items():
+    for name, tales in distinct(SIZES, tale, SEED).items():
         (folder / f"{name}.txt").write_text("\n\n".join(tales) + "\n", encoding="utf-8", newline="\n")
