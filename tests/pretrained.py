@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -144,13 +145,11 @@ MARKS = 8  # tokens <extra_id_0> …
 
 def t5(folder: Path, version: str, texts: Sequence[str], **changes: Any) -> Path:
     """The checkpoint of a T5 1.0 or 1.1, whose weights are large enough for texts to vary."""
-    tokenizer = Tokenizer(models.Unigram())
-    split = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
-    names = ["<pad>", "</s>", "<unk>"]
-    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=names, unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
-    pieces = [tuple(piece) for piece in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    words = Counter(" ".join(texts).split()).most_common(100)
+    letters = sorted({*" ".join(texts)} - {" "})
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0)]
+    pieces += [(f"▁{word}", -2.0 - 0.05 * i) for i, (word, _) in enumerate(words)]
+    pieces += [(letter, -5.0 - 0.01 * i) for i, letter in enumerate(letters)]
     pieces += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(MARKS))]
     transformers.T5Tokenizer(vocab=pieces, extra_ids=MARKS).save_pretrained(folder)
     return _t5(folder, version, len(pieces) + 3, 3.0, T5 | changes)
