@@ -216,12 +216,8 @@ class TestBadInput:
     @pytest.fixture(scope="class")
     def folders(self, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         place, some = tmp_path_factory.mktemp("checkpoints"), [" ".join(WORDS[:400])]
-        return {
-            "bert": checkpoint(place / "bert", "bert", some),
-            "gpt2": decoder(place / "gpt2", "gpt2", some),
-            "t5": t5(place / "t5", "1.0", some),
-            "wide": t5(place / "wide", "1.0", some, d_model=16),
-        }
+        made = {"gpt2": decoder(place / "gpt2", "gpt2", some), "bert": checkpoint(place / "bert", "bert", some)}
+        return made | {name: t5(place / name, "1.0", some, d_model=width) for name, width in (("t5", 32), ("wide", 16))}
 
     @pytest.mark.parametrize(
         ("of", "encoder", "head", "told"),
