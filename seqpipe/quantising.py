@@ -44,6 +44,7 @@ class _Integers:
     def __init__(self, graph: GraphProto):
         self.graph = graph
         self.scales: dict[str, np.ndarray] = {}
+        _join(graph)
         self.weights = {one.name: one for one in graph.initializer if _worth_it(one)}
         self.turned: dict[str, str] = {}  # what a Transpose makes of a weight
         for node in _nodes(graph):
@@ -167,7 +168,11 @@ def _integers(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _worth_it(one: TensorProto) -> bool:
-    return one.data_type == TensorProto.FLOAT and len(one.dims) == 2 and one.dims[0] * one.dims[1] >= LEAST
+    return _is_matrix(one) and one.dims[0] * one.dims[1] >= LEAST
+
+
+def _is_matrix(one: TensorProto) -> bool:
+    return one.data_type == TensorProto.FLOAT and len(one.dims) == 2
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
@@ -177,10 +182,28 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
             yield from _nodes(inner)
 
 
+def _join(graph: GraphProto) -> None:
+    """Makes weights of those that are put together as the graph begins."""
+    constants = {one.name: one for one in graph.initializer}
+    kept: list[NodeProto] = []
+    for node in graph.node:
+        axes = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
+        parts = [constants.get(name) for name in node.input]
+        if node.op_type == "Concat" and all(one is not None and _is_matrix(one) for one in parts):
+            arrays = [numpy_helper.to_array(one) for one in parts if one is not None]
+            graph.initializer.append(numpy_helper.from_array(np.concatenate(arrays, axes[0]), node.output[0]))
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+    _drop_unused(graph)
+
+
 def _drop_unused(graph: GraphProto) -> None:
     """Removes turned weights and initializers that nothing reads."""
     while True:
-        read = {name for node in _nodes(graph) for name in node.input} | {output.name for output in graph.output}
+        read = {name for node in _nodes(graph) for name in node.input}
+        read |= {value.name for value in (*graph.input, *graph.output)}  # of an input it is the default
         for inner in (body for node in _nodes(graph) for body in bodies(node)):
             read |= {output.name for output in inner.output}
         nodes = [node for node in graph.node if read.intersection(node.output)]

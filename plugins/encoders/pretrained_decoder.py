@@ -125,11 +125,12 @@ class Layer(nn.Module):
         self.register_buffer("rotary", rotary, persistent=False)
 
     def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        each = self.joined(self.norms[0](x)).unflatten(2, (-1, self.each)).transpose(1, 2)  # (B, H + 2 G, n, d)
+        each = self.joined(self.norms[0](x)).unflatten(-1, (-1, self.each))  # (B, n, H + 2 G, d)
+        each = each.transpose(1, 2) if x.dim() == 3 else each
         queries, keys, values = each.split([self.heads, self.groups, self.groups], 1)
         if self.rotary is not None:
             angles = (places[..., None] * self.rotary)[:, None]  # (B, 1, n, d / 2)
-            cos, sin = torch.cat([angles.cos()] * 2, 3), torch.cat([angles.sin()] * 2, 3)
+            cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
             queries, keys = (one * cos + _turned(one) * sin for one in (queries, keys))
         return queries * self.each**-0.5, keys, values
 
@@ -150,8 +151,8 @@ class Layer(nn.Module):
 
 def _turned(x: Tensor) -> Tensor:
     """Each pair of numbers by a quarter turn; a pair stands half a width apart."""
-    first, second = x.chunk(2, 3)
-    return torch.cat([-second, first], 3)
+    first, second = x.chunk(2, -1)
+    return torch.cat([-second, first], -1)
 
 
 class _GPT2:

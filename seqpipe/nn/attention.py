@@ -131,15 +131,16 @@ class Attention(nn.Module):
         return self._by_head(asked) @ keys
 
     def asked(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of `multi-head`, x (B, T, D) to queries, which are scaled, keys and values, (B, H, T, D / H) each.
+        """Of `multi-head`, x (B, T, D) to queries, which are scaled, keys and values, (B, H, T, D / H) each; or no T.
 
         In a graph one product, whose weights are joined before any loop (`seqpipe.hoisting`).
         """
         query, key, value = (cast("nn.Linear", one) for one in (self.query, self.key, self.value))
         weight = torch.cat([query.weight, key.weight, value.weight])
         bias = torch.cat([query.bias, torch.zeros_like(query.bias), value.bias])
-        queries, keys, values = F.linear(x, weight, bias).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return queries * queries.shape[3] ** -0.5, keys, values
+        parts = F.linear(x, weight, bias).unflatten(-1, (3, self.heads, -1))
+        queries, keys, values = (parts.permute(2, 0, 3, 1, 4) if x.dim() == 3 else parts.transpose(0, 1)).unbind()
+        return queries * queries.shape[-1] ** -0.5, keys, values
 
     def _summed(self, met: Tensor) -> Tensor:  # (B, N, T, units) -> (B, 1, N, T)
         return (met.sum(3) if self.v is None else self.v(met)[..., 0])[:, None]

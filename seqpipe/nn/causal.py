@@ -83,11 +83,14 @@ class AttendingLayer(Protocol):
     """A layer of self-attention, its two halves apart."""
 
     def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x (B, n, D) to queries (B, H, n, d), which are scaled, keys and values (B, G, n, d), G groups of heads."""
+        """x (B, n, D) to queries (B, H, n, d), which are scaled, keys and values (B, G, n, d), G groups of heads.
+
+        Of x (B, D), a token of each text, the same without n.
+        """
         ...
 
     def told(self, x: Tensor, context: Tensor) -> Tensor:
-        """x (B, n, D) and what its tokens found (B, n, H d) to x (B, n, D)."""
+        """x (B, n, D) and what its tokens found (B, n, H d) to x (B, n, D), or the same without n."""
         ...
 
 
@@ -147,26 +150,24 @@ class Attending(nn.Module):
         return tuple(part.new_zeros(part.shape[0], self.groups, longest, self.head_dim) for part in before.memory)
 
     def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
-        places, N = (before.length + t)[:, None], state[0].shape[2]  # (B, 1)
+        places, N = before.length + t, state[0].shape[2]  # (B,)
         seen = torch.cat([before.real, torch.arange(N, device=x.device) <= t[:, None]], 1)
         bias = _bias(seen)[:, None, None]  # (B, 1, 1, S + N)
-        rows = torch.arange(t.shape[0], device=x.device) * self.groups
-        heads = rows[:, None] + torch.arange(self.groups, device=x.device)
-        slots = (heads * N + t[:, None]).flatten()  # (B G,)
-        x = self.enter(x[:, None], places)
+        slots = places_of(t, self.groups)
+        x = self.enter(x, places)
         after: list[Tensor] = []
         for i, layer in enumerate(self._layers):
             queries, keys, values = layer.asked(x, places)
             keys, values = put(state[2 * i], keys, slots), put(state[2 * i + 1], values, slots)
             after += [keys, values]
-            asked = queries[:, :, 0].unflatten(1, (self.groups, -1))  # (B, G, H / G, d)
+            asked = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, d)
             old, shared = before.memory[2 * i], before.memory[2 * i + 1]
             scores = torch.cat([asked @ old.transpose(2, 3), asked @ keys.transpose(2, 3)], 3) + bias
             weights = scores.softmax(3)
             S = old.shape[2]
             found = weights[..., :S] @ shared + weights[..., S:] @ values  # (B, G, H / G, d)
-            x = layer.told(x, found.flatten(1)[:, None])
-        return self.leave(x)[:, 0], tuple(after)
+            x = layer.told(x, found.flatten(1))
+        return self.leave(x), tuple(after)
 
     @property
     def _layers(self) -> Sequence[AttendingLayer]:
@@ -179,6 +180,15 @@ def _bias(seen: Tensor) -> Tensor:
     return torch.where(seen, 0.0, NEVER)
 
 
-def put(cache: Tensor, new: Tensor, slots: Tensor) -> Tensor:  # (B, G, N, d), (B, G, 1, d), (B * G,)
-    """The cache (B, G, N, d) with new rows (B, G, 1, d) in these of its slots; it is copied once, whole."""
-    return cache.flatten(0, 2).index_put((slots,), new.flatten(0, 2)).view_as(cache)
+def places_of(t: Tensor, groups: int) -> State:
+    """Where in a cache (B, G, N, d) rows for the tokens at t (B,) stand, as `put` asks for it."""
+    rows = torch.arange(t.shape[0], device=t.device)[:, None].expand(-1, groups)
+    return rows, torch.arange(groups, device=t.device).expand_as(rows), t[:, None].expand_as(rows)
+
+
+def put(cache: Tensor, new: Tensor, places: State) -> Tensor:
+    """The cache (B, G, N, d) with new rows (B, G, d) at these places; it is copied once, whole.
+
+    A loop's state has no other shape than its own here: in onnxruntime that would be another copy.
+    """
+    return cache.index_put(places, new)

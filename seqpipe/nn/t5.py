@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import DataError
-from seqpipe.nn.causal import put
+from seqpipe.nn.causal import places_of, put
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
 from seqpipe.nn.search import NEVER, State
 
@@ -158,13 +158,12 @@ class Stack(nn.Module):
         times, now = torch.arange(N, device=x.device)[None], t[:1, None]
         bias = self.distances(times - now) + torch.where(times <= now, 0.0, NEVER)  # (H, 1, N)
         heads = self._each[0].itself.heads
-        rows = torch.arange(t.shape[0], device=x.device)[:, None] * heads + torch.arange(heads, device=x.device)
-        slots = (rows * N + t[:, None]).flatten()  # (R H,)
+        slots = places_of(t, heads)
         after: list[Tensor] = []
         for number, (layer, memory) in enumerate(zip(self._each, source, strict=True)):
             new = layer.itself.memory(layer.first(x))
-            keys = put(caches[2 * number], new.keys.transpose(2, 3), slots)
-            values = put(caches[2 * number + 1], new.values, slots)
+            keys = put(caches[2 * number], new.keys[..., 0], slots)
+            values = put(caches[2 * number + 1], new.values[:, :, 0], slots)
             after += [keys, values]
             x = layer.looked(x, Memory(keys.transpose(2, 3), values), bias)
             x, weights = layer.looked_at_source(x, memory, hidden(mask))
