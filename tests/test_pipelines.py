@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from documents import ROOT, blocks
 from factory import seqpipe
 from pretrained import checkpoint, make_checkpoint
 
 from seqpipe.config import load
 
-PIPELINES = sorted((Path(__file__).parent.parent / "pipelines").glob("*.yaml"))
+PIPELINES = sorted((ROOT / "pipelines").glob("*.yaml"))
+TYPED = "".join(
+    block.code
+    for page in (ROOT / "docs").rglob("*.md")
+    for block in blocks(page.read_text(encoding="utf-8"))
+    if block.how != "no"
+)
 FEW = {"train": 60, "dev": 10, "test": 12}
 BEGINS = {"classify-from-mlm": "mlm", "elmo-tagger": "bilm"}  # which run a pipeline starts from
 Runs = Callable[[Path], list[str]]
+
+
+def ran(path: Path) -> Any:
+    """A pipeline's file, a long test's where a page of the documentation runs it: that page is a test too."""
+    typed = re.search(rf"^seqpipe run .*\b{path.name}\b", TYPED, re.MULTILINE)
+    return pytest.param(path, marks=[pytest.mark.long] * bool(typed), id=path.stem)
 
 
 def shortened(path: Path, records: int, folder: Path) -> Path:
@@ -126,29 +141,31 @@ class TestPipeline:
         done = seqpipe("check", path, *begun(path), "--static")
         assert done.code == 0, done.err
 
-    def test_it_trains_exports_verifies_and_answers(self, path: Path, tmp_path: Path, begun: Runs) -> None:
-        torch.set_num_threads(1)
-        done = seqpipe("run", path, *small(path, tmp_path), *begun(path), "--device", "cpu", "--json", folder=tmp_path)
-        assert done.code == 0, done.err
-        result = json.loads(done.out)
-        bundle = tmp_path / result["bundle"]
-        assert seqpipe("verify", bundle, "--device", "cpu").code == 0
-        scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
-        expected = result["scores"]
-        if path.stem in ("bilm", "gpt", "poem", "reviews"):  # what they measure are means of numbers, not of decisions
-            expected = {name: pytest.approx(one, rel=1e-5) for name, one in expected.items()}
-        assert json.loads(scored.out) == expected
-        texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
-        if load(path, sources=False).inputs[0].pairs:
-            texts = "".join(f"{text}\tit is noon\n" for text in texts.splitlines())
-        if path.stem == "gpt":  # which goes on with something
-            texts = texts.replace("\n\n", "\nRosa\n")
-        if path.stem == "describe":
-            lines = ({"weather": [i, 9.5, 0, 60], "tone": text} for i, text in enumerate(texts.splitlines()))
-            texts = "".join(f"{json.dumps(line)}\n" for line in lines)
-        if path.stem in ("hull", "sort", "tour"):
-            width = 1 if path.stem == "sort" else 2
-            rows = [[i * i % 7 / 7, i / 9][:width] for i in range(9)]
-            texts = "".join(f"{json.dumps({'points': rows[:count]})}\n" for count in (9, 2, 0, 1))
-        answered = seqpipe("predict", bundle, "--device", "cpu", stdin=texts.encode())
-        assert (answered.code, len(answered.out.splitlines())) == (0, 4), answered.err
+
+@pytest.mark.parametrize("path", [ran(path) for path in PIPELINES])
+def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begun: Runs) -> None:
+    torch.set_num_threads(1)
+    done = seqpipe("run", path, *small(path, tmp_path), *begun(path), "--device", "cpu", "--json", folder=tmp_path)
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    bundle = tmp_path / result["bundle"]
+    assert seqpipe("verify", bundle, "--device", "cpu").code == 0
+    scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
+    expected = result["scores"]
+    if path.stem in ("bilm", "gpt", "poem", "reviews"):  # what they measure are means of numbers, not of decisions
+        expected = {name: pytest.approx(one, rel=1e-5) for name, one in expected.items()}
+    assert json.loads(scored.out) == expected
+    texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
+    if load(path, sources=False).inputs[0].pairs:
+        texts = "".join(f"{text}\tit is noon\n" for text in texts.splitlines())
+    if path.stem == "gpt":  # which goes on with something
+        texts = texts.replace("\n\n", "\nRosa\n")
+    if path.stem == "describe":
+        lines = ({"weather": [i, 9.5, 0, 60], "tone": text} for i, text in enumerate(texts.splitlines()))
+        texts = "".join(f"{json.dumps(line)}\n" for line in lines)
+    if path.stem in ("hull", "sort", "tour"):
+        width = 1 if path.stem == "sort" else 2
+        rows = [[i * i % 7 / 7, i / 9][:width] for i in range(9)]
+        texts = "".join(f"{json.dumps({'points': rows[:count]})}\n" for count in (9, 2, 0, 1))
+    answered = seqpipe("predict", bundle, "--device", "cpu", stdin=texts.encode())
+    assert (answered.code, len(answered.out.splitlines())) == (0, 4), answered.err
