@@ -135,7 +135,7 @@ def test_planted_faults_are_seen(peer: Peer, fault: str, monkeypatch: pytest.Mon
         blind = lambda self, sources: read(self, [sources[0] | {"state": torch.zeros_like(sources[0]["state"])}])  # noqa: E731
         monkeypatch.setattr(type(head), "read", blind)
     else:
-        monkeypatch.setattr(layers, "put", lambda cache, new, slots: cache + 0 * new)
+        monkeypatch.setattr(layers, "put", lambda cache, new, places: cache + 0 * new[:, :, None])
     assert peer.in_pytorch(given, max_length=WRITTEN) != expected
 
 
