@@ -572,7 +572,7 @@ BAD = [
     ),
     Bad(data(*READER) + "train: {patience: 3}\n", ["8:19: train.patience"], "write data.dev, or delete patience"),
     Bad(data(*READER) + "train: {schedule: plateau}\n", ["8:19: train.schedule.use"], "follows the dev score"),
-    Bad(top("export: {precision: int4}"), ["9:21: export.precision"], "should be 'fp32', not 'int4'"),
+    Bad(top("export: {precision: int4}"), ["9:21: export.precision"], "should be 'fp32' or 'int8', not 'int4'"),
     Bad(top("export: {opset: 17}"), ["9:17: export.opset"], "from 18 to 23, not 17"),
     Bad(top("export: {format: onnx}"), ["9:10: export.format"], "there is: precision, opset"),
     Bad(top("plugins: {allow: acme}"), ["9:18: plugins.allow"], "should be a list, each a distribution with versions"),
