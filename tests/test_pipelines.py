@@ -26,14 +26,15 @@ TYPED = "".join(
     if block.how != "no"
 )
 FEW = {"train": 60, "dev": 10, "test": 12}
+KIN = ("poem", "reverse", "sort", "summarise", "tour")  # of what other tests train, export and ask already
 BEGINS = {"classify-from-mlm": "mlm", "elmo-tagger": "bilm"}  # which run a pipeline starts from
 Runs = Callable[[Path], list[str]]
 
 
 def ran(path: Path) -> Any:
-    """A pipeline's file, a long test's where a page of the documentation runs it: that page is a test too."""
+    """A pipeline's file, a long test's if it is of `KIN` or a page of the documentation runs it, which is a test too."""
     typed = re.search(rf"^seqpipe run .*\b{path.name}\b", TYPED, re.MULTILINE)
-    return pytest.param(path, marks=[pytest.mark.long] * bool(typed), id=path.stem)
+    return pytest.param(path, marks=[pytest.mark.long] * bool(typed or path.stem in KIN), id=path.stem)
 
 
 def shortened(path: Path, records: int, folder: Path) -> Path:
