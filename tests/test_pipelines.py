@@ -32,7 +32,7 @@ Runs = Callable[[Path], list[str]]
 
 
 def ran(path: Path) -> Any:
-    """A pipeline's file, a long test's if it is of `KIN` or a page of the documentation runs it, which is a test too."""
+    """A pipeline's file, a long test's if it is of `KIN` or a page of the documentation runs it: that is a test too."""
     typed = re.search(rf"^seqpipe run .*\b{path.name}\b", TYPED, re.MULTILINE)
     return pytest.param(path, marks=[pytest.mark.long] * bool(typed or path.stem in KIN), id=path.stem)
 
