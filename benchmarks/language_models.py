@@ -149,15 +149,7 @@ def training() -> None:
 
 def writing(peers: Path | None) -> None:
     """Tokens a second of the same weights, greedy: `transformers`, CTranslate2, and the bundle in onnxruntime."""
-    from seqpipe import bundle
-    from seqpipe.config import load
-    from seqpipe.data import sample
-    from seqpipe.export import bundle_files, bundle_manifest
-    from seqpipe.graph import to_onnx
-    from seqpipe.learned import learn
-    from seqpipe.pipeline import Pipeline, option_table
     from seqpipe.quantising import in_int8
-    from seqpipe.runtime import Model
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
@@ -169,18 +161,7 @@ def writing(peers: Path | None) -> None:
             "tokenizer: {use: pretrained, checkpoint: gpt}\n"
             "encoder: {use: pretrained-decoder, checkpoint: gpt}\nhead: {use: lm, context: 64}\n"
         )
-        config = load(folder / "gpt.yaml")
-        pipeline = Pipeline(config, learn(config, sample(config, 2))).eval()
-        options = option_table(*config.head)
-        clock = time.perf_counter()
-        graph = to_onnx(pipeline, options, config.export.opset)
-        weights = 4 * sum(p.numel() for p in pipeline.parameters())
-        print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
-        manifest = bundle_manifest(pipeline, config, options, {})
-        model, small = (
-            Model(bundle.Bundle(config.file, manifest, bundle_files(pipeline, one)), "cpu", 1)
-            for one in (graph, in_int8(graph))
-        )
+        model, small = exported(folder / "gpt.yaml", lambda graph: graph, in_int8)
         for rows in (1, 8):
             beside(model, theirs, rows)
             for precision, one in (("float32", model), ("int8", small)) if peers else ():
@@ -192,10 +173,8 @@ def writing(peers: Path | None) -> None:
     )
 
 
-def t5() -> None:
-    """A T5 of random weights in `transformers` and in the bundle: the same texts, and seconds for all of them."""
-    import numpy as np
-
+def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
+    """The models of a pipeline that was not trained, one for each way to rewrite its graph."""
     from seqpipe import bundle
     from seqpipe.config import load
     from seqpipe.data import sample
@@ -204,6 +183,22 @@ def t5() -> None:
     from seqpipe.learned import learn
     from seqpipe.pipeline import Pipeline, option_table
     from seqpipe.runtime import Model
+
+    config = load(path)
+    pipeline = Pipeline(config, learn(config, sample(config, 9))).eval()
+    options = option_table(*config.head)
+    clock = time.perf_counter()
+    graph = to_onnx(pipeline, options, config.export.opset)
+    weights = 4 * sum(p.numel() for p in pipeline.parameters())
+    print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
+    manifest = bundle_manifest(pipeline, config, options, {})
+    files = (bundle_files(pipeline, way(graph)) for way in ways)
+    return [Model(bundle.Bundle(config.file, manifest, each), "cpu", 1) for each in files]
+
+
+def t5() -> None:
+    """A T5 of random weights in `transformers` and in the bundle: the same texts, and seconds for all of them."""
+    import numpy as np
 
     torch.set_num_threads(1)
     words, random = (DATA / "tinyshakespeare" / "input.txt").read_text().split(), np.random.default_rng(0)
@@ -218,13 +213,7 @@ def t5() -> None:
             "encoder: {use: pretrained-seq2seq, checkpoint: t5}\n"
             "head: {use: pretrained-seq2seq, checkpoint: t5, target_tokenizer: same}\n"
         )
-        config = load(folder / "t5.yaml")
-        pipeline = Pipeline(config, learn(config, sample(config, 9))).eval()
-        options = option_table(*config.head)
-        graph = to_onnx(pipeline, options, config.export.opset)
-        print(f"{len(graph):,} bytes, the weights {4 * sum(p.numel() for p in pipeline.parameters()):,}")
-        manifest = bundle_manifest(pipeline, config, options, {})
-        model = Model(bundle.Bundle(config.file, manifest, bundle_files(pipeline, graph)), "cpu", 1)
+        (model,) = exported(folder / "t5.yaml", lambda graph: graph)
     for beams in (1, 4):
         begun, expected = time.perf_counter(), []
         for text in texts:
