@@ -18,6 +18,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from seqpipe.bundle import MOST_FILE
+from seqpipe.conversion import onnx_model
 from seqpipe.errors import ExportError
 from seqpipe.features import Arrays
 from seqpipe.hoisting import hoisted
@@ -107,16 +108,8 @@ def _exported(
     try:
         pipeline.requires_grad_(False)
         with torch.no_grad(), _silent(), _uncollected():
-            program = torch.onnx.export(
-                graph,
-                tuple(torch.from_numpy(np.array(array)) for array in inputs.values()),
-                dynamo=True,
-                input_names=list(inputs),
-                output_names=outputs,
-                dynamic_shapes=(tuple(axes),),
-                opset_version=opset,
-                verbose=False,
-            )
+            tensors = {name: torch.from_numpy(np.array(array)) for name, array in inputs.items()}
+            return onnx_model(graph, tensors, axes, outputs, opset)
     except Exception as error:  # the exporter wraps whatever a component raised
         cause = error.__cause__ or error
         raise ExportError(
@@ -125,9 +118,6 @@ def _exported(
     finally:
         for name, parameter in pipeline.named_parameters():
             parameter.requires_grad_(kept[name])
-    if program is None:
-        raise ExportError("the pipeline does not export: the exporter returned no graph")
-    return program.model_proto
 
 
 def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tuple[Arrays, Arrays]:

@@ -1,7 +1,7 @@
 """One step function in, a loop out: plain Python in training and evaluation, ONNX Loop and Scan in export.
 
-The only module that touches torch's private loop operators. Rules for a step, which is traced once, then run at any
-length:
+In export an `Exporter` records the loop (`exported_by`). Under a `torch.export` of somebody else's the loop is one of
+PyTorch's own operators. Rules for a step, which is traced once, then run at any length:
 
 - it keeps the shape and the dtype of every tensor of the state, and the number of tensors;
 - it takes sizes from tensors, closed over or in the state (`x.shape[1]`), not from numbers closed over;
@@ -13,7 +13,10 @@ length:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,10 +24,34 @@ from torch._higher_order_ops.scan import scan as exported_scan
 from torch._higher_order_ops.while_loop import while_loop as exported_while_loop
 
 State = tuple[Tensor, ...]
+RowStep = Callable[[State, State], tuple[State, State]]
+
+
+class Exporter(Protocol):
+    """Records loops; its methods take and return what the functions of this module do."""
+
+    def while_loop(self, go_on: Callable[..., Tensor], step: Callable[..., State], state: State) -> State: ...
+
+    def scan(self, step: RowStep, state: State, xs: State, reverse: bool) -> tuple[State, State]: ...
+
+
+_exporter: ContextVar[Exporter | None] = ContextVar("exporter", default=None)
+
+
+@contextlib.contextmanager
+def exported_by(exporter: Exporter) -> Iterator[None]:
+    """Inside it loops are recorded by this exporter."""
+    token = _exporter.set(exporter)
+    try:
+        yield
+    finally:
+        _exporter.reset(token)
 
 
 def while_loop(go_on: Callable[..., Tensor], step: Callable[..., State], state: State) -> State:
     """`state = step(*state)` as long as `go_on(*state)`, a boolean of no dimension, is true; the last state."""
+    if (exporter := _exporter.get()) is not None:
+        return exporter.while_loop(go_on, step, state)
     if torch.compiler.is_exporting():
         return tuple(exported_while_loop(go_on, lambda *now: _fresh(step(*now)), _fresh(state)))
     while go_on(*state):
@@ -33,12 +60,14 @@ def while_loop(go_on: Callable[..., Tensor], step: Callable[..., State], state: 
 
 
 def scan(
-    step: Callable[[State, State], tuple[State, State]], state: State, xs: State, reverse: bool = False
+    step: RowStep, state: State, xs: State, reverse: bool = False
 ) -> tuple[State, State]:
     """`state, ys[t] = step(state, xs[t])` for every t along the first axis, at least one; the last state and ys.
 
     `reverse` walks from the last t to the first; ys stand at the t they were made at either way.
     """
+    if (exporter := _exporter.get()) is not None:
+        return exporter.scan(step, state, xs, reverse)
     if torch.compiler.is_exporting():
 
         def fresh_step(now: State, rows: State) -> tuple[State, State]:

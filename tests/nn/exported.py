@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +12,7 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
+from seqpipe.conversion import onnx_model
 from seqpipe.hoisting import hoisted
 from seqpipe.rewriting import rewritten
 
@@ -44,8 +44,8 @@ class _Wrapper(nn.Module):
         super().__init__()
         self.module, self.call, self.names = module, call, names
 
-    def forward(self, given: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        return dict(self.call(**dict(zip(self.names, given, strict=True))))
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.call(**dict(zip(self.names, given, strict=True))).values())
 
 
 def export(
@@ -58,20 +58,11 @@ def export(
     """Exports `call` of named tensors; `axes` names the dynamic axes of each. Example sizes: unlike, 2 or more."""
     module.eval().requires_grad_(False)
     names = list(example)
-    dims: Any = tuple({i: axis for i, axis in enumerate(axes[name]) if axis} for name in names)
+    dims = [{i: axis for i, axis in enumerate(axes[name]) if axis} for name in names]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            _Wrapper(module, call, names),
-            (tuple(example.values()),),
-            input_names=names,
-            output_names=[f"{_OUT}{name}" for name in call(**example)],
-            dynamo=True,
-            dynamic_shapes=(dims,),
-            opset_version=18,
-            verbose=False,
-        )
-    model = program.model_proto
+        outputs = [f"{_OUT}{name}" for name in call(**example)]
+        model = onnx_model(_Wrapper(module, call, names), example, dims, outputs, 18)
     hoisted(model.graph)
     rewritten(model.graph)
     onnx.save(model, path)

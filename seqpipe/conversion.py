@@ -1,0 +1,128 @@
+"""A module and example tensors in, its ONNX model out: traced, translated, simplified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import onnx
+import onnx_ir
+import torch
+from onnx_ir.passes import PassManager, Sequential, common
+from onnxscript import rewriter, version_converter
+from onnxscript.optimizer import _constant_folding
+from torch import Tensor, nn
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from torch.onnx._internal.exporter import _core, _ir_passes
+
+from seqpipe.tracing import Traced, UntraceableError, onnx_registry, trace
+
+_LEAST_OPSET = 18  # that PyTorch translates to; lower ones are converted to
+_SLOW_RULES = {"SlicesSplit", "ScatterAllDynamic", "ScatterAllStatic"}  # each looks at all pairs of nodes
+
+
+def onnx_model(
+    module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]], outputs: Sequence[str], opset: int
+) -> onnx.ModelProto:
+    """The ONNX model of a module in evaluation.
+
+    Args:
+        module: Takes the inputs by position and returns a tuple of tensors.
+        inputs: Examples by name. Axes of the same name have the same size, others have others; none has 0 or 1.
+        axes: For each input, the names of its free axes.
+        outputs: The names of what the module returns.
+        opset: The version of ai.onnx.
+
+    Raises:
+        RuntimeError: if a free axis turns out to be fixed; and whatever the module or the translation raises.
+    """
+    try:
+        model = _translated(trace(module, inputs, axes, onnx_registry(max(opset, _LEAST_OPSET))), opset)
+    except UntraceableError:
+        return _by_torch_export(module, inputs, axes, outputs, opset)
+    _ir_passes.rename_inputs(model, [*inputs])
+    _ir_passes.rename_outputs(model, [*outputs])
+    return onnx_ir.to_proto(model)
+
+
+def _by_torch_export(
+    module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]], outputs: Sequence[str], opset: int
+) -> onnx.ModelProto:
+    """The same by PyTorch's own exporter, which takes several times as long but records writes into views."""
+    program = torch.onnx.export(
+        module,
+        tuple(inputs.values()),
+        dynamo=True,
+        input_names=[*inputs],
+        output_names=[*outputs],
+        dynamic_shapes=(tuple(map(dict, axes)),),
+        opset_version=opset,
+        verbose=False,
+    )
+    assert program is not None
+    return program.model_proto
+
+
+def _translated(traced: Traced, opset: int) -> onnx_ir.Model:
+    """The traced program as an ONNX model, its loops as Loop and Scan, simplified."""
+    frame = traced.frame
+    inputs = [node for node in frame.graph.nodes if node.op == "placeholder"]
+    names = [*traced.weights, *[None] * (len(inputs) - len(traced.weights))]
+    specs = [
+        InputSpec(InputKind.USER_INPUT if name is None else InputKind.PARAMETER, TensorArgument(node.name), name)
+        for name, node in zip(names, inputs, strict=True)
+    ]
+    program: Any = SimpleNamespace(  # what the translation reads of a torch.export.ExportedProgram
+        graph_module=frame.module,
+        graph_signature=SimpleNamespace(
+            input_specs=specs,
+            output_specs=[
+                OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in frame.results
+            ],
+            inputs_to_parameters={spec.arg.name: spec.target for spec in specs if spec.target is not None},
+            inputs_to_buffers={},
+            inputs_to_lifted_tensor_constants={},
+        ),
+        range_constraints={},
+        named_parameters=traced.weights.items,
+        named_buffers=tuple,
+        constants={},
+    )
+    registry = onnx_registry(max(opset, _LEAST_OPSET))
+    model = _core._exported_program_to_onnx_program(program, registry=registry).model
+    version_converter.convert_version(model, opset, fallback=True)
+    _ir_passes.rename_axis(model, dict(traced.axes))
+    return _simplified(model)
+
+
+def _simplified(model: onnx_ir.Model) -> onnx_ir.Model:
+    """As `onnxscript.optimizer.optimize`, without the rules whose time grows with the square of the graph."""
+    rules = [rule for rule in rewriter._DEFAULT_REWRITE_RULES if rule.name not in _SLOW_RULES]
+    fold = PassManager(
+        [
+            _constant_folding.FoldConstantsPass(
+                shape_inference=True,
+                input_size_limit=_constant_folding.DEFAULT_CONSTANT_FOLD_INPUT_SIZE_LIMIT,
+                output_size_limit=_constant_folding.DEFAULT_CONSTANT_FOLD_OUTPUT_SIZE_LIMIT,
+            ),
+            rewriter.RewritePass(rules),
+            common.RemoveUnusedNodesPass(),
+            common.RemoveUnusedFunctionsPass(),
+            common.RemoveUnusedOpsetsPass(),
+        ],
+        steps=2,
+        early_stop=True,
+    )
+    passes = Sequential(
+        common.InlinePass(),
+        fold,
+        common.RemoveUnusedNodesPass(),
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.LiftSubgraphInitializersToMainGraphPass(),
+        common.DeduplicateInitializersPass(),
+        common.CommonSubexpressionEliminationPass(),
+        common.OutputFixPass(),
+        common.NameFixPass(),
+    )
+    return passes(model).model

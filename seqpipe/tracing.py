@@ -1,0 +1,318 @@
+"""Trace a module once into FX graphs that PyTorch's ONNX exporter translates, its loops included.
+
+`torch.export` runs a program with loops four times: Dynamo traces each loop, then shapes are collected, then the graph is
+recorded, then it is decomposed. Here one dispatch mode does all of it while the program runs once on fake tensors. It
+sits below autograd, where composite operators such as `layer_norm` still arrive whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import SymFloat, SymInt, Tensor, nn
+from torch._dispatch.python import enable_python_dispatcher
+from torch._export.utils import _check_valid_to_preserve, _compiling_state_context, _is_cia_op
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental import _config as shapes_config
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.nn.utils.stateless import _reparametrize_module
+from torch.onnx._internal.exporter import _decomp, _registration
+from torch.onnx._internal.fx.passes.type_promotion import TypePromotionTable
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode_temporarily
+
+from seqpipe.nn import loops
+from seqpipe.trace_frame import Frame
+
+aten, prims = torch.ops.aten, torch.ops.prims
+_SAME = {aten.detach.default, aten.alias.default}  # another tensor with the same content
+_METADATA = {*FunctionalTensor.metadata_fns}  # the size, device or layout of a tensor
+_DTYPES: Mapping[type, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    SymInt: torch.int64,
+    float: torch.float32,
+    SymFloat: torch.float32,
+}
+
+
+class UntraceableError(RuntimeError):
+    """The program does what this tracer cannot record, such as writing into a part of a tensor."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced program.
+
+    Attributes:
+        frame: Its graph; inputs are the weights, then the program's own.
+        weights: Parameters and buffers by name.
+        axes: The name of each free axis by its symbol, as shapes in the graph show it.
+    """
+
+    frame: Frame
+    weights: Mapping[str, Tensor]
+    axes: Mapping[str, str]
+
+
+def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]], registry: Any) -> Traced:
+    """Run a module in evaluation once, on fake tensors.
+
+    Args:
+        module: Takes the inputs by position and returns a tuple of tensors.
+        inputs: Examples by name. Axes of the same name have the same size, others have others; none has 0 or 1.
+        axes: For each input, the names of its free axes.
+        registry: The operators that the ONNX exporter translates; others are decomposed.
+
+    Raises:
+        UntraceableError: for a program that `torch.export` has to trace.
+        RuntimeError: if a free axis turns out to be fixed; and whatever the module raises.
+    """
+    shapes = ShapeEnv()
+    fake = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True, export=True)
+    tracer = _Tracer(fake, registry)
+    weights = dict(module.named_parameters()) | dict(module.named_buffers())
+    # Sizes of 0 and 1 must not be told apart from others by looking at them: `backed_size_oblivious`.
+    with shapes_config.patch(backed_size_oblivious=True), fake:
+        stand_ins = {name: fake.from_tensor(tensor.detach(), static_shapes=True) for name, tensor in weights.items()}
+        given = [
+            fake.from_tensor(tensor, symbolic_context=_dims(tensor, free))
+            for tensor, free in zip(inputs.values(), axes, strict=True)
+        ]
+        for name, tensor in (*stand_ins.items(), *zip(inputs, given, strict=True)):
+            tracer.frame.bind(tensor, tracer.frame.add_input(name.replace(".", "_"), tensor))
+        symbols = {
+            tensor.shape[axis].node.expr: name
+            for tensor, free in zip(given, axes, strict=True)
+            for axis, name in free.items()
+        }
+        with (
+            _compiling_state_context(),
+            enable_python_dispatcher(),
+            torch._C._AutoDispatchBelowAutograd(),
+            _reparametrize_module(module, stand_ins, tie_weights=True),
+            loops.exported_by(tracer),
+            tracer,
+        ):
+            results = module(*given)
+    for symbol, name in symbols.items():
+        if (size := shapes.replace(symbol)).is_Integer:
+            raise RuntimeError(f"the axis {name!r} is specialized to {size}, its size in the example")
+    tracer.frame.results = [tracer.frame.node(tensor) for tensor in results]
+    tracer.frame.graph.output(tuple(tracer.frame.results))
+    return Traced(tracer.frame, weights, {str(symbol): name for symbol, name in symbols.items()})
+
+
+@cache
+def onnx_registry(opset: int) -> Any:
+    """What the ONNX exporter translates at an opset."""
+    return _registration.ONNXRegistry.from_torchlib(opset_version=opset)
+
+
+class _Tracer(TorchDispatchMode):
+    """Records each operator that runs under it in the graph of the innermost frame."""
+
+    supports_higher_order_operators = True  # to refuse them in words
+
+    def __init__(self, fake: FakeTensorMode, registry: Any):
+        super().__init__()
+        self.fake, self.registry = fake, registry
+        self.frame = Frame()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # no wrapper around every call: nothing compiles under this mode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            raise UntraceableError(f"it calls {func}")
+        if func in _METADATA:
+            return func(*args, **kwargs)
+        if func is aten.lift_fresh.default:
+            return self._constant(args[0])
+        if func is aten.detach_.default:
+            return args[0]
+        if func in _SAME:
+            out = func(*args, **kwargs)
+            self.frame.bind(out, self.frame.node(args[0]))
+            return out
+        if func._schema.is_mutable:
+            return self._in_place(func, args, kwargs)
+        if not _is_recorded(func, self.registry):
+            with self:
+                decompose = _decompositions(self.registry).get(func, func.decompose)
+                out = decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        if (rule := _promotions().get_rule(func.overloadpacket)) is not None:
+            types = rule.preview_type_promotion(args, kwargs)
+            with self:
+                new_args = tuple(_converted(one, types.args_dtypes.get(i)) for i, one in enumerate(args))
+                new_kwargs = {name: _converted(one, types.kwargs_dtypes.get(name)) for name, one in kwargs.items()}
+                if any(a is not b for a, b in zip((*args, *kwargs.values()), (*new_args, *new_kwargs.values()))):
+                    return _converted(func.overloadpacket(*new_args, **new_kwargs), types.out_dtype)
+        out = func(*args, **kwargs)
+        if isinstance(out, Tensor) and self.frame.knows(out):
+            return out  # handed on as it was given
+        self.frame.bind(out, self.frame.call(func, *self.frame.arguments((args, kwargs)), out))
+        return out
+
+    def _constant(self, tensor: Tensor) -> Tensor:
+        """The stand-in of a tensor that the program makes of Python numbers."""
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        stand_in = self.fake.from_tensor(tensor.clone(), static_shapes=True)
+        self.frame.constant(tensor, stand_in)
+        return stand_in
+
+    def _in_place(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
+        """`x += y` as `x + y`, which from then on is x; more than that is for `torch.export`."""
+        plain = getattr(aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None)
+        overload = getattr(plain, func._overloadname, None)
+        if overload is None or not func._schema.name.endswith("_") or not self.frame.owns(args[0]):
+            raise UntraceableError(f"{func} writes into a tensor that has other views or comes from outside")
+        with self:
+            made = overload(*args, **kwargs)
+            if made.dtype != args[0].dtype:
+                made = prims.convert_element_type.default(made, args[0].dtype)
+        self.frame.bind(args[0], self.frame.node(made))
+        return args[0]
+
+    def while_loop(
+        self, condition: Callable[..., Tensor], step: Callable[..., Sequence[Tensor]], state: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """As `seqpipe.nn.loops.while_loop`."""
+        test = self._traced(lambda *now: (condition(*now),), state)
+        body = self._traced(step, state)
+        _check_state(state, body)
+        functions, lifted = self._functions("while_loop", cond=test, body=body)
+        last = tuple(map(_like, state))
+        carried = self.frame.arguments(tuple(state))
+        self.frame.bind(last, self.frame.call(torch.ops.higher_order.while_loop, (*functions, carried, lifted), {}, last))
+        return last
+
+    def scan(
+        self,
+        step: Callable[..., tuple[Sequence[Tensor], Sequence[Tensor]]],
+        state: Sequence[Tensor],
+        xs: Sequence[Tensor],
+        reverse: bool,
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """As `seqpipe.nn.loops.scan`."""
+        count = len(state)
+
+        def flat(*inputs: Tensor) -> tuple[Tensor, ...]:
+            after, row = step(inputs[:count], inputs[count:])
+            return (*after, *row)
+
+        with _unrecorded():
+            rows = [x[0] for x in xs]
+        body = self._traced(flat, (*state, *rows))
+        _check_state(state, body)
+        functions, lifted = self._functions("scan", body=body)
+        with _unrecorded():
+            ys = [node.meta["val"].new_empty((xs[0].shape[0], *node.meta["val"].shape)) for node in body.results[count:]]
+        made = (*map(_like, state), *ys)
+        inputs = self.frame.arguments((list(state), list(xs)))
+        call = self.frame.call(torch.ops.higher_order.scan, (*functions, *inputs, lifted), {"reverse": reverse}, made)
+        self.frame.bind(made, call)
+        return made[:count], made[count:]
+
+    def _traced(self, function: Callable[..., Sequence[Tensor]], like: Sequence[Tensor]) -> Frame:
+        """The graph of a function of tensors like these, in a frame of its own."""
+        self.frame = frame = Frame(self.frame)
+        try:
+            inputs = [*map(_like, like)]
+            for tensor in inputs:
+                frame.bind(tensor, frame.add_input("state", tensor))
+            for tensor in function(*inputs):
+                node = frame.node(tensor)
+                if node.op != "call_function" or node in frame.results:  # each output of a body has a node of its own
+                    node = frame.node(tensor.clone())
+                frame.results.append(node)
+            frame.graph.output(tuple(frame.results))
+        finally:
+            assert frame.outer is not None
+            self.frame = frame.outer
+        return frame
+
+    def _functions(self, name: str, **frames: Frame) -> tuple[list[Any], tuple[Any, ...]]:
+        """Nodes that refer to a loop's graphs, and what these read from outside: all of them take the same."""
+        lifted: dict[Any, Any] = {}
+        for frame in frames.values():
+            lifted |= frame.lifted
+        for frame in frames.values():
+            frame.close(lifted)
+        functions = [self.frame.submodule(f"{name}_{part}", frame) for part, frame in frames.items()]
+        return functions, self.frame.arguments(tuple(value for value, _ in lifted.values()))
+
+
+@contextlib.contextmanager
+def _unrecorded() -> Iterator[None]:
+    """Inside it operators run on fake tensors and leave no node."""
+    modes = _get_current_dispatch_mode_stack()
+    with _pop_mode_temporarily() if modes and isinstance(modes[-1], _Tracer) else contextlib.nullcontext():
+        yield
+
+
+def _like(tensor: Tensor) -> Tensor:
+    """Another fake tensor of this shape and type."""
+    with _unrecorded():
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _check_state(state: Sequence[Tensor], body: Frame) -> None:
+    """Raise if a step returns another type or number of axes than it was given, or another fixed size."""
+    for number, (before, node) in enumerate(zip(state, body.results)):
+        after = node.meta["val"]
+        fits = before.dtype == after.dtype and before.dim() == after.dim()
+        if not fits or any(type(a) is type(b) is int and a != b for a, b in zip(before.shape, after.shape, strict=True)):
+            raise RuntimeError(
+                f"a loop's step must keep shape and dtype of its state: tensor {number} was {tuple(before.shape)} "
+                f"{before.dtype}, is {tuple(after.shape)} {after.dtype}"
+            )
+
+
+def _dims(tensor: Tensor, free: Mapping[int, str]) -> StatelessSymbolicContext[Any, Any]:
+    """Axes of the same size in the example are the same symbol (DUCK)."""
+    return StatelessSymbolicContext(
+        dynamic_sizes=[DimDynamic.DUCK if axis in free else DimDynamic.STATIC for axis in range(tensor.dim())]
+    )
+
+
+@cache
+def _is_recorded(func: OpOverload, registry: Any) -> bool:
+    """Whether an operator goes into the graph as it is. Composite ones that return views never do, but for reshape."""
+    if func.namespace in ("onnx", "onnx_symbolic") or func is aten.reshape.default:
+        return True
+    return registry.is_registered(func) and (not _is_cia_op(func) or _check_valid_to_preserve(func))
+
+
+@cache
+def _decompositions(registry: Any) -> Mapping[Any, Callable[..., Any]]:
+    implemented = set(_decomp.get_onnx_implemented_overloads(registry))
+    return _decomp.create_onnx_friendly_decomposition_table(implemented)
+
+
+@cache
+def _promotions() -> TypePromotionTable:
+    return TypePromotionTable()
+
+
+def _converted(value: Any, dtype: torch.dtype | None) -> Any:
+    """A tensor or number as PyTorch converts it before an operator of several types; ONNX does not by itself."""
+    if dtype is None or value is None:
+        return value
+    if isinstance(value, Tensor):
+        return value if value.dtype == dtype else prims.convert_element_type.default(value, dtype)
+    if isinstance(value, (list, tuple)):
+        parts = [_converted(part, dtype) for part in value]
+        return value if all(a is b for a, b in zip(parts, value, strict=True)) else type(value)(parts)
+    return value if _DTYPES[type(value)] == dtype else aten.scalar_tensor.default(value, dtype=dtype)
