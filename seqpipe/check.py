@@ -23,7 +23,7 @@ from seqpipe.options import option_arrays
 from seqpipe.parity import Tally, compare, grid
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import refuse_long
-from seqpipe.run import packed, unwritable_notes, windows
+from seqpipe.prepare import packed, unwritable_notes, windows
 from seqpipe.runtime import Model
 from seqpipe.starting import begin
 from seqpipe.stream import in_memory

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from seqpipe.bundle import MOST_FILE
 from seqpipe.conversion import onnx_model
-from seqpipe.errors import ExportError
+from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.features import Arrays
 from seqpipe.hoisting import hoisted
 from seqpipe.options import option_arrays
@@ -29,7 +29,7 @@ from seqpipe.rewriting import rewritten
 from seqpipe.wiring import ROWLESS
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
-_PAST_ROWS, _PAST_SLOTS = 16, 18
+_PAST_ROWS, _PAST_SLOTS = 46, 52
 _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
     "size": ("",),
     "tokens": ("rows", "length"),
@@ -80,7 +80,7 @@ def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset:
     features, given = _example(pipeline, options)
     axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
     kept = _kept(pipeline, _PAST_ROWS, _PAST_SLOTS)
-    axes += [{0: f"{name}_rows", 1: f"{name}_length"} for name in kept]
+    axes += [{0: "past_rows", 1: "past_whole" if name in pipeline.kept_whole else "past_length"} for name in kept]
     features |= kept
     for name, option in options.items():
         parts = _OPTION_AXES.get(option["type"], ())
@@ -110,8 +110,8 @@ def _exported(
         with torch.no_grad(), _silent(), _uncollected():
             tensors = {name: torch.from_numpy(np.array(array)) for name, array in inputs.items()}
             return onnx_model(graph, tensors, axes, outputs, opset)
-    except Exception as error:  # the exporter wraps whatever a component raised
-        cause = error.__cause__ or error
+    except Exception as error:  # PyTorch's exporter wraps what it is about
+        cause = error if isinstance(error, SeqpipeError) else error.__cause__ or error
         raise ExportError(
             f"the pipeline does not export: {type(cause).__name__}: {' '.join(str(cause).split())[:600]}"
         ) from error

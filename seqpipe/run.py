@@ -12,31 +12,30 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from seqpipe import bundle, checkpoint, files, train
+from seqpipe import bundle, checkpoint, files
 from seqpipe.config import Component, Config, load, resolved
 from seqpipe.console import Console
-from seqpipe.continuing import ENOUGH, judged_in, prompts
+from seqpipe.continuing import prompts
 from seqpipe.data import Batch, Batches, examples, of_epoch, read, unseen_labels
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.export import export
 from seqpipe.features import Record
 from seqpipe.layout import CHECKPOINTS, LAST, SCORES, STATE, TOKENS, YAML
-from seqpipe.learned import FILE, Learned, learn, unknown_share, unwritable
+from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.metrics import shown, table
-from seqpipe.pipeline import Pipeline, option_table, predictor
+from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.predictor import Predictor, refuse_long
+from seqpipe.prepare import judging_windows, packed, unwritable_notes, windows
 from seqpipe.starting import begin
 from seqpipe.stream import Records, Windows, token_file
-from seqpipe.wiring import built, carries, continues
+from seqpipe.wiring import built, continues
 from seqpipe.yaml import dump
 
 RUNS = Path("runs")
 PLAIN = ("vector", "pointers", "words")  # parts of an answer that are lists of numbers or words
-LOOKED_AT = 1000  # records that notes before training are of
 
 
 @dataclass(frozen=True)
@@ -205,6 +204,8 @@ def device_of(name: str) -> str:
 
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     """Trains to the end, or goes on, or loads what is trained already: the pipeline at its best weights, on the CPU."""
+    from seqpipe import train  # not above: Lightning takes seconds to import, and only training needs it
+
     config, place = run.config, device_of(device)
     train.check_precision(config.train.precision, place)
     if config.train.threads:
@@ -256,28 +257,6 @@ def _batches(config: Config, learned: Learned, records: Sequence[Record]) -> Bat
     return Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed, changing)
 
 
-def packed(config: Config) -> bool:
-    """Whether the records are one text to learn from."""
-    head = config.head[0]
-    return continues(head) and head.options["packed"] is True
-
-
-def windows(config: Config, tokens: np.ndarray) -> Windows:
-    """Windows of texts as one, as a YAML has them."""
-    settings, options = config.train, config.head[0].options
-    rows = settings.batch_size or max(1, settings.batch_tokens // options["context"])
-    batches = settings.epoch_steps and settings.epoch_steps * settings.accumulate
-    return Windows(tokens, options["context"], rows, settings.seed, batches, carries(config.head[0]))
-
-
-def judging_windows(config: Config, tokens: np.ndarray, size: int) -> Windows:
-    """The same to judge a model of so many tokens by, every token once."""
-    if not carries(config.head[0]):
-        return windows(config, tokens)
-    context = max(1, min(judged_in(config.head[0].options["context"], True, size), len(tokens) - 1))
-    return Windows(tokens, context, max(1, ENOUGH // (size * context)))
-
-
 def _windows(config: Config, learned: Learned, folder: Path, part: str) -> Windows:
     """Of the training or dev texts, whose tokens are kept in the folder of the run."""
     path = getattr(config.data, part)
@@ -286,13 +265,6 @@ def _windows(config: Config, learned: Learned, folder: Path, part: str) -> Windo
         return windows(config, tokens) if part == "train" else judging_windows(config, tokens, len(learned.vocabulary))
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-
-
-def unwritable_notes(config: Config, learned: Learned, records: Sequence[Record]) -> Iterator[str]:
-    """What heads that write texts cannot write of some records, a line each."""
-    for head, task in zip(config.head, learned.tasks, strict=True):
-        longest = option_table(head).get("max_length", {}).get("default")
-        yield from (f"{head.key}: {note}" for note in unwritable(learned, task, records[:LOOKED_AT], longest))
 
 
 def _look_for_unseen_labels(config: Config, learned: Learned, console: Console) -> None:

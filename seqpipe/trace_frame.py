@@ -27,8 +27,9 @@ class Frame:
         self.graph = fx.Graph()
         if outer is not None:  # names are unique in the whole program: ONNX passes look values up by name
             self.graph._graph_namespace = outer.graph._graph_namespace
-        self.module = nn.Module()  # holds the graphs of its loops and its constants, under the names that nodes use
-        self.module.graph = self.graph
+        # The graphs of its loops and its constants, under the names that nodes use.
+        self.module = nn.Module()
+        self.module.__dict__["graph"] = self.graph
         self.results: list[fx.Node] = []
         self.lifted: dict[int | sympy.Expr, tuple[Any, fx.Node]] = {}  # a tensor by its id, a size by its expression
         self._appender = fx.proxy.GraphAppendingTracer(self.graph)
@@ -158,5 +159,5 @@ class Frame:
 
 
 def _with_value(node: fx.Node, value: Any) -> fx.Node:
-    node.meta["val"] = value
+    node.meta |= {"val": value, "nn_module_stack": {}}  # the translation warns of a node without a stack
     return node

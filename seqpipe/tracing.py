@@ -1,19 +1,23 @@
 """Trace a module once into FX graphs that PyTorch's ONNX exporter translates, its loops included.
 
-`torch.export` runs a program with loops four times: Dynamo traces each loop, then shapes are collected, then the graph is
-recorded, then it is decomposed. Here one dispatch mode does all of it while the program runs once on fake tensors. It
-sits below autograd, where composite operators such as `layer_norm` still arrive whole.
+`torch.export` runs a program with loops four times: Dynamo traces each loop, then shapes are collected, then the graph
+is recorded, then it is decomposed. Here one dispatch mode does all of it while the program runs once on fake tensors.
+It sits below autograd, where composite operators such as `layer_norm` still arrive whole.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
+import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
+from onnx_ir import SymbolicDim
 from torch import SymFloat, SymInt, Tensor, nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch._export.utils import _check_valid_to_preserve, _compiling_state_context, _is_cia_op
@@ -58,7 +62,7 @@ class Traced:
 
     frame: Frame
     weights: Mapping[str, Tensor]
-    axes: Mapping[str, str]
+    axes: dict[str | SymbolicDim, str]
 
 
 def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]], registry: Any) -> Traced:
@@ -66,7 +70,7 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
 
     Args:
         module: Takes the inputs by position and returns a tuple of tensors.
-        inputs: Examples by name. Axes of the same name have the same size, others have others; none has 0 or 1.
+        inputs: Examples by name; only their shapes and types matter.
         axes: For each input, the names of its free axes.
         registry: The operators that the ONNX exporter translates; others are decomposed.
 
@@ -75,24 +79,25 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
         RuntimeError: if a free axis turns out to be fixed; and whatever the module raises.
     """
     shapes = ShapeEnv()
-    fake = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True, export=True)
+    fake = _FakeMode(shape_env=shapes, allow_non_fake_inputs=True, export=True)
     tracer = _Tracer(fake, registry)
     weights = dict(module.named_parameters()) | dict(module.named_buffers())
     # Sizes of 0 and 1 must not be told apart from others by looking at them: `backed_size_oblivious`.
-    with shapes_config.patch(backed_size_oblivious=True), fake:
-        stand_ins = {name: fake.from_tensor(tensor.detach(), static_shapes=True) for name, tensor in weights.items()}
-        given = [
-            fake.from_tensor(tensor, symbolic_context=_dims(tensor, free))
-            for tensor, free in zip(inputs.values(), axes, strict=True)
-        ]
+    with shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+        stand_ins: dict[str, Tensor] = {
+            name: fake.from_tensor(tensor.detach(), static_shapes=True) for name, tensor in weights.items()
+        }
+        sizes = _sizes(inputs, axes)
+        given = [_input(fake, tensor, free, sizes) for tensor, free in zip(inputs.values(), axes, strict=True)]
         for name, tensor in (*stand_ins.items(), *zip(inputs, given, strict=True)):
             tracer.frame.bind(tensor, tracer.frame.add_input(name.replace(".", "_"), tensor))
-        symbols = {
+        symbols: dict[Any, str] = {
             tensor.shape[axis].node.expr: name
             for tensor, free in zip(given, axes, strict=True)
             for axis, name in free.items()
         }
         with (
+            fake,
             _compiling_state_context(),
             enable_python_dispatcher(),
             torch._C._AutoDispatchBelowAutograd(),
@@ -115,6 +120,16 @@ def onnx_registry(opset: int) -> Any:
     return _registration.ONNXRegistry.from_torchlib(opset_version=opset)
 
 
+class _FakeMode(FakeTensorMode):
+    """Fake tensors without the wrapper that keeps Dynamo out of every call: it is a fifth of the time."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    __torch_dispatch__ = inspect.unwrap(FakeTensorMode.__torch_dispatch__)
+
+
 class _Tracer(TorchDispatchMode):
     """Records each operator that runs under it in the graph of the innermost frame."""
 
@@ -127,7 +142,7 @@ class _Tracer(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # no wrapper around every call: nothing compiles under this mode
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -151,18 +166,29 @@ class _Tracer(TorchDispatchMode):
                 out = decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if (rule := _promotions().get_rule(func.overloadpacket)) is not None:
-            types = rule.preview_type_promotion(args, kwargs)
-            with self:
-                new_args = tuple(_converted(one, types.args_dtypes.get(i)) for i, one in enumerate(args))
-                new_kwargs = {name: _converted(one, types.kwargs_dtypes.get(name)) for name, one in kwargs.items()}
-                if any(a is not b for a, b in zip((*args, *kwargs.values()), (*new_args, *new_kwargs.values()))):
-                    return _converted(func.overloadpacket(*new_args, **new_kwargs), types.out_dtype)
+        if (promoted := self._promoted(func, args, kwargs)) is not None:
+            return promoted
         out = func(*args, **kwargs)
         if isinstance(out, Tensor) and self.frame.knows(out):
             return out  # handed on as it was given
-        self.frame.bind(out, self.frame.call(func, *self.frame.arguments((args, kwargs)), out))
+        arguments, named = self.frame.arguments((args, kwargs))
+        self.frame.bind(out, self.frame.call(func, arguments, named, out))
         return out
+
+    def _promoted(self, func: OpOverload, args: Any, kwargs: Any) -> Tensor | None:
+        """The result for arguments of several types, converted as PyTorch does; None where they have one type."""
+        rule = _promotions().get_rule(func.overloadpacket)
+        if rule is None:
+            return None
+        types = rule.preview_type_promotion(args, kwargs)
+        before = (*args, *kwargs.values())
+        dtypes = (*map(types.args_dtypes.get, range(len(args))), *map(types.kwargs_dtypes.get, kwargs))
+        with self:
+            after = [*map(_converted, before, dtypes)]
+            if all(map(operator.is_, before, after)):
+                return None
+            out = func.overloadpacket(*after[: len(args)], **dict(zip(kwargs, after[len(args) :], strict=True)))
+            return _converted(out, types.out_dtype)
 
     def _constant(self, tensor: Tensor) -> Tensor:
         """The stand-in of a tensor that the program makes of Python numbers."""
@@ -194,8 +220,8 @@ class _Tracer(TorchDispatchMode):
         _check_state(state, body)
         functions, lifted = self._functions("while_loop", cond=test, body=body)
         last = tuple(map(_like, state))
-        carried = self.frame.arguments(tuple(state))
-        self.frame.bind(last, self.frame.call(torch.ops.higher_order.while_loop, (*functions, carried, lifted), {}, last))
+        arguments = (*functions, self.frame.arguments(tuple(state)), lifted)
+        self.frame.bind(last, self.frame.call(torch.ops.higher_order.while_loop, arguments, {}, last))
         return last
 
     def scan(
@@ -217,8 +243,9 @@ class _Tracer(TorchDispatchMode):
         body = self._traced(flat, (*state, *rows))
         _check_state(state, body)
         functions, lifted = self._functions("scan", body=body)
+        made_rows = [node.meta["val"] for node in body.results[count:]]
         with _unrecorded():
-            ys = [node.meta["val"].new_empty((xs[0].shape[0], *node.meta["val"].shape)) for node in body.results[count:]]
+            ys = [row.new_empty((xs[0].shape[0], *row.shape)) for row in made_rows]
         made = (*map(_like, state), *ys)
         inputs = self.frame.arguments((list(state), list(xs)))
         call = self.frame.call(torch.ops.higher_order.scan, (*functions, *inputs, lifted), {"reverse": reverse}, made)
@@ -270,21 +297,37 @@ def _like(tensor: Tensor) -> Tensor:
 
 def _check_state(state: Sequence[Tensor], body: Frame) -> None:
     """Raise if a step returns another type or number of axes than it was given, or another fixed size."""
-    for number, (before, node) in enumerate(zip(state, body.results)):
+    if len(body.results) < len(state):
+        raise RuntimeError(f"a loop's step must return its {len(state)} tensors of state, not {len(body.results)}")
+    for number, (before, node) in enumerate(zip(state, body.results, strict=False)):  # behind a scan's stand its rows
         after = node.meta["val"]
         fits = before.dtype == after.dtype and before.dim() == after.dim()
-        if not fits or any(type(a) is type(b) is int and a != b for a, b in zip(before.shape, after.shape, strict=True)):
+        sizes = zip(before.shape, after.shape, strict=True) if fits else ()
+        if not fits or any(type(a) is type(b) is int and a != b for a, b in sizes):
             raise RuntimeError(
                 f"a loop's step must keep shape and dtype of its state: tensor {number} was {tuple(before.shape)} "
                 f"{before.dtype}, is {tuple(after.shape)} {after.dtype}"
             )
 
 
-def _dims(tensor: Tensor, free: Mapping[int, str]) -> StatelessSymbolicContext[Any, Any]:
-    """Axes of the same size in the example are the same symbol (DUCK)."""
-    return StatelessSymbolicContext(
-        dynamic_sizes=[DimDynamic.DUCK if axis in free else DimDynamic.STATIC for axis in range(tensor.dim())]
-    )
+def _sizes(inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]]) -> dict[str, int]:
+    """The size of each free axis while tracing: its example's, or the next that no other one has."""
+    sizes: dict[str, int] = {}
+    for tensor, free in zip(inputs.values(), axes, strict=True):
+        for axis, name in free.items():
+            if name not in sizes:
+                sizes[name] = next(
+                    size for size in itertools.count(max(2, tensor.shape[axis])) if size not in sizes.values()
+                )
+    return sizes
+
+
+def _input(fake: FakeTensorMode, tensor: Tensor, free: Mapping[int, str], sizes: Mapping[str, int]) -> Any:
+    """A fake input. Free axes of the same size are the same symbol (DUCK)."""
+    shape = [sizes[free[axis]] if axis in free else size for axis, size in enumerate(tensor.shape)]
+    dims = [DimDynamic.DUCK if axis in free else DimDynamic.STATIC for axis in range(tensor.dim())]
+    example = torch.empty(shape, dtype=tensor.dtype)
+    return fake.from_tensor(example, symbolic_context=StatelessSymbolicContext(dynamic_sizes=dims))
 
 
 @cache

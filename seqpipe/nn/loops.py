@@ -59,9 +59,7 @@ def while_loop(go_on: Callable[..., Tensor], step: Callable[..., State], state: 
     return state
 
 
-def scan(
-    step: RowStep, state: State, xs: State, reverse: bool = False
-) -> tuple[State, State]:
+def scan(step: RowStep, state: State, xs: State, reverse: bool = False) -> tuple[State, State]:
     """`state, ys[t] = step(state, xs[t])` for every t along the first axis, at least one; the last state and ys.
 
     `reverse` walks from the last t to the first; ys stand at the t they were made at either way.
