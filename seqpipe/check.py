@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from seqpipe import bundle
-from seqpipe.blame import blamed
 from seqpipe.config import Config
 from seqpipe.console import Console
 from seqpipe.data import Batch, Batches, examples, sample
 from seqpipe.errors import TrainingError
 from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.features import Record
-from seqpipe.graph import to_onnx
+from seqpipe.graph_cache import GraphCache
 from seqpipe.learned import Learned, learn
 from seqpipe.options import option_arrays
 from seqpipe.parity import Tally, compare, grid
@@ -27,12 +27,15 @@ from seqpipe.prepare import packed, unwritable_notes, windows
 from seqpipe.runtime import Model
 from seqpipe.starting import begin
 from seqpipe.stream import in_memory
+from seqpipe.verified import use_graph
 
 RECORDS = 200  # of the training file, enough to build from
 
 
-def check_export(config: Config, console: Console) -> dict[str, Any]:
+def check_export(config: Config, console: Console, cache: GraphCache | None = None) -> dict[str, Any]:
     """Takes one step of training on the first records, exports, and compares with PyTorch on ragged batches.
+
+    A graph that the cache has is not made again.
 
     Raises DataError, PluginError, TrainingError, ExportError or ParityError, whichever the real run would meet.
     """
@@ -56,23 +59,26 @@ def check_export(config: Config, console: Console) -> dict[str, Any]:
     for line in begun:
         console.say(f"  {line}")
     pipeline.eval()
-    options = option_table(*config.head)
-    with blamed(pipeline, config.export.opset):
-        graph = to_onnx(pipeline, options, config.export.opset, config.export.explain)
-    files = bundle_files(pipeline, graph)
-    model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu")
-    console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
-    tally, ours = Tally(), predictor(pipeline, config, explain=config.export.explain)
-    with blamed(pipeline, config.export.opset):
-        short = grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
-        for feeds in itertools.chain(short, grid(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)):
-            compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, {}))
-        tally.check()
+    tally = use_graph(pipeline, config, cache, console, partial(_compared, pipeline, config, console))
     seconds = time.monotonic() - clock
     console.say(
         f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"
     )
     return {"decisions": tally.decisions, "ties": tally.ties, "worst_score": tally.worst, "seconds": round(seconds, 2)}
+
+
+def _compared(pipeline: Pipeline, config: Config, console: Console, graph: bytes) -> Tally:
+    """How the graph answers beside PyTorch on short ragged batches; ParityError if it answers differently."""
+    options, learned = option_table(*config.head), pipeline.learned
+    files = bundle_files(pipeline, graph)
+    model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu")
+    console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
+    tally, ours = Tally(), predictor(pipeline, config, explain=config.export.explain)
+    short = grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
+    for feeds in itertools.chain(short, grid(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)):
+        compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, {}))
+    tally.check()
+    return tally
 
 
 def _first_batch(config: Config, learned: Learned, records: Sequence[Record]) -> Batch:

@@ -20,6 +20,7 @@ from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
     from seqpipe.config import Config
+    from seqpipe.graph_cache import GraphCache
 
 app = typer.Typer(
     name="seqpipe",
@@ -43,6 +44,9 @@ Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", he
 Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N; one that is not there is an error.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move an old run of this name aside and start anew.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Trace the graph anew; leave the cache of graphs as it is, and unread.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and results.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
@@ -76,6 +80,7 @@ def run(
     ] = None,
     device: Device = "auto",
     fresh: Fresh = False,
+    no_cache: NoCache = False,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -93,9 +98,10 @@ def run(
             console,
             device,
             fresh,
+            _cache(no_cache),
         )
     else:
-        result = run_all(config, console, device, fresh)
+        result = run_all(config, console, device, fresh, _cache(no_cache))
     _print_json(result, as_json)
 
 
@@ -106,6 +112,7 @@ def check(
     sets: Sets = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print who provides and who uses each name.")] = False,
     static: Annotated[bool, typer.Option("--static", help="Check the YAML alone; build and export nothing.")] = False,
+    no_cache: NoCache = False,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -122,7 +129,7 @@ def check(
         return
     from seqpipe.check import check_export
 
-    result = check_export(config, console)
+    result = check_export(config, console, _cache(no_cache))
     console.say(f"\nnext: seqpipe run {file}")
     _print_json(result, as_json)
 
@@ -190,6 +197,7 @@ def export(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Another key of `export`, such as export.explain=true."),
     ] = None,
+    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
@@ -202,7 +210,8 @@ def export(
     console = _console(quiet, False)
     opened = open_run(folder, console, sets=sets or [])
     path = output or opened.bundle
-    export_bundle(trained(opened), opened.config, held_out(opened), path, console, opened.scores)
+    cache = _cache(no_cache)
+    export_bundle(trained(opened), opened.config, held_out(opened), path, console, opened.scores, cache)
     console.say(f"\nnext: seqpipe predict {path}")
 
 
@@ -459,6 +468,13 @@ def _complain(error: SeqpipeError) -> None:
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
     sys.stderr.write(text + "\n")
+
+
+def _cache(unused: bool) -> GraphCache | None:
+    """Where traced graphs are kept between commands."""
+    from seqpipe.graph_cache import default_cache
+
+    return None if unused else default_cache()
 
 
 def _console(quiet: bool, verbose: bool) -> Console:

@@ -1,4 +1,4 @@
-"""A module and example tensors in, its ONNX model out: traced, translated, simplified."""
+"""Convert a module to an ONNX model: trace it, translate the trace, simplify the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ Axes = Sequence[Mapping[int, str]]
 def onnx_model(
     module: nn.Module, inputs: Mapping[str, Tensor], axes: Axes, outputs: Sequence[str], opset: int
 ) -> onnx.ModelProto:
-    """The ONNX model of a module in evaluation.
+    """The ONNX model of a module in evaluation, without the values of its weights: `fill_weights` puts them in.
+
+    So the model is the same whatever the weights are. One that PyTorch's own exporter had to make holds them.
 
     Args:
         module: Takes the inputs by position and returns a tuple of tensors.
@@ -43,9 +45,16 @@ def onnx_model(
         model = _translated(trace(module, inputs, axes, onnx_registry(max(opset, _LEAST_OPSET))), opset)
     except UntraceableError:
         return _by_torch_export(module, inputs, axes, outputs, opset)
-    _ir_passes.rename_inputs(model, [*inputs])
     _ir_passes.rename_outputs(model, [*outputs])
-    return onnx_ir.to_proto(model)
+    weights = [model.graph.inputs.pop() for _ in range(len(model.graph.inputs) - len(inputs))]
+    _ir_passes.rename_inputs(model, [*inputs])
+    proto = onnx_ir.to_proto(model)
+    for value in reversed(weights):
+        if value.uses():
+            assert value.dtype is not None
+            assert value.shape is not None
+            proto.graph.initializer.add(name=value.name, data_type=value.dtype, dims=value.shape.numpy())
+    return proto
 
 
 def _by_torch_export(
@@ -93,6 +102,10 @@ def _translated(traced: Traced, opset: int) -> onnx_ir.Model:
     )
     registry = onnx_registry(max(opset, _LEAST_OPSET))
     model = _core._exported_program_to_onnx_program(program, registry=registry).model
+    for name in [name for name in model.graph.initializers if name in traced.weights]:  # no pass may look at a value
+        weight = model.graph.initializers.pop(name)
+        weight.const_value = None
+        model.graph.inputs.append(weight)
     version_converter.convert_version(model, opset, fallback=True)
     _ir_passes.rename_axis(model, traced.axes)
     return _simplified(model)

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import bundle
-from seqpipe.blame import blamed
 from seqpipe.config import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.evaluate import evaluate, goodness, headline, headlines, posed
 from seqpipe.features import Record
-from seqpipe.graph import to_onnx
+from seqpipe.graph_cache import GraphCache
 from seqpipe.inputs import columns, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
@@ -29,6 +28,7 @@ from seqpipe.predictor import batches
 from seqpipe.quantising import in_int8
 from seqpipe.runtime import Model
 from seqpipe.signature import plain
+from seqpipe.verified import use_graph
 
 MEASURED = {
     "score",
@@ -46,6 +46,7 @@ def export(
     path: Path,
     console: Console,
     scores: Mapping[str, Any] | None = None,
+    cache: GraphCache | None = None,
 ) -> Model:
     """Writes the bundle to `path` and returns it, open.
 
@@ -56,6 +57,7 @@ def export(
         path: Where the bundle goes; one that is there is replaced at the end.
         console: Is told what is done.
         scores: PyTorch's scores on the test sets, for the manifest.
+        cache: Where the graph is looked for first, and kept.
 
     Raises:
         ExportError: if a component does not export.
@@ -64,20 +66,21 @@ def export(
     pipeline.eval()
     options = option_table(*config.head)
     console.say("exporting to ONNX")
-    with blamed(pipeline, config.export.opset):
-        graph = to_onnx(pipeline, options, config.export.opset, config.export.explain)
-    files = bundle_files(pipeline, graph)
-    model = Model(bundle.Bundle(path, bundle_manifest(pipeline, config, options, scores or {}), files), "cpu")
-    console.say("comparing onnxruntime with PyTorch")
-    with blamed(pipeline, config.export.opset):
-        parity = verify_parity(pipeline, config, model, records)
+
+    def compared(graph: bytes) -> tuple[dict[str, bytes], Model, dict[str, Any]]:
+        files = bundle_files(pipeline, graph)
+        model = Model(bundle.Bundle(path, bundle_manifest(pipeline, config, options, scores or {}), files), "cpu")
+        console.say("comparing onnxruntime with PyTorch")
+        return files, model, verify_parity(pipeline, config, model, records)
+
+    files, model, parity = use_graph(pipeline, config, cache, console, compared)
     score = shown(parity["metric"], parity["pytorch"])
     console.say(
         f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
         f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
     )
     if config.export.precision == "int8":
-        files["model.onnx"] = in_int8(graph)
+        files["model.onnx"] = in_int8(files["model.onnx"])
         model = Model(bundle.Bundle(path, model.manifest, files), "cpu")
         parity |= _in_int8(model, records, parity)
         console.say(f"  in int8 {parity['metric']} {shown(parity['metric'], parity['onnxruntime'])}")

@@ -18,7 +18,6 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from seqpipe.bundle import MOST_FILE
-from seqpipe.conversion import onnx_model
 from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.features import Arrays
 from seqpipe.hoisting import hoisted
@@ -77,6 +76,13 @@ def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset:
     Inputs: each feature, axes `batch_size` and `sequence_length` free; each option, a size n as a vector of length n.
     Outputs: the decision, and with `explain` the attention weights as `explain.<key>.<name>`.
     """
+    return weighted(weightless(pipeline, options, opset, explain), pipeline)
+
+
+def weightless(
+    pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset: int, explain: bool = False
+) -> onnx.ModelProto:
+    """The same as a model whose weights have no values: what it is does not depend on them."""
     features, given = _example(pipeline, options)
     axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
     kept = _kept(pipeline, _PAST_ROWS, _PAST_SLOTS)
@@ -91,6 +97,30 @@ def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset:
     return _finished(model, option_arrays(options, {}) | _kept(pipeline, 1, 0))
 
 
+def weighted(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
+    """The bytes of a weightless model with a pipeline's weights; the model given is left as it is."""
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    fill_weights(
+        whole, {f"pipeline.{name}": one for name, one in (*pipeline.named_parameters(), *pipeline.named_buffers())}
+    )
+    data = bytes(whole.SerializeToString())
+    if len(data) > MOST_FILE:
+        raise ExportError(
+            f"the graph has {len(data):,} bytes; a bundle's model may have {MOST_FILE:,}. Make the model smaller"
+        )
+    onnx.checker.check_model(data)
+    return data
+
+
+def fill_weights(model: onnx.ModelProto, weights: Mapping[str, Tensor]) -> None:
+    """Gives those initializers that have no values theirs."""
+    for initializer in model.graph.initializer:
+        if not initializer.raw_data and initializer.name in weights:
+            tensor = weights[initializer.name].detach().cpu().contiguous()
+            initializer.raw_data = tensor.flatten().view(torch.uint8).numpy().tobytes()
+
+
 def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
     """The graph of the first `count` stages; its outputs are what the last of them makes."""
     features, _ = _example(pipeline, {})
@@ -98,12 +128,15 @@ def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
     with torch.no_grad():
         names = list(graph.made({name: torch.from_numpy(array) for name, array in features.items()}))
     axes = [_axes(pipeline, name) for name in features]
-    return _finished(_exported(pipeline, graph, features, axes, [f"made.{name}" for name in names], opset), {})
+    model = _exported(pipeline, graph, features, axes, [f"made.{name}" for name in names], opset)
+    return weighted(_finished(model, {}), pipeline)
 
 
 def _exported(
     pipeline: Pipeline, graph: nn.Module, inputs: Arrays, axes: list[dict[int, str]], outputs: list[str], opset: int
 ) -> onnx.ModelProto:
+    from seqpipe.conversion import onnx_model  # not above: it takes a second to import, and a cached graph does without
+
     kept = {name: p.requires_grad for name, p in pipeline.named_parameters()}
     try:
         pipeline.requires_grad_(False)
@@ -170,7 +203,7 @@ def _outputs(
         yield from pipeline.decide(tensors, chosen, explain)
 
 
-def _finished(model: onnx.ModelProto, defaults: Arrays) -> bytes:
+def _finished(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:
     """Checks that the graph is standard, makes it fast, gives options their defaults, strips the exporter's notes."""
     domains = {entry.domain for entry in model.opset_import} - {"", "ai.onnx"}
     if domains or model.functions:
@@ -182,13 +215,7 @@ def _finished(model: onnx.ModelProto, defaults: Arrays) -> bytes:
     for name, array in defaults.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     _strip(model.graph)
-    data = bytes(model.SerializeToString())
-    if len(data) > MOST_FILE:
-        raise ExportError(
-            f"the graph has {len(data):,} bytes; a bundle's model may have {MOST_FILE:,}. Make the model smaller"
-        )
-    onnx.checker.check_model(data)
-    return data
+    return model
 
 
 def _strip(graph: onnx.GraphProto) -> None:

@@ -29,7 +29,8 @@ def _gelu(graph: GraphProto) -> None:
     """
     made = {name: node for node in graph.node for name in node.output}
     users = [name for node in graph.node for name in _read(node)]
-    halves = {one.name for one in graph.initializer if not one.dims and numpy_helper.to_array(one) == 0.5}
+    constants = [one for one in graph.initializer if one.raw_data and not one.dims]  # a weight has no value yet
+    halves = {one.name for one in constants if numpy_helper.to_array(one) == 0.5}
     for outer in graph.node:
         for x, inner in (outer.input, outer.input[::-1]) if outer.op_type == "Mul" else ():
             product = made.get(inner)

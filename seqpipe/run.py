@@ -23,6 +23,7 @@ from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.export import export
 from seqpipe.features import Record
+from seqpipe.graph_cache import GraphCache
 from seqpipe.layout import CHECKPOINTS, LAST, SCORES, STATE, TOKENS, YAML
 from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.metrics import shown, table
@@ -363,8 +364,13 @@ def held_out(run: Run) -> list[Record]:
     return read(data.reader, path) if path else read(data.reader, data.train, 200)
 
 
-def run_all(config: Config, console: Console, device: str = "auto", fresh: bool = False) -> dict[str, Any]:
-    """Trains, evaluates, exports, verifies and shows answers; an unchanged, finished run is left as it is."""
+def run_all(
+    config: Config, console: Console, device: str = "auto", fresh: bool = False, cache: GraphCache | None = None
+) -> dict[str, Any]:
+    """Trains, evaluates, exports, verifies and shows answers; an unchanged, finished run is left as it is.
+
+    A graph that the cache has is not traced again.
+    """
     run = start(config, console, fresh)
     scores = run.scores
     if run.bundle.exists() and scores is not None:
@@ -374,7 +380,7 @@ def run_all(config: Config, console: Console, device: str = "auto", fresh: bool 
         pipeline = train_run(run, console, device)
         scores = test_scores(run, predictor(pipeline, config), console)
         files.write(run.folder / SCORES, json.dumps(scores, indent=1, ensure_ascii=False))
-        model = export(pipeline, config, held_out(run), run.bundle, console, scores)
+        model = export(pipeline, config, held_out(run), run.bundle, console, scores, cache)
         _show(model.manifest["golden"], console)
     for name, values in scores.items():
         for metric, value in headlines(values).items():
@@ -384,15 +390,20 @@ def run_all(config: Config, console: Console, device: str = "auto", fresh: bool 
 
 
 def run_seeds(
-    load_with: Callable[[Sequence[str]], Config], name: str, seeds: int, console: Console, device: str, fresh: bool
+    load_with: Callable[[Sequence[str]], Config],
+    name: str,
+    seeds: int,
+    console: Console,
+    device: str,
+    fresh: bool,
+    cache: GraphCache | None = None,
 ) -> dict[str, Any]:
     """The same YAML under seeds 1 to n, a run each; mean and standard deviation of every test set's metric."""
     results = []
     for seed in range(1, seeds + 1):
         console.say(f"\n== seed {seed} of {seeds}")
-        results.append(
-            run_all(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"]), console, device, fresh)["scores"]
-        )
+        config = load_with([f"train.seed={seed}", f"name={name}-seed{seed}"])
+        results.append(run_all(config, console, device, fresh, cache)["scores"])
     summary: dict[str, Any] = {}
     for test in results[0]:
         metric, _ = headline(results[0][test])

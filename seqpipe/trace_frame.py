@@ -85,13 +85,17 @@ class Frame:
         """Whether a tensor was made in this frame or an outer one."""
         return id(tensor) in self._tensors or (self.outer is not None and self.outer.knows(tensor))
 
-    def owns(self, tensor: Tensor) -> bool:
-        """Whether an operator of this very frame made a tensor, and no other tensor shares its memory."""
-        node = self._tensors.get(id(tensor))
-        if node is None or node.op == "placeholder":
+    def overwrite(self, tensor: Tensor, node: fx.Node) -> bool:
+        """Let a tensor be another node's result from now on: False if others would have to see only a part of it.
+
+        That is so unless an operator of this very frame made it and all that share its memory are the same tensor.
+        """
+        memory, before = tensor.untyped_storage()._cdata, self._tensors.get(id(tensor))
+        shared = [id(one) for one in self._alive if one.untyped_storage()._cdata == memory]
+        if before is None or before.op == "placeholder" or any(self._tensors[one] is not before for one in shared):
             return False
-        memory = tensor.untyped_storage()._cdata
-        return not any(one is not tensor and one.untyped_storage()._cdata == memory for one in self._alive)
+        self._tensors |= dict.fromkeys(shared, node)
+        return True
 
     def node(self, tensor: Tensor) -> fx.Node:
         """The node of a tensor: of this frame, an input if an outer frame has it, else a constant."""

@@ -200,16 +200,14 @@ class _Tracer(TorchDispatchMode):
 
     def _in_place(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """`x += y` as `x + y`, which from then on is x; more than that is for `torch.export`."""
-        plain = getattr(aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None)
-        overload = getattr(plain, func._overloadname, None)
-        if overload is None or not func._schema.name.endswith("_") or not self.frame.owns(args[0]):
-            raise UntraceableError(f"{func} writes into a tensor that has other views or comes from outside")
-        with self:
-            made = overload(*args, **kwargs)
-            if made.dtype != args[0].dtype:
-                made = prims.convert_element_type.default(made, args[0].dtype)
-        self.frame.bind(args[0], self.frame.node(made))
-        return args[0]
+        name = func._schema.name.removeprefix("aten::")
+        plain = getattr(getattr(aten, name.removesuffix("_"), None), func._overloadname, None)
+        if plain is not None and name.endswith("_"):
+            with self:
+                made = _converted(plain(*args, **kwargs), args[0].dtype)
+            if self.frame.overwrite(args[0], self.frame.node(made)):
+                return args[0]
+        raise UntraceableError(f"{func} writes into a tensor that has other views or comes from outside")
 
     def while_loop(
         self, condition: Callable[..., Tensor], step: Callable[..., Sequence[Tensor]], state: Sequence[Tensor]

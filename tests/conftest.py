@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from seqpipe_plugins.tokenizers.words import Words
 
 collect_ignore = ["strangers"]  # packages with tests of their own, which run where they are installed
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers with two threads each would fight for two cores
+if "PYTEST_XDIST_WORKER" not in os.environ or "SEQPIPE_CACHE" not in os.environ:  # workers share their controller's
+    os.environ["SEQPIPE_CACHE"] = tempfile.mkdtemp(prefix="seqpipe-cache-")
 
 SURE, GUESS = 0.97, 0.85
 LABELS = ("O", "B-person", "B-city", "I-city")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.conversion import onnx_model
+from seqpipe.graph import fill_weights
 from seqpipe.hoisting import hoisted
 from seqpipe.rewriting import rewritten
 
@@ -62,9 +63,11 @@ def export(
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outputs = [f"{_OUT}{name}" for name in call(**example)]
-        model = onnx_model(_Wrapper(module, call, names), example, dims, outputs, 18)
+        wrapper = _Wrapper(module, call, names)
+        model = onnx_model(wrapper, example, dims, outputs, 18)
     hoisted(model.graph)
     rewritten(model.graph)
+    fill_weights(model, dict(wrapper.named_parameters()) | dict(wrapper.named_buffers()))
     onnx.save(model, path)
     graph = Graph(path)
     assert {entry.domain for entry in graph.model.opset_import} == {""}

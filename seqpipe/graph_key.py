@@ -1,0 +1,169 @@
+"""What an exported graph depends on, as one key: everything about a pipeline but the values of its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+import sysconfig
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, PurePath, torch.dtype, torch.device, re.Pattern)
+_PINNED = {"torch", "transformers", "numpy", "tokenizers"}  # packages whose version tells their code
+
+
+class UnknownKeyError(ValueError):
+    """A pipeline holds something of which cannot be told whether a graph depends on it."""
+
+
+def graph_key(pipeline: nn.Module, *more: Any) -> str:
+    """A sha256 of all that the graph of a pipeline depends on, the values of parameters and buffers aside.
+
+    That is: every attribute of every module, the shapes, types and sharing of weights, the code of every package that
+    a module's class comes from or that is not installed in the usual folders, the versions of all others, and `more`.
+
+    Raises:
+        UnknownKeyError: for an attribute of unknown kind, or a class whose code stands in no file.
+    """
+    digest = _Digest()
+    digest.add((platform.python_version(), sorted(_installed()), str(torch.get_default_dtype()), more))
+    digest.add(pipeline)
+    for package in sorted((digest.packages | _loose()) - _PINNED):
+        digest.add((package, _code(package)))
+    return digest.hash.hexdigest()
+
+
+class _Digest:
+    """A hash of nested values, each object once."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.packages = {"seqpipe"}
+        self.seen: dict[int, int] = {}
+        self.alive: list[Any] = []  # so that an id stays unique
+
+    def add(self, value: Any) -> None:
+        if isinstance(value, _PLAIN):
+            self._tell(type(value).__name__, repr(value))
+            return
+        if id(value) in self.seen:
+            self._tell("again", str(self.seen[id(value)]))
+            return
+        self.seen[id(value)] = len(self.seen)
+        self.alive.append(value)
+        self._type(type(value))
+        for part in self._parts(value):
+            self.add(part)
+        self._tell("end", "")
+
+    def _parts(self, value: Any) -> Iterable[Any]:
+        """What an object consists of."""
+        if isinstance(value, Tensor):
+            # Of one that is no weight the content goes into the graph, but whether it is one its module tells first.
+            return (tuple(value.shape), value.dtype, value.detach().cpu().numpy().tobytes())
+        if isinstance(value, nn.Module):
+            return self._module(value)
+        if isinstance(value, Tokenizer):
+            return (value.to_str(),)
+        if isinstance(value, np.ndarray | np.generic):
+            return (value.shape, str(value.dtype), value.tobytes())
+        if isinstance(value, Mapping):
+            return (part for pair in value.items() for part in pair)
+        if isinstance(value, list | tuple):
+            return value
+        if isinstance(value, set | frozenset):
+            return sorted(map(repr, value))
+        if isinstance(value, Enum):
+            return (value.name,)
+        if isinstance(value, type):
+            self._type(value)
+            return ()
+        if isinstance(value, weakref.ReferenceType):
+            return (value(),)
+        return _object(value)
+
+    def _module(self, module: nn.Module) -> Iterator[Any]:
+        weights = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for name, weight in weights:
+            first = self.seen.setdefault(id(weight), len(self.seen))
+            self.alive.append(weight)
+            yield (name, first, tuple(weight.shape), weight.dtype)
+        own = ("_parameters", "_buffers")
+        yield {name: value for name, value in vars(module).items() if name not in own}
+
+    def _type(self, cls: type) -> None:
+        for one in cls.__mro__[:-1]:
+            if "<locals>" in one.__qualname__ or one.__module__ == "__main__":
+                raise UnknownKeyError(f"the class {one.__qualname__} of {one.__module__} is made as the program runs")
+            self.packages.add(one.__module__.partition(".")[0])
+        self._tell(cls.__module__, cls.__qualname__)
+
+    def _tell(self, *parts: str) -> None:
+        for part in parts:
+            data = part.encode("utf-8", "surrogatepass")
+            self.hash.update(len(data).to_bytes(8, "little") + data)
+
+
+def _object(value: Any) -> Iterable[Any]:
+    """The parts of a function or of an object with attributes."""
+    if isinstance(value, functools.partial):
+        return (value.func, value.args, value.keywords)
+    if isinstance(value, types.MethodType):
+        return (value.__self__, value.__func__.__qualname__)
+    if isinstance(value, types.FunctionType) and value.__closure__ is None:
+        return (value.__module__, value.__qualname__, value.__defaults__, value.__kwdefaults__, value.__code__.co_code)
+    if isinstance(value, types.BuiltinFunctionType):
+        return (value.__module__, value.__qualname__)
+    if dataclasses.is_dataclass(value):  # what no comparison looks at, such as a line of the YAML, matters to no graph
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare]
+    if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, Callable | Iterator):  # type: ignore[arg-type]
+        return [*vars(value).items()]
+    raise UnknownKeyError(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+@functools.cache
+def _installed() -> frozenset[tuple[str, str]]:
+    """Names and versions of the installed packages, as the names of their folders tell them."""
+    found = set()
+    for distribution in importlib.metadata.distributions():
+        path = getattr(distribution, "_path", None)
+        found.add((path.name, "") if path else (distribution.name, distribution.version))
+    return frozenset(found)
+
+
+def _loose() -> set[str]:
+    """Loaded packages that stand outside the folders of installed ones, such as one that is being worked on."""
+    usual = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if "." not in name}
+    return {name for name, file in files.items() if file and name != "__main__" and not file.startswith(usual)}
+
+
+def _code(package: str) -> str:
+    """A hash of the Python files of a package; of one of the standard library its name is enough."""
+    if package in sys.stdlib_module_names:
+        return package
+    file = getattr(sys.modules.get(package), "__file__", None)
+    folders = [*getattr(sys.modules.get(package), "__path__", ())]
+    files = [Path(found, name) for top in folders for found, _, names in os.walk(top) for name in names]
+    files = sorted(path for path in files if path.suffix == ".py") if folders else [Path(file)] if file else []
+    if not files:
+        raise UnknownKeyError(f"the code of {package} is in no file")
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(str(path.name).encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

@@ -1,0 +1,64 @@
+"""Make a pipeline's graph and put it to use; one from the cache that turns out to be wrong is made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import onnx
+
+from seqpipe.blame import blamed
+from seqpipe.config import Config
+from seqpipe.console import Console
+from seqpipe.graph import weighted, weightless
+from seqpipe.graph_cache import GraphCache
+from seqpipe.graph_key import UnknownKeyError, graph_key
+from seqpipe.pipeline import Pipeline, option_table
+
+Used = TypeVar("Used")
+
+
+def use_graph(
+    pipeline: Pipeline, config: Config, cache: GraphCache | None, console: Console, use: Callable[[bytes], Used]
+) -> Used:
+    """What `use` returns for the bytes of the pipeline's graph.
+
+    Args:
+        pipeline: In evaluation.
+        config: Of the pipeline: its decode options, opset and whether the graph explains.
+        cache: Where the graph is looked for first and kept afterwards; None to make it anew.
+        console: Is told if a graph of the cache was wrong.
+        use: Compares the graph with PyTorch. A graph goes into the cache after that, and one from there for which it
+            raises is deleted, made anew, and used once more.
+
+    Raises:
+        ExportError: if a component does not export; and whatever `use` raises for a graph that is not from the cache.
+    """
+    options = option_table(*config.head)
+    settings = (options, config.export.opset, config.export.explain)
+    key = _key(pipeline, settings, console) if cache is not None else None
+    if cache is not None and key is not None and (found := cache.read(key)) is not None:
+        try:
+            return use(weighted(onnx.ModelProto.FromString(found), pipeline))
+        except Exception as error:  # whatever is wrong with it, a new one shows whether it is the pipeline's fault
+            cache.delete(key)
+            console.say(f"the cached graph is wrong ({type(error).__name__}: {error}); exporting anew")
+    with blamed(pipeline, config.export.opset):
+        model = weightless(pipeline, *settings)
+        used = use(weighted(model, pipeline))
+    if cache is not None and key is not None and not _holds_weights(model):
+        cache.write(key, bytes(model.SerializeToString()))
+    return used
+
+
+def _key(pipeline: Pipeline, settings: Any, console: Console) -> str | None:
+    try:
+        return graph_key(pipeline, *settings)
+    except UnknownKeyError as error:
+        console.detail(f"  the graph is not cached: {error}")
+        return None
+
+
+def _holds_weights(model: onnx.ModelProto) -> bool:
+    """Whether values of weights stand in a model, as in those that PyTorch's own exporter makes."""
+    return any(one.raw_data and one.name.startswith("pipeline.") for one in model.graph.initializer)
