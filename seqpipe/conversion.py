@@ -102,6 +102,8 @@ def _translated(traced: Traced, opset: int) -> onnx_ir.Model:
     )
     registry = onnx_registry(max(opset, _LEAST_OPSET))
     model = _core._exported_program_to_onnx_program(program, registry=registry).model
+    for function in model.functions.values():  # of a loop in a loop; the inliner wants the same versions everywhere
+        function.opset_imports.update(model.opset_imports)
     for name in [name for name in model.graph.initializers if name in traced.weights]:  # no pass may look at a value
         weight = model.graph.initializers.pop(name)
         weight.const_value = None

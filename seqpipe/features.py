@@ -155,6 +155,9 @@ class Featurizer:
         self._unknown, self._splits_words = special_id(tokenizer, UNK), subwords.splits_words(tokenizer)
         self._known: dict[str, int] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_known": {}}  # what is known of words already can be found again
+
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Splits texts; words that are split already bypass splitting, never normalising or the vocabulary."""
         docs = self._split(records)

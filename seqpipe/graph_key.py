@@ -69,6 +69,8 @@ class _Digest:
         self._type(type(value))
         for part in self._parts(value):
             self.add(part)
+        if isinstance(value, Mapping | tuple | list) and hasattr(value, "__dict__"):  # of a class of its own
+            self.add(vars(value))
         self._tell("end", "")
 
     def _parts(self, value: Any) -> Iterable[Any]:
@@ -131,6 +133,8 @@ def _object(value: Any) -> Iterable[Any]:
         return (value.__module__, value.__qualname__)
     if dataclasses.is_dataclass(value):  # what no comparison looks at, such as a line of the YAML, matters to no graph
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare]
+    if type(value).__getstate__ is not object.__getstate__:  # the class says what its state is
+        return (value.__getstate__(),)
     if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, Callable | Iterator):  # type: ignore[arg-type]
         return [*vars(value).items()]
     raise UnknownKeyError(f"{type(value).__module__}.{type(value).__qualname__}")

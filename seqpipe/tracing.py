@@ -105,7 +105,12 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
             loops.exported_by(tracer),
             tracer,
         ):
-            results = module(*given)
+            try:
+                results = module(*given)
+            except Exception as error:
+                if tracer.untraceable:
+                    raise UntraceableError(tracer.untraceable) from error
+                raise
     for symbol, name in symbols.items():
         if (size := shapes.replace(symbol)).is_Integer:
             raise RuntimeError(f"the axis {name!r} is specialized to {size}, its size in the example")
@@ -139,6 +144,7 @@ class _Tracer(TorchDispatchMode):
         super().__init__()
         self.fake, self.registry = fake, registry
         self.frame = Frame()
+        self.untraceable = ""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -147,7 +153,7 @@ class _Tracer(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
-            raise UntraceableError(f"it calls {func}")
+            raise self._untraceable(f"it calls {func}")
         if func in _METADATA:
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
@@ -207,7 +213,11 @@ class _Tracer(TorchDispatchMode):
                 made = _converted(plain(*args, **kwargs), args[0].dtype)
             if self.frame.overwrite(args[0], self.frame.node(made)):
                 return args[0]
-        raise UntraceableError(f"{func} writes into a tensor that has other views or comes from outside")
+        raise self._untraceable(f"{func} writes into a tensor that has other views or comes from outside")
+
+    def _untraceable(self, reason: str) -> UntraceableError:
+        self.untraceable = reason  # what a component raises may be wrapped on its way out
+        return UntraceableError(reason)
 
     def while_loop(
         self, condition: Callable[..., Tensor], step: Callable[..., Sequence[Tensor]], state: Sequence[Tensor]

@@ -249,6 +249,9 @@ def parse(block: Block) -> None:
 # Where pages run
 
 
+_KEPT = ("HOME", "LANG", "TMPDIR", "OMP_NUM_THREADS", "SEQPIPE_CACHE")  # of the variables around a page
+
+
 def make_place(parent: Path, fresh: bool) -> Place:
     """A copy of the checkout in `parent`, and an environment of its own beside it."""
     folder, environment = parent / "seqpipe", parent / "env"
@@ -259,7 +262,7 @@ def make_place(parent: Path, fresh: bool) -> Place:
     else:
         layer(environment)
         paths = [environment / "bin", Path(sys.executable).parent]
-    kept = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR", "OMP_NUM_THREADS")}
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     pip = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "REQUESTS_"))}
     offline = {} if fresh else {"PIP_NO_INDEX": "1"}
     return Place(

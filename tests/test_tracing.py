@@ -116,6 +116,32 @@ def nested(x: Tensor, n: Tensor) -> dict[str, Tensor]:
     return {"last": last, "made": made}
 
 
+def loops_in_loops(x: Tensor, n: Tensor) -> dict[str, Tensor]:
+    """A scan and a while_loop in a while_loop, and a while_loop in a scan."""
+
+    def add(state: State, rows: State) -> tuple[State, State]:
+        return (state[0] * 0.5 + rows[0],), (state[0] + 0,)
+
+    def scanning(i: Tensor, y: Tensor) -> State:
+        (last,), (rows,) = scan(add, (y,), (x,))
+        return i + 1, last + rows.sum(0)
+
+    def repeating(i: Tensor, y: Tensor) -> State:
+        _, z = while_loop(lambda j, z: j < i + 1, lambda j, z: (j + 1, z + x[0]), (i * 0, y))
+        return i + 1, z
+
+    def stepping(state: State, rows: State) -> tuple[State, State]:
+        _, z = while_loop(lambda j, z: j < 3, lambda j, z: (j + 1, z + rows[0]), (torch.tensor(0), state[0]))
+        return (z,), (z * 2,)
+
+    start = (torch.tensor(0), x[0] * 1)
+    return {
+        "scanned": while_loop(lambda i, y: i < 3, scanning, start)[1],
+        "repeated": while_loop(lambda i, y: i < 3, repeating, start)[1],
+        "stepped": scan(stepping, (x[0],), (x,))[1][0],
+    }
+
+
 def passed_on(x: Tensor, n: Tensor) -> dict[str, Tensor]:
     """A loop that hands on what it was given, twice, and what it reads from outside."""
     first = x[0] * 1
@@ -125,7 +151,7 @@ def passed_on(x: Tensor, n: Tensor) -> dict[str, Tensor]:
     return {"kept": kept, "twice": twice, "again": again}
 
 
-@pytest.mark.parametrize("call", [mixed, sized, in_place, nested, passed_on])
+@pytest.mark.parametrize("call", [mixed, sized, in_place, nested, loops_in_loops, passed_on])
 def test_what_was_traced_once_answers_as_pytorch_at_any_shape(
     tmp_path: Path, call: Callable[..., Mapping[str, Tensor]]
 ) -> None:

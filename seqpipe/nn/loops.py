@@ -8,7 +8,7 @@ PyTorch's own operators. Rules for a step, which is traced once, then run at any
 - it branches by `torch.where`, and `go_on` joins its conditions by `&`, `|` and `~`;
 - it picks position t by `x.index_select(0, t[None])`: `x[t]` would ask for the value of t;
 - it may close over parameters and other tensors, not over a view of one of them (`weight.T`; `F.linear` is fine);
-- a `scan` may stand in a `scan`; nothing may stand in a `while_loop`.
+- a loop may stand in the step of another one.
 """
 
 from __future__ import annotations

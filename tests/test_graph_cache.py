@@ -1,0 +1,274 @@
+"""A traced graph is read again where nothing that it depends on has changed, and never where something has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from conftest import Install
+from factory import LEAN, QUIET, parts, seqpipe, tagging, tiny, toy_encoders
+from torch import Tensor, nn
+
+from seqpipe import graph_key as keys
+from seqpipe.check import check_export
+from seqpipe.config import Config
+from seqpipe.errors import ParityError
+from seqpipe.graph import to_onnx, weighted, weightless
+from seqpipe.graph_cache import GraphCache, default_cache
+from seqpipe.graph_key import UnknownKeyError, graph_key
+from seqpipe.pipeline import Pipeline
+from seqpipe.verified import use_graph
+
+CNN = (*LEAN, "encoder={use: cnn, filters: 8, widths: [2]}")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> GraphCache:
+    return GraphCache(tmp_path / "cache")
+
+
+def entries(cache: GraphCache) -> list[Path]:
+    return sorted(cache.folder.glob("*"))
+
+
+def built(folder: Path, *overrides: str, seed: int = 1) -> tuple[Config, Pipeline]:
+    folder.mkdir(exist_ok=True)
+    config = tiny(folder, *CNN, *overrides, f"train.seed={seed}")
+    return config, parts(config)[0].eval()
+
+
+class Counted:
+    """Counts how often a graph is traced."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        import seqpipe.conversion
+
+        real = seqpipe.conversion.onnx_model
+        self.count = 0
+
+        def onnx_model(*arguments: Any) -> onnx.ModelProto:
+            self.count += 1
+            return real(*arguments)
+
+        monkeypatch.setattr("seqpipe.conversion.onnx_model", onnx_model)
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    return Counted(monkeypatch)
+
+
+# The folder
+
+
+def test_what_was_written_is_read_until_it_is_deleted(cache: GraphCache) -> None:
+    assert cache.read("a") is None
+    cache.write("a", b"one")
+    cache.write("a", b"two")
+    assert cache.read("a") == b"two"
+    cache.delete("a")
+    assert cache.read("a") is None
+    assert entries(cache) == []
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: b"", lambda data: data[:40] + b"x" + data[41:]]
+)
+def test_a_damaged_entry_is_none_and_goes(cache: GraphCache, damage: Any) -> None:
+    cache.write("a", b"something of some length")
+    (path,) = entries(cache)
+    path.write_bytes(damage(path.read_bytes()))
+    assert cache.read("a") is None
+    assert entries(cache) == []
+
+
+def test_the_entries_used_longest_ago_make_room(tmp_path: Path) -> None:
+    cache = GraphCache(tmp_path / "cache", most=250)
+    for age, name in enumerate("cba"):
+        cache.write(name, bytes(50))
+        os.utime(next(cache.folder.glob(f"{name}*")), (1000 - age, 1000 - age))
+    assert cache.read("a") is not None  # was the oldest, and is used
+    cache.write("d", bytes(50))
+    assert [name for name in "abcd" if cache.read(name) is not None] == ["a", "c", "d"]
+
+
+def test_the_folder_is_the_users_unless_a_variable_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQPIPE_CACHE", str(tmp_path / "mine"))
+    assert default_cache().folder == tmp_path / "mine" / "graphs"
+    monkeypatch.delenv("SEQPIPE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "users"))
+    assert default_cache().folder.is_relative_to(tmp_path / "users" / "seqpipe")
+
+
+# The key
+
+
+def test_weights_do_not_change_a_key_and_all_else_does(tmp_path: Path) -> None:
+    _, pipeline = built(tmp_path / "a")
+    key = graph_key(pipeline, 18)
+    assert graph_key(built(tmp_path / "b", seed=2)[1], 18) == key
+    assert graph_key(pipeline, 19) != key
+    assert graph_key(built(tmp_path / "c", "embedding.dim=9")[1], 18) != key
+    encoder: Any = pipeline.encoder[0]
+    encoder.slope = 0.5
+    changed = graph_key(pipeline, 18)
+    assert changed != key
+    encoder.slope = torch.tensor([0.5])  # no parameter, no buffer: its content is part of the graph
+    assert graph_key(pipeline, 18) not in (key, changed)
+    del encoder.slope
+    assert graph_key(pipeline, 18) == key
+
+
+def test_sharing_weights_changes_a_key() -> None:
+    apart, tied = (nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]) for _ in range(2))
+    tied[1].weight = tied[0].weight
+    assert graph_key(apart) != graph_key(tied)
+
+
+def test_the_code_of_a_plugin_and_the_versions_of_packages_change_a_key(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("seqpipe-toy", "from torch import nn\n\n\nclass Toy(nn.Module):\n    pass\n")
+    import seqpipe_toy  # type: ignore[import-not-found]
+
+    toy = seqpipe_toy.Toy()
+    key = graph_key(toy)
+    assert graph_key(toy) == key
+    file = Path(seqpipe_toy.__file__)
+    before = file.read_text()
+    file.write_text(before + "# another line\n")
+    assert graph_key(toy) != key
+    file.write_text(before)
+    assert graph_key(toy) == key
+    monkeypatch.setattr(keys, "_installed", lambda: frozenset({("torch-9.9.dist-info", "")}))
+    assert graph_key(toy) != key
+
+
+def test_what_cannot_be_told_has_no_key() -> None:
+    class Local(nn.Module):
+        pass
+
+    with pytest.raises(UnknownKeyError, match="Local"):
+        graph_key(Local())
+    odd = nn.Identity()
+    odd.__dict__["walk"] = iter([1])
+    with pytest.raises(UnknownKeyError, match="list_iterator"):
+        graph_key(odd)
+
+
+# The two together
+
+
+def test_a_second_check_traces_nothing_and_says_the_same(tmp_path: Path, cache: GraphCache, traced: Counted) -> None:
+    config, _ = built(tmp_path / "a")
+    first, second = (check_export(config, QUIET, cache) for _ in range(2))
+    assert traced.count == 1
+    assert {**first, "seconds": 0} == {**second, "seconds": 0}
+    check_export(config, QUIET)
+    assert traced.count == 2
+
+
+def test_a_cached_graph_with_other_weights_is_the_one_that_would_be_traced(
+    tmp_path: Path, cache: GraphCache, traced: Counted
+) -> None:
+    made: list[bytes] = []
+    for seed in (1, 2):
+        config, pipeline = built(tmp_path / str(seed), seed=seed)
+        use_graph(pipeline, config, cache, QUIET, made.append)
+        assert made[-1] == to_onnx(pipeline, {}, config.export.opset)
+    assert made[0] != made[1]
+    assert traced.count == 3  # by `use_graph` once, by `to_onnx` twice
+
+
+def test_a_planted_graph_is_noticed_and_replaced(
+    tmp_path: Path, cache: GraphCache, traced: Counted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from seqpipe.console import Console
+
+    config, pipeline = built(tmp_path / "a")
+    check_export(config, QUIET, cache)
+    (path,) = entries(cache)
+    good = path.read_bytes()
+    model = weightless(pipeline, {}, config.export.opset)
+    (tags,) = [node for node in model.graph.node if node.op_type == "ArgMax"]
+    tags.op_type = "ArgMin"
+    cache.write(path.stem, model.SerializeToString())
+    check_export(config, Console(), cache)
+    said = capsys.readouterr().err
+    assert "the cached graph is wrong (ParityError: " in said
+    assert "exporting anew" in said
+    assert path.read_bytes() == good
+
+
+def test_what_fails_anew_is_told_and_not_kept(tmp_path: Path, cache: GraphCache) -> None:
+    config = tiny(tmp_path, *LEAN, "encoder=nomask", **toy_encoders())
+    with pytest.raises(ParityError):
+        check_export(config, QUIET, cache)
+    assert entries(cache) == []
+
+
+def test_a_toy_made_as_the_program_runs_is_checked_and_not_kept(tmp_path: Path, cache: GraphCache) -> None:
+    check_export(tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders()), QUIET, cache)
+    assert entries(cache) == []
+
+
+class Halved(nn.Module):
+    """Writes into a part of a tensor, which only PyTorch's own exporter records."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim, self.linear = dim, nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        y: Tensor = self.linear(x)
+        y[..., 0] = 0.5
+        return y
+
+
+def test_a_graph_of_pytorchs_own_exporter_holds_weights_and_is_not_kept(tmp_path: Path, cache: GraphCache) -> None:
+    config = tiny(tmp_path, *LEAN, "encoder=halved", halved=("encoder", Halved))
+    check_export(config, QUIET, cache)
+    assert not cache.folder.exists()
+
+
+def test_a_weightless_model_is_left_as_it_is(tmp_path: Path) -> None:
+    config, pipeline = built(tmp_path / "a")
+    model = weightless(pipeline, {}, config.export.opset)
+    before = model.SerializeToString()
+    assert len(weighted(model, pipeline)) > len(before)
+    assert model.SerializeToString() == before
+
+
+# As it is typed
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEQPIPE_CACHE", str(tmp_path / "cache"))
+    tagging(tmp_path)
+    return tmp_path
+
+
+def test_commands_keep_graphs_unless_they_are_told_not_to(folder: Path, traced: Counted) -> None:
+    graphs = folder / "cache" / "graphs"
+    assert seqpipe("check", "tiny.yaml", *CNN, "--no-cache", folder=folder).code == 0
+    assert not graphs.exists()
+    for _ in range(2):
+        assert seqpipe("check", "tiny.yaml", *CNN, folder=folder).code == 0
+    assert (len([*graphs.iterdir()]), traced.count) == (1, 2)
+    assert seqpipe("run", "tiny.yaml", *CNN, "train.epochs=1", folder=folder).code == 0  # of the same shapes
+    assert (len([*graphs.iterdir()]), traced.count) == (1, 2)
+    for option, count in (("", 2), ("--no-cache", 3)):
+        done = seqpipe("export", "runs/tiny", "-o", f"bundle{option}", *filter(None, [option]), folder=folder)
+        assert (done.code, traced.count) == (0, count)
