@@ -1,19 +1,38 @@
-"""How long commands that only look around take: `python benchmarks/start.py`, on an idle machine.
+"""How long commands take from a fresh process on, on an idle machine.
 
-Prints the median of wall-clock seconds of fresh processes, and of a Python that does nothing, in the same run.
+    python benchmarks/start.py                  commands that only look around
+    python benchmarks/start.py check            `seqpipe check` of shipped pipelines, first and second time
+    python benchmarks/start.py check --beside PYTHON --checkout FOLDER   … beside another version, in turn
+    python benchmarks/start.py export           export of a 6-layer GPT, the comparison with PyTorch included
+
+`look` prints the median of wall-clock seconds, and of a Python that does nothing, in the same run. The others print
+processor seconds (user and system) and wall-clock seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
+PIPELINES = ("ner", "dates", "hull", "gpt", "intent-bert", "describe", "sentiment-cnn", "intent-lstm")
+CHECKPOINT = "pipelines/data/make_checkpoint.py"  # makes the small BERT that intent-bert starts from
+GPT = (
+    "name=gpt-6",
+    "embedding.dim=384",
+    "encoder.layers=6",
+    "encoder.heads=6",
+    "train.epochs=1",
+    "train.epoch_steps=1",
+)
 HOOK = (
     "from seqpipe import hookimpl\n\n@hookimpl\ndef register_encoders():\n    return {'acme-%d': 'acme_%d.conv:Conv'}\n"
 )
@@ -39,23 +58,88 @@ def seconds(command: list[str], site: Path, times: int) -> float:
     return statistics.median(taken)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plugins", type=int, default=20)
-    parser.add_argument("--times", type=int, default=11)
-    given = parser.parse_args()
+def look(plugins: int, times: int) -> None:
     seqpipe = str(Path(sys.executable).with_name("seqpipe"))
     with tempfile.TemporaryDirectory() as site:
-        install(Path(site), given.plugins)
+        install(Path(site), plugins)
         listed = subprocess.run(
             [seqpipe, "plugins"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": site}
         )
         found = sum(" acme-" in line for line in listed.stdout.splitlines())
-        assert found == given.plugins, listed.stdout
+        assert found == plugins, listed.stdout
         commands = {"python -c pass": [sys.executable, "-c", "pass"]}
         commands |= {f"seqpipe {name}": [seqpipe, name] for name in ("--help", "plugins")}
         for name, command in commands.items():
-            print(f"{name}: {seconds(command, Path(site), given.times):.3f} s ({given.plugins} plugins installed)")
+            print(f"{name}: {seconds(command, Path(site), times):.3f} s ({plugins} plugins installed)")
+
+
+def measured(
+    python: str, checkout: Path, arguments: Sequence[str], folder: Path, cache: str | None
+) -> tuple[float, float]:
+    """Processor seconds and wall-clock seconds of one seqpipe command."""
+    environment: Mapping[str, str] = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(checkout)}
+    environment = {**environment, "SEQPIPE_CACHE": cache or str(folder / "unused")}
+    before, clock = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        [python, "-m", "seqpipe", *arguments], cwd=folder, capture_output=True, text=True, env=environment
+    )
+    wall, after = time.perf_counter() - clock, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(f"{arguments}: {done.stderr}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
+
+
+def check(names: Sequence[str], times: int, beside: tuple[str, Path] | None) -> None:
+    """`seqpipe check`, each time with an empty cache, then once more with what that left."""
+    sides = {"before": beside} if beside else {}
+    sides["now"] = (sys.executable, ROOT)
+    print("| pipeline | " + " | ".join(f"{side}, CPU s / wall s" for side in (*sides, "second time")) + " |")
+    with tempfile.TemporaryDirectory() as parent:
+        for name in names:
+            taken: dict[str, list[tuple[float, float]]] = {}
+            for turn in range(times):
+                for side, (python, checkout) in sides.items():
+                    if name == "intent-bert" and not (checkout / "pipelines/data/tiny-bert").exists():
+                        subprocess.run([python, checkout / CHECKPOINT], cwd=checkout, check=True, capture_output=True)
+                    cache = f"{parent}/{name}-{turn}"
+                    arguments = ("check", str(checkout / "pipelines" / f"{name}.yaml"))
+                    taken.setdefault(side, []).append(measured(python, checkout, arguments, Path(parent), cache))
+                    if side == "now":
+                        taken.setdefault("again", []).append(measured(python, checkout, arguments, Path(parent), cache))
+            cells = (tuple(statistics.median(one) for one in zip(*pairs, strict=True)) for pairs in taken.values())
+            print(f"| {name} | " + " | ".join(f"{cpu:.1f} / {wall:.1f}" for cpu, wall in cells) + " |", flush=True)
+
+
+def export(beside: tuple[str, Path] | None) -> None:
+    """Export of a 6-layer GPT that was trained one step: traced, compared, written; then again from the cache."""
+    sides = {"before": beside} if beside else {}
+    sides["now"] = (sys.executable, ROOT)
+    for side, (python, checkout) in sides.items():
+        with tempfile.TemporaryDirectory() as parent:
+            folder, cache = Path(parent), f"{parent}/cache"
+            measured(python, checkout, ("train", str(checkout / "pipelines/gpt.yaml"), *GPT), folder, cache)
+            for turn in ("", ", graph cached") if side == "now" else ("",):
+                arguments = ("export", "runs/gpt-6", "-o", f"bundle{len(turn)}")
+                cpu, wall = measured(python, checkout, arguments, folder, cache)
+                print(f"export of a 6-layer GPT, {side}{turn}: {cpu:.1f} / {wall:.1f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("look", "check", "export"), default="look")
+    parser.add_argument("--plugins", type=int, default=20)
+    parser.add_argument("--times", type=int, help="processes each; the median counts (11, of `check` 1)")
+    parser.add_argument("--pipelines", nargs="+", default=PIPELINES)
+    parser.add_argument("--beside", metavar="PYTHON", help="the Python of another version's environment")
+    parser.add_argument("--checkout", type=Path, metavar="FOLDER", help="… and its checkout")
+    given = parser.parse_args()
+    beside = (given.beside, given.checkout.resolve()) if given.beside else None
+    if given.what == "look":
+        look(given.plugins, given.times or 11)
+    elif given.what == "check":
+        check(given.pipelines, given.times or 1, beside)
+    else:
+        export(beside)
 
 
 if __name__ == "__main__":

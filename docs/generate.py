@@ -201,6 +201,11 @@ def commands_page() -> str:
             [
                 ("`SEQPIPE_PLUGINS=off`", "Built-ins only; no plugin is asked."),
                 (
+                    "`SEQPIPE_CACHE`",
+                    "The folder for traced graphs, at most 256 MB; the user's cache folder by default. `check`, `run` "
+                    "and `export` use it unless `--no-cache` is given; predicting never does.",
+                ),
+                (
                     "`OMP_NUM_THREADS`",
                     "Threads of PyTorch on a CPU, as everywhere; `train.threads` says it in the YAML.",
                 ),
