@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import itertools
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -207,8 +208,9 @@ class _Tracer(TorchDispatchMode):
     def _in_place(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """`x += y` as `x + y`, which from then on is x; more than that is for `torch.export`."""
         name = func._schema.name.removeprefix("aten::")
-        plain = getattr(getattr(aten, name.removesuffix("_"), None), func._overloadname, None)
-        if plain is not None and name.endswith("_"):
+        other = re.sub(r"^__i(\w+)__$", r"__\1__", name) if name.startswith("__i") else name.removesuffix("_")
+        plain = getattr(getattr(aten, other, None), func._overloadname, None) if other != name else None
+        if plain is not None:
             with self:
                 made = _converted(plain(*args, **kwargs), args[0].dtype)
             if self.frame.overwrite(args[0], self.frame.node(made)):

@@ -93,7 +93,9 @@ def in_place(x: Tensor, n: Tensor) -> dict[str, Tensor]:
     z.masked_fill_(mask, 3.0).add_(y)
     count = n + 0
     count -= 1
-    return {"y": y, "z": z, "count": count}
+    flags = n > 1
+    flags |= x.sum(0) > 1
+    return {"y": y, "z": z, "count": count, "flags": flags}
 
 
 def into_a_view(x: Tensor, n: Tensor) -> dict[str, Tensor]:
