@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,18 @@ from seqpipe.verified import use_graph
 RECORDS = 200  # of the training file, enough to build from
 
 
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small tensors are not worth a second one, whose waiting costs more than it does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@_one_thread()
 def check_export(config: Config, console: Console, cache: GraphCache | None = None) -> dict[str, Any]:
     """Takes one step of training on the first records, exports, and compares with PyTorch on ragged batches.
 
@@ -71,7 +84,7 @@ def _compared(pipeline: Pipeline, config: Config, console: Console, graph: bytes
     """How the graph answers beside PyTorch on short ragged batches; ParityError if it answers differently."""
     options, learned = option_table(*config.head), pipeline.learned
     files = bundle_files(pipeline, graph)
-    model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu")
+    model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
     tally, ours = Tally(), predictor(pipeline, config, explain=config.export.explain)
     short = grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))

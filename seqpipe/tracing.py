@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import onnxscript.function_libs.torch_lib.ops  # noqa: F401 (it fills the registry that `registration` holds)
 import torch
 from onnx_ir import SymbolicDim
+from onnxscript.function_libs.torch_lib import registration
 from torch import SymFloat, SymInt, Tensor, nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch._export.utils import _check_valid_to_preserve, _compiling_state_context, _is_cia_op
@@ -28,7 +30,8 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental import _config as shapes_config
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.nn.utils.stateless import _reparametrize_module
-from torch.onnx._internal.exporter import _decomp, _registration
+from torch.onnx._internal.exporter import _registration
+from torch.onnx._internal.exporter._torchlib import _torchlib_registry
 from torch.onnx._internal.fx.passes.type_promotion import TypePromotionTable
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode_temporarily
 
@@ -120,10 +123,34 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
     return Traced(tracer.frame, weights, {str(symbol): name for symbol, name in symbols.items()})
 
 
+class OnnxRegistry(_registration.ONNXRegistry):
+    """What the ONNX exporter translates at an opset; onnxscript's functions are entered as they are asked for.
+
+    The exporter enters all 500 of them at once and reads their source code for it, which takes longer than a trace.
+    """
+
+    def __init__(self, opset: int):
+        super().__init__()
+        self._opset_version = opset
+        for meta in _torchlib_registry.get_torchlib_ops():
+            self._register(meta.fx_target, meta)
+        self._cleanup_registry_based_on_opset_version()
+        self._waiting = dict(registration.default_registry.items())
+
+    def get_decomps(self, target: Any) -> list[_registration.OnnxDecompMeta]:
+        name = target.name() if isinstance(target, OpOverload) else f"{target.__module__}::{target.__name__}"
+        if (waiting := self._waiting.pop(name, None)) is not None:
+            for function in (*waiting.overloads, *waiting.complex):
+                is_complex = function in waiting.complex
+                meta = _registration.OnnxDecompMeta(function, target, signature=None, is_complex=is_complex)
+                self._register(target, meta)
+        found: list[_registration.OnnxDecompMeta] = super().get_decomps(target)
+        return found
+
+
 @cache
-def onnx_registry(opset: int) -> Any:
-    """What the ONNX exporter translates at an opset."""
-    return _registration.ONNXRegistry.from_torchlib(opset_version=opset)
+def onnx_registry(opset: int) -> OnnxRegistry:
+    return OnnxRegistry(opset)
 
 
 class _FakeMode(FakeTensorMode):
@@ -169,7 +196,7 @@ class _Tracer(TorchDispatchMode):
             return self._in_place(func, args, kwargs)
         if not _is_recorded(func, self.registry):
             with self:
-                decompose = _decompositions(self.registry).get(func, func.decompose)
+                decompose = next((table[func] for table in _decompositions() if func in table), func.decompose)
                 out = decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
@@ -349,9 +376,8 @@ def _is_recorded(func: OpOverload, registry: Any) -> bool:
 
 
 @cache
-def _decompositions(registry: Any) -> Mapping[Any, Callable[..., Any]]:
-    implemented = set(_decomp.get_onnx_implemented_overloads(registry))
-    return _decomp.create_onnx_friendly_decomposition_table(implemented)
+def _decompositions() -> tuple[Mapping[Any, Callable[..., Any]], ...]:
+    return torch.export.default_decompositions(), torch._decomp.decomposition_table
 
 
 @cache

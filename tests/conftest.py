@@ -6,6 +6,7 @@ The best tag of a word has the probability SURE (GUESS for an unknown word), and
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -27,6 +28,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers with two threads ea
 if "PYTEST_XDIST_WORKER" not in os.environ or "SEQPIPE_CACHE" not in os.environ:  # workers share their controller's
     os.environ["SEQPIPE_CACHE"] = tempfile.mkdtemp(prefix="seqpipe-cache-")
 
+gc.set_threshold(50_000, 20, 50)  # as the command does
+
+# Files whose tests share no fixture of a module and take long: each test is given to whichever worker is free. They come
+# first, so that no worker is left with a long one at the end. Tests of any other file stay together.
+APART = (
+    "tests/test_docs.py",
+    "tests/promises/test_crash.py",
+    "tests/promises/test_signals.py",
+    "tests/test_contracts.py",
+    "tests/test_pipelines.py",
+    "tests/test_deploy_docs.py",
+)
+
 SURE, GUESS = 0.97, 0.85
 LABELS = ("O", "B-person", "B-city", "I-city")
 TAG_OF = {"Anna": "B-person", "Ben": "B-person", "Bern": "B-city", "New": "B-city", "York": "I-city"}
@@ -35,6 +49,22 @@ ALPHABET = Chars(longest=6).learn(["ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmn
 
 Build = Callable[..., Path]
 Install = Callable[..., None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in APART)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return nodeid if file in APART else file
+
+    return Scheduling(config, log)
 
 
 def log_table(vocabulary: list[str]) -> np.ndarray:
