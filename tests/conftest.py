@@ -30,16 +30,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ or "SEQPIPE_CACHE" not in os.environ:
 
 gc.set_threshold(50_000, 20, 50)  # as the command does
 
-# Files whose tests share no fixture of a module and take long: each test is given to whichever worker is free. They come
-# first, so that no worker is left with a long one at the end. Tests of any other file stay together.
-APART = (
-    "tests/test_docs.py",
-    "tests/promises/test_crash.py",
-    "tests/promises/test_signals.py",
-    "tests/test_contracts.py",
-    "tests/test_pipelines.py",
-    "tests/test_deploy_docs.py",
-)
+# Files whose tests share no fixture of a module and take long: each test goes to whichever worker is free. Tests of any
+# other file stay together. Long ones come first, so that no worker is left with one at the end.
+APART = ("tests/test_docs.py", "tests/promises/test_signals.py", "tests/test_contracts.py", "tests/test_pipelines.py")
+LONG = (*APART, "tests/promises/test_crash.py", "tests/test_deploy_docs.py")
 
 SURE, GUESS = 0.97, 0.85
 LABELS = ("O", "B-person", "B-city", "I-city")
@@ -52,7 +46,7 @@ Install = Callable[..., None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in APART)
+    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
 
 
 @pytest.hookimpl(optionalhook=True)
