@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -61,13 +62,15 @@ def _by_torch_export(
     module: nn.Module, inputs: Mapping[str, Tensor], axes: Axes, outputs: Sequence[str], opset: int
 ) -> onnx.ModelProto:
     """The same by PyTorch's own exporter, which takes several times as long but records writes into views."""
+    shapes = tuple(map(dict, axes))
+    variadic = any(one.kind is one.VAR_POSITIONAL for one in inspect.signature(module.forward).parameters.values())
     program = torch.onnx.export(
         module,
         tuple(inputs.values()),
         dynamo=True,
         input_names=[*inputs],
         output_names=[*outputs],
-        dynamic_shapes=(tuple(map(dict, axes)),),
+        dynamic_shapes=(shapes,) if variadic else shapes,
         opset_version=opset,
         verbose=False,
     )
@@ -144,7 +147,7 @@ def _simplified(model: onnx_ir.Model) -> onnx_ir.Model:
                 input_size_limit=_constant_folding.DEFAULT_CONSTANT_FOLD_INPUT_SIZE_LIMIT,
                 output_size_limit=_constant_folding.DEFAULT_CONSTANT_FOLD_OUTPUT_SIZE_LIMIT,
             ),
-            rewriter.RewritePass(RewriteRuleSet(rules)),
+            *([rewriter.RewritePass(RewriteRuleSet(rules))] if rules else []),
             common.RemoveUnusedNodesPass(),
             common.RemoveUnusedFunctionsPass(),
             common.RemoveUnusedOpsetsPass(),

@@ -103,6 +103,7 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
         with (
             fake,
             _compiling_state_context(),
+            _no_fast_path(),
             enable_python_dispatcher(),
             torch._C._AutoDispatchBelowAutograd(),
             _reparametrize_module(module, stand_ins, tie_weights=True),
@@ -345,6 +346,17 @@ def _check_state(state: Sequence[Tensor], body: Frame) -> None:
                 f"a loop's step must keep shape and dtype of its state: tensor {number} was {tuple(before.shape)} "
                 f"{before.dtype}, is {tuple(after.shape)} {after.dtype}"
             )
+
+
+@contextlib.contextmanager
+def _no_fast_path() -> Iterator[None]:
+    """Without the operator that is a whole layer of `nn.TransformerEncoder`: nothing translates it."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _sizes(inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]]) -> dict[str, int]:

@@ -110,6 +110,7 @@ class Place:
     def close(self) -> None:
         if self._python is not None:
             self._python.communicate()
+            self._python = None
 
 
 _INTERPRETER = """
@@ -316,14 +317,19 @@ sys.exit(entry_points(group="console_scripts")["{name}"].load()())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Runs the code blocks of pages.")
+    parser = argparse.ArgumentParser(description="Runs the code blocks of pages, one page after another in one place.")
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--fresh", action="store_true", help="in an environment that is empty at first")
+    parser.add_argument("--place", type=Path, help="a folder for the checkout's copy and the environment; it is kept")
     given = parser.parse_args(arguments)
-    for page in given.pages:
-        with tempfile.TemporaryDirectory() as parent:
+    with tempfile.TemporaryDirectory() as parent:
+        folder = given.place or Path(parent)
+        folder.mkdir(exist_ok=True)
+        place = make_place(folder, given.fresh)
+        for page in given.pages:
+            place.variables["PWD"] = str(place.folder)
             try:
-                print(f"{page}: {run_page(page, make_place(Path(parent), given.fresh))} blocks", flush=True)
+                print(f"{page}: {run_page(page, place)} blocks", flush=True)
             except PageError as error:
                 print(error, file=sys.stderr)
                 return 1

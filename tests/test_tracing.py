@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, export
+from nn.exported import Graph, export, ragged
 from torch import Tensor, nn
 
 from seqpipe.conversion import onnx_model
@@ -200,6 +200,56 @@ def test_free_axes_of_the_same_size_in_the_example_stay_apart(tmp_path: Path) ->
 
     graph = export(tmp_path / "graph.onnx", nn.Identity(), call, AXES, **example(3, 3))
     assert_same(graph, call)
+
+
+class Fine(nn.Module):
+    """What the documentation's page on export calls fine, and a few more of PyTorch's own layers."""
+
+    def __init__(self, dim: int = 8):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(dim, 2, batch_first=True)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(dim, 2, 16, batch_first=True), 2)
+        self.convolution = nn.Conv1d(dim, dim, 3, padding="same")
+        self.batch_norm, self.group_norm = nn.BatchNorm1d(dim), nn.GroupNorm(2, dim)
+        self.lstm = nn.LSTM(dim, 4, batch_first=True, bidirectional=True)
+        self.bilinear = nn.Bilinear(dim, dim, 3)
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        wide = self.convolution(x.transpose(1, 2))
+        attended = nn.functional.scaled_dot_product_attention(*[x[:, None]] * 3, attn_mask=mask[:, None, None])
+        return {
+            "attention": self.attention(x, x, x, key_padding_mask=~mask)[0],
+            "encoder": torch.where(mask[..., None], self.encoder(x, src_key_padding_mask=~mask), 0.0),
+            "batch_norm": self.batch_norm(wide),
+            "group_norm": self.group_norm(wide),
+            "lstm": self.lstm(x)[0],
+            "bilinear": self.bilinear(x, x),
+            "scaled_dot_product": attended,
+            "glu": nn.functional.glu(x),
+            "einsum": torch.einsum("btd,bsd->bts", x, x),
+            "cumsum": x.cumsum(1),
+            "flip": x.flip(1),
+            "topk": x.topk(3, -1).values,
+            "argmax": x.argmax(-1),
+            "sorted": x.sort(1).values,
+            "mean": x.masked_fill(~mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True),
+            "last": x[torch.arange(x.shape[0]), mask.sum(1) - 1],
+            "triangle": torch.tril(torch.ones(x.shape[1], x.shape[1])) @ x,
+        }
+
+
+def test_layers_of_pytorch_export_as_the_page_says(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    fine = Fine().eval()
+    axes = {"x": ("b", "t", ""), "mask": ("b", "t")}
+    graph = export(tmp_path / "graph.onnx", fine, fine, axes, x=torch.rand(3, 5, 8), mask=ragged(5, 2, 3))
+    for lengths in ([1], [2, 7], [3, 1, 2, 3]):
+        x, mask = torch.randn(len(lengths), max(lengths), 8), ragged(*lengths)
+        with torch.no_grad():
+            expected = fine(x, mask)
+        made = graph(x=x, mask=mask)
+        for name, tensor in expected.items():
+            np.testing.assert_allclose(made[name], tensor.numpy(), rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def fixed(x: Tensor) -> Tensor:
