@@ -29,7 +29,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental import _config as shapes_config
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.nn.utils.stateless import _reparametrize_module
 from torch.onnx._internal.exporter import _registration
 from torch.onnx._internal.exporter._torchlib import _torchlib_registry
 from torch.onnx._internal.fx.passes.type_promotion import TypePromotionTable
@@ -88,12 +87,9 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
     weights = dict(module.named_parameters()) | dict(module.named_buffers())
     # Sizes of 0 and 1 must not be told apart from others by looking at them: `backed_size_oblivious`.
     with shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-        stand_ins: dict[str, Tensor] = {
-            name: fake.from_tensor(tensor.detach(), static_shapes=True) for name, tensor in weights.items()
-        }
         sizes = _sizes(inputs, axes)
         given = [_input(fake, tensor, free, sizes) for tensor, free in zip(inputs.values(), axes, strict=True)]
-        for name, tensor in (*stand_ins.items(), *zip(inputs, given, strict=True)):
+        for name, tensor in (*weights.items(), *zip(inputs, given, strict=True)):
             tracer.frame.bind(tensor, tracer.frame.add_input(name.replace(".", "_"), tensor))
         symbols: dict[Any, str] = {
             tensor.shape[axis].node.expr: name
@@ -106,7 +102,6 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
             _no_fast_path(),
             enable_python_dispatcher(),
             torch._C._AutoDispatchBelowAutograd(),
-            _reparametrize_module(module, stand_ins, tie_weights=True),
             loops.exported_by(tracer),
             tracer,
         ):

@@ -182,7 +182,7 @@ def test_weights_that_two_loops_read_stand_in_the_model_once_and_without_values(
 
         def forward(self, x: Tensor) -> tuple[Tensor, ...]:
             def step(state: State, rows: State) -> tuple[State, State]:
-                return (self.linear(state[0]) + rows[0],), (nn.functional.linear(state[0], self.tied),)
+                return (self.linear(state[0]) + rows[0],), (nn.functional.linear(state[0], self.tied, self.parts[0]),)
 
             (first,), (rows,) = scan(step, (x[0],), (x,))
             (last,), _ = scan(step, (first,), (rows,))
