@@ -18,6 +18,9 @@ environment is a layer over the running one). `<!-- run: no, because … -->`: n
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
+import itertools
 import json
 import os
 import re
@@ -158,8 +161,9 @@ def blocks(page: str) -> Iterator[Block]:
 def run_page(path: Path, place: Place) -> int:
     """Runs a page's blocks in order and says how many; PageError at the first that does not do what the page says."""
     count, output, runnable = 0, None, ("python", *SHELLS)
+    page = [*blocks(path.read_text(encoding="utf-8"))]
     try:
-        for block in blocks(path.read_text(encoding="utf-8")):
+        for block, after in itertools.zip_longest(page, page[1:]):
             try:
                 if block.how == "no" or (block.how == "fresh" and not place.fresh):
                     output = None
@@ -169,7 +173,9 @@ def run_page(path: Path, place: Place) -> int:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_text(block.code, encoding="utf-8")
                 elif block.language in runnable:
-                    output = _run(block, place)
+                    silent = after is None or bool(after.title) or after.language not in OUTPUTS
+                    with shared_runs(block, place) if silent else contextlib.nullcontext():
+                        output = _run(block, place)
                     count += 1
                 elif block.language in OUTPUTS and output is not None:
                     compare(block, output)
@@ -190,6 +196,41 @@ def _run(block: Block, place: Place) -> str:
     if code != expected:
         raise PageError(f"this block ended with code {code}, not {expected}:\n{block.code}\n{output}")
     return output
+
+
+_RUN = re.compile(r"^seqpipe run (\S+\.yaml)((?: [\w.=/-]+)*)(?:  +#.*)?$", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def shared_runs(block: Block, place: Place) -> Iterator[None]:
+    """Lets a page find what `seqpipe run` made for another one, where both typed the same: it then has nothing to do.
+
+    Whether the run was made from the same files is looked at by the command itself. No page finds anything in an
+    environment of its own, nor where `SEQPIPE_CACHE` names no folder.
+    """
+    folder, cache = Path(place.variables["PWD"]), place.variables.get("SEQPIPE_CACHE")
+    if place.fresh or not cache or block.language not in SHELLS:
+        yield
+        return
+    known = {}
+    for found in _RUN.finditer(block.code):
+        content = (folder / found[1]).read_bytes() if (folder / found[1]).exists() else b""
+        typed = hashlib.sha256(f"{found[1]}{found[2]}\n".encode() + content).hexdigest()
+        known[typed] = Path(cache, "runs", typed)
+    before = set(folder.glob("runs/*"))
+    for shared in known.values():
+        for run in shared.glob("*"):
+            if folder / "runs" / run.name not in before:
+                shutil.copytree(run, folder / "runs" / run.name)
+    yield
+    made = set(folder.glob("runs/*")) - before
+    if len(known) == len(made) == 1 and not next(iter(known.values())).exists():
+        (shared,), (run,) = known.values(), made
+        shared.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(dir=shared.parent))
+        shutil.copytree(run, part / run.name)
+        with contextlib.suppress(OSError):  # another process was there first
+            part.rename(shared)
 
 
 def compare(block: Block, output: str) -> None:

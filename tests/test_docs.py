@@ -201,3 +201,26 @@ def test_what_a_page_installs_stays_with_the_page(place: Place) -> None:
     assert code == 0
     where = place.shell("python -c \"import sysconfig; print(sysconfig.get_path('purelib'))\"")[1].strip()
     assert Path(where).is_relative_to(place.folder.parent / "env")
+
+
+def test_pages_that_type_the_same_run_share_it(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "seqpipe"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nif [ -e runs/a ]; then echo nothing to do; else mkdir -p runs/a; echo made; fi\n")
+    program.chmod(0o755)
+
+    def typed(page: str, line: str, yaml: str = "name: a") -> str:
+        folder = tmp_path / page
+        folder.mkdir()
+        (folder / "a.yaml").write_text(yaml)
+        path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+        variables = {"PATH": path, "PWD": str(folder), "SEQPIPE_CACHE": str(tmp_path / "cache")}
+        place, block = Place(folder, variables, False), Block("sh", f"{line}\n", 1)
+        with documents.shared_runs(block, place):
+            return place.shell(block.code)[1].strip()
+
+    assert typed("first", "seqpipe run a.yaml train.epochs=3   # few") == "made"
+    assert typed("second", "seqpipe run a.yaml train.epochs=3") == "nothing to do"
+    assert typed("third", "seqpipe run a.yaml train.epochs=4") == "made"
+    assert typed("fourth", "seqpipe run a.yaml train.epochs=3", "name: a\n") == "made"
+    assert typed("fifth", "seqpipe run a.yaml train.epochs=3 2> told.txt") == "made"

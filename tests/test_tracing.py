@@ -179,6 +179,7 @@ def test_weights_that_two_loops_read_stand_in_the_model_once_and_without_values(
             super().__init__()
             self.linear = nn.Linear(3, 3)
             self.tied = self.linear.weight
+            self.__dict__["parts"] = [self.linear.bias]  # a list of its own, as nn.LSTM has one
 
         def forward(self, x: Tensor) -> tuple[Tensor, ...]:
             def step(state: State, rows: State) -> tuple[State, State]:
