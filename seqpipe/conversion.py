@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.onnx._internal.exporter import _core, _ir_passes
 
-from seqpipe.tracing import Traced, UntraceableError, onnx_registry, trace
+from seqpipe.onnx_registry import onnx_registry
+from seqpipe.tracing import Traced, UntraceableError, trace
 
 _LEAST_OPSET = 18  # that PyTorch translates to; lower ones are converted to
 
@@ -30,7 +31,7 @@ def onnx_model(
 ) -> onnx.ModelProto:
     """The ONNX model of a module in evaluation, without the values of its weights: `fill_weights` puts them in.
 
-    So the model is the same whatever the weights are. One that PyTorch's own exporter had to make holds them.
+    So the model is the same whatever the weights are. A model that PyTorch's own exporter had to make holds them.
 
     Args:
         module: Takes the inputs by position and returns a tuple of tensors.
@@ -63,7 +64,8 @@ def _by_torch_export(
 ) -> onnx.ModelProto:
     """The same by PyTorch's own exporter, which takes several times as long but records writes into views."""
     shapes = tuple(map(dict, axes))
-    variadic = any(one.kind is one.VAR_POSITIONAL for one in inspect.signature(module.forward).parameters.values())
+    parameters = inspect.signature(module.forward).parameters.values()
+    variadic = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     program = torch.onnx.export(
         module,
         tuple(inputs.values()),

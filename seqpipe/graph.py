@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from seqpipe.bundle import MOST_FILE
 from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.features import Arrays
+from seqpipe.graph_key import raw_bytes
 from seqpipe.hoisting import hoisted
 from seqpipe.options import option_arrays
 from seqpipe.parity import random_doc
@@ -117,8 +118,7 @@ def fill_weights(model: onnx.ModelProto, weights: Mapping[str, Tensor]) -> None:
     """Gives those initializers that have no values theirs."""
     for initializer in model.graph.initializer:
         if not initializer.raw_data and initializer.name in weights:
-            tensor = weights[initializer.name].detach().cpu().contiguous()
-            initializer.raw_data = tensor.flatten().view(torch.uint8).numpy().tobytes()
+            initializer.raw_data = raw_bytes(weights[initializer.name])
 
 
 def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:

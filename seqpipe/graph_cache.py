@@ -1,7 +1,7 @@
-"""Exported graphs without their weights, kept between commands: what has not changed is not traced again.
+"""A cache on disk of exported graphs without their weights.
 
-An entry is read only if its hash is right, and whoever reads one compares its answers with PyTorch's, as for a new one:
-an entry that answers differently is deleted, and the graph is made anew.
+An entry is read only if its hash is right. The caller compares every graph with PyTorch, cached or not, and deletes an
+entry that answers differently (`seqpipe.verified`).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class GraphCache:
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
         for path in self.folder.glob("*.graph"):
             with contextlib.suppress(OSError):
-                found = path.stat()
-                yield found.st_mtime, found.st_size, path
+                status = path.stat()
+                yield status.st_mtime, status.st_size, path
 
 
 def default_cache() -> GraphCache:

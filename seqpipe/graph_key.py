@@ -28,7 +28,7 @@ _PINNED = {"torch", "transformers", "numpy", "tokenizers"}  # packages whose ver
 
 
 class UnknownKeyError(ValueError):
-    """A pipeline holds something of which cannot be told whether a graph depends on it."""
+    """A pipeline has an attribute of a kind for which no key can be computed."""
 
 
 def graph_key(pipeline: nn.Module, *more: Any) -> str:
@@ -46,6 +46,11 @@ def graph_key(pipeline: nn.Module, *more: Any) -> str:
     for package in sorted((digest.packages | _loose()) - _PINNED):
         digest.add((package, _code(package)))
     return digest.hash.hexdigest()
+
+
+def raw_bytes(tensor: Tensor) -> bytes:
+    """The content of a tensor of any type, row after row."""
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
 class _Digest:
@@ -76,8 +81,8 @@ class _Digest:
     def _parts(self, value: Any) -> Iterable[Any]:
         """What an object consists of."""
         if isinstance(value, Tensor):
-            # Of one that is no weight the content goes into the graph, but whether it is one its module tells first.
-            return (tuple(value.shape), value.dtype, value.detach().cpu().numpy().tobytes())
+            # Weights never come here: `_module` has entered them. The content of any other tensor is in the graph.
+            return (tuple(value.shape), value.dtype, raw_bytes(value))
         if isinstance(value, nn.Module):
             return self._module(value)
         if isinstance(value, Tokenizer):
@@ -105,14 +110,13 @@ class _Digest:
             first = self.seen.setdefault(id(weight), len(self.seen))
             self.alive.append(weight)
             yield (name, first, tuple(weight.shape), weight.dtype)
-        own = ("_parameters", "_buffers")
-        yield {name: value for name, value in vars(module).items() if name not in own}
+        yield {name: value for name, value in vars(module).items() if name not in ("_parameters", "_buffers")}
 
     def _type(self, cls: type) -> None:
-        for one in cls.__mro__[:-1]:
-            if "<locals>" in one.__qualname__ or one.__module__ == "__main__":
-                raise UnknownKeyError(f"the class {one.__qualname__} of {one.__module__} is made as the program runs")
-            self.packages.add(one.__module__.partition(".")[0])
+        for base in cls.__mro__[:-1]:
+            if "<locals>" in base.__qualname__ or base.__module__ == "__main__":
+                raise UnknownKeyError(f"the class {base.__qualname__} of {base.__module__} is defined at run time")
+            self.packages.add(base.__module__.partition(".")[0])
         self._tell(cls.__module__, cls.__qualname__)
 
     def _tell(self, *parts: str) -> None:
@@ -143,11 +147,11 @@ def _object(value: Any) -> Iterable[Any]:
 @functools.cache
 def _installed() -> frozenset[tuple[str, str]]:
     """Names and versions of the installed packages, as the names of their folders tell them."""
-    found = set()
+    packages = set()
     for distribution in importlib.metadata.distributions():
         path = getattr(distribution, "_path", None)
-        found.add((path.name, "") if path else (distribution.name, distribution.version))
-    return frozenset(found)
+        packages.add((path.name, "") if path else (distribution.name, distribution.version))
+    return frozenset(packages)
 
 
 def _loose() -> set[str]:
@@ -163,7 +167,7 @@ def _code(package: str) -> str:
         return package
     file = getattr(sys.modules.get(package), "__file__", None)
     folders = [*getattr(sys.modules.get(package), "__path__", ())]
-    files = [Path(found, name) for top in folders for found, _, names in os.walk(top) for name in names]
+    files = [Path(folder, name) for top in folders for folder, _, names in os.walk(top) for name in names]
     files = sorted(path for path in files if path.suffix == ".py") if folders else [Path(file)] if file else []
     if not files:
         raise UnknownKeyError(f"the code of {package} is in no file")

@@ -71,15 +71,15 @@ class Frame:
                 if part is not None:
                     self.bind(part, self.call(operator.getitem, (node, i), {}, part))
 
-    def arguments(self, given: Any) -> Any:
+    def arguments(self, values: Any) -> Any:
         """Nested arguments with nodes in the place of tensors and sizes."""
 
-        def swap(one: Any) -> Any:
-            if isinstance(one, Tensor):
-                return self.node(one)
-            return self.size(one) if isinstance(one, SymInt) else one
+        def swap(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return self.node(value)
+            return self.size(value) if isinstance(value, SymInt) else value
 
-        return tree_map(swap, given)
+        return tree_map(swap, values)
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether a tensor was made in this frame or an outer one."""
@@ -91,16 +91,16 @@ class Frame:
         That is so unless an operator of this very frame made it and all that share its memory are the same tensor.
         """
         memory, before = tensor.untyped_storage()._cdata, self._tensors.get(id(tensor))
-        shared = [id(one) for one in self._alive if one.untyped_storage()._cdata == memory]
-        if before is None or before.op == "placeholder" or any(self._tensors[one] is not before for one in shared):
+        shared = [id(alias) for alias in self._alive if alias.untyped_storage()._cdata == memory]
+        if before is None or before.op == "placeholder" or any(self._tensors[alias] is not before for alias in shared):
             return False
         self._tensors |= dict.fromkeys(shared, node)
         return True
 
     def node(self, tensor: Tensor) -> fx.Node:
         """The node of a tensor: of this frame, an input if an outer frame has it, else a constant."""
-        if (found := self._tensors.get(id(tensor))) is not None:
-            return found
+        if (node := self._tensors.get(id(tensor))) is not None:
+            return node
         if self.outer is None:
             return self.constant(tensor, tensor)
         return self._lift(id(tensor), tensor)
@@ -147,19 +147,19 @@ class Frame:
 
     def _has(self, expr: sympy.Expr) -> bool:
         """Whether tensors of this frame or an outer one tell the size."""
-        told = all(symbol in self._sources or symbol in self._sizes for symbol in expr.free_symbols)
-        return told or expr in self._sources or (self.outer is not None and self.outer._has(expr))
+        computable = all(symbol in self._sources or symbol in self._sizes for symbol in expr.free_symbols)
+        return computable or expr in self._sources or (self.outer is not None and self.outer._has(expr))
 
     def _computed(self, expr: sympy.Expr, shapes: Any) -> fx.Node:
         """A size that no tensor has, such as the length of a cache and a half: computed from those that some have."""
         known = {s: self._size(s, SymInt(SymNode(s, shapes, int, None))) for s in expr.free_symbols}
         before = len(self.graph.nodes)
         proxies = {symbol: fx.Proxy(node, self._appender) for symbol, node in known.items()}
-        made: fx.Node = sympy_interp(PythonReferenceAnalysis, proxies, expr).node
+        result: fx.Node = sympy_interp(PythonReferenceAnalysis, proxies, expr).node
         for node in [*self.graph.nodes][before:]:
-            values = tree_map(lambda one: one.meta["val"] if isinstance(one, fx.Node) else one, node.args)
+            values = tree_map(lambda arg: arg.meta["val"] if isinstance(arg, fx.Node) else arg, node.args)
             _with_value(node, node.target(*values))
-        return made
+        return result
 
 
 def _with_value(node: fx.Node, value: Any) -> fx.Node:

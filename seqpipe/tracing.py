@@ -14,38 +14,33 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-import onnxscript.function_libs.torch_lib.ops  # noqa: F401 (it fills the registry that `registration` holds)
 import torch
 from onnx_ir import SymbolicDim
-from onnxscript.function_libs.torch_lib import registration
-from torch import SymFloat, SymInt, Tensor, nn
+from torch import Tensor, nn
 from torch._dispatch.python import enable_python_dispatcher
-from torch._export.utils import _check_valid_to_preserve, _compiling_state_context, _is_cia_op
+from torch._export.utils import _compiling_state_context
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental import _config as shapes_config
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.onnx._internal.exporter import _registration
-from torch.onnx._internal.exporter._torchlib import _torchlib_registry
-from torch.onnx._internal.fx.passes.type_promotion import TypePromotionTable
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode_temporarily
 
 from seqpipe.nn import loops
+from seqpipe.onnx_registry import OnnxRegistry, converted, decompositions, is_recorded, promotions
 from seqpipe.trace_frame import Frame
 
-aten, prims = torch.ops.aten, torch.ops.prims
+aten = torch.ops.aten
 _SAME = {aten.detach.default, aten.alias.default}  # another tensor with the same content
 _METADATA = {*FunctionalTensor.metadata_fns}  # the size, device or layout of a tensor
-_DTYPES: Mapping[type, torch.dtype] = {
-    bool: torch.bool,
-    int: torch.int64,
-    SymInt: torch.int64,
-    float: torch.float32,
-    SymFloat: torch.float32,
+_ASSERTIONS = {
+    aten._assert_async.default,
+    aten._assert_async.msg,
+    aten._assert_scalar.default,
+    aten._assert_tensor_metadata.default,
+    aten.sym_constrain_range_for_size.default,
 }
 
 
@@ -68,7 +63,9 @@ class Traced:
     axes: dict[str | SymbolicDim, str]
 
 
-def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]], registry: Any) -> Traced:
+def trace(
+    module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]], registry: OnnxRegistry
+) -> Traced:
     """Run a module in evaluation once, on fake tensors.
 
     Args:
@@ -88,12 +85,12 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
     # Sizes of 0 and 1 must not be told apart from others by looking at them: `backed_size_oblivious`.
     with shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
         sizes = _sizes(inputs, axes)
-        given = [_input(fake, tensor, free, sizes) for tensor, free in zip(inputs.values(), axes, strict=True)]
-        for name, tensor in (*weights.items(), *zip(inputs, given, strict=True)):
+        examples = [_input(fake, tensor, free, sizes) for tensor, free in zip(inputs.values(), axes, strict=True)]
+        for name, tensor in (*weights.items(), *zip(inputs, examples, strict=True)):
             tracer.frame.bind(tensor, tracer.frame.add_input(name.replace(".", "_"), tensor))
         symbols: dict[Any, str] = {
             tensor.shape[axis].node.expr: name
-            for tensor, free in zip(given, axes, strict=True)
+            for tensor, free in zip(examples, axes, strict=True)
             for axis, name in free.items()
         }
         with (
@@ -106,7 +103,7 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
             tracer,
         ):
             try:
-                results = module(*given)
+                results = module(*examples)
             except Exception as error:
                 if tracer.untraceable:
                     raise UntraceableError(tracer.untraceable) from error
@@ -117,36 +114,6 @@ def trace(module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mappin
     tracer.frame.results = [tracer.frame.node(tensor) for tensor in results]
     tracer.frame.graph.output(tuple(tracer.frame.results))
     return Traced(tracer.frame, weights, {str(symbol): name for symbol, name in symbols.items()})
-
-
-class OnnxRegistry(_registration.ONNXRegistry):
-    """What the ONNX exporter translates at an opset; onnxscript's functions are entered as they are asked for.
-
-    The exporter enters all 500 of them at once and reads their source code for it, which takes longer than a trace.
-    """
-
-    def __init__(self, opset: int):
-        super().__init__()
-        self._opset_version = opset
-        for meta in _torchlib_registry.get_torchlib_ops():
-            self._register(meta.fx_target, meta)
-        self._cleanup_registry_based_on_opset_version()
-        self._waiting = dict(registration.default_registry.items())
-
-    def get_decomps(self, target: Any) -> list[_registration.OnnxDecompMeta]:
-        name = target.name() if isinstance(target, OpOverload) else f"{target.__module__}::{target.__name__}"
-        if (waiting := self._waiting.pop(name, None)) is not None:
-            for function in (*waiting.overloads, *waiting.complex):
-                is_complex = function in waiting.complex
-                meta = _registration.OnnxDecompMeta(function, target, signature=None, is_complex=is_complex)
-                self._register(target, meta)
-        found: list[_registration.OnnxDecompMeta] = super().get_decomps(target)
-        return found
-
-
-@cache
-def onnx_registry(opset: int) -> OnnxRegistry:
-    return OnnxRegistry(opset)
 
 
 class _FakeMode(FakeTensorMode):
@@ -164,7 +131,7 @@ class _Tracer(TorchDispatchMode):
 
     supports_higher_order_operators = True  # to refuse them in words
 
-    def __init__(self, fake: FakeTensorMode, registry: Any):
+    def __init__(self, fake: FakeTensorMode, registry: OnnxRegistry):
         super().__init__()
         self.fake, self.registry = fake, registry
         self.frame = Frame()
@@ -178,7 +145,7 @@ class _Tracer(TorchDispatchMode):
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             raise self._untraceable(f"it calls {func}")
-        if func in _METADATA:
+        if func in _METADATA or func in _ASSERTIONS:
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
             return self._constant(args[0])
@@ -190,9 +157,9 @@ class _Tracer(TorchDispatchMode):
             return out
         if func._schema.is_mutable:
             return self._in_place(func, args, kwargs)
-        if not _is_recorded(func, self.registry):
+        if not is_recorded(func, self.registry):
             with self:
-                decompose = next((table[func] for table in _decompositions() if func in table), func.decompose)
+                decompose = next((table[func] for table in decompositions() if func in table), func.decompose)
                 out = decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
@@ -200,25 +167,25 @@ class _Tracer(TorchDispatchMode):
             return promoted
         out = func(*args, **kwargs)
         if isinstance(out, Tensor) and self.frame.knows(out):
-            return out  # handed on as it was given
+            return out  # the operator returned its input
         arguments, named = self.frame.arguments((args, kwargs))
         self.frame.bind(out, self.frame.call(func, arguments, named, out))
         return out
 
     def _promoted(self, func: OpOverload, args: Any, kwargs: Any) -> Tensor | None:
         """The result for arguments of several types, converted as PyTorch does; None where they have one type."""
-        rule = _promotions().get_rule(func.overloadpacket)
+        rule = promotions().get_rule(func.overloadpacket)
         if rule is None:
             return None
         types = rule.preview_type_promotion(args, kwargs)
         before = (*args, *kwargs.values())
         dtypes = (*map(types.args_dtypes.get, range(len(args))), *map(types.kwargs_dtypes.get, kwargs))
         with self:
-            after = [*map(_converted, before, dtypes)]
+            after = [*map(converted, before, dtypes)]
             if all(map(operator.is_, before, after)):
                 return None
             out = func.overloadpacket(*after[: len(args)], **dict(zip(kwargs, after[len(args) :], strict=True)))
-            return _converted(out, types.out_dtype)
+            return converted(out, types.out_dtype)
 
     def _constant(self, tensor: Tensor) -> Tensor:
         """The stand-in of a tensor that the program makes of Python numbers."""
@@ -231,12 +198,12 @@ class _Tracer(TorchDispatchMode):
     def _in_place(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """`x += y` as `x + y`, which from then on is x; more than that is for `torch.export`."""
         name = func._schema.name.removeprefix("aten::")
-        other = re.sub(r"^__i(\w+)__$", r"__\1__", name) if name.startswith("__i") else name.removesuffix("_")
-        plain = getattr(getattr(aten, other, None), func._overloadname, None) if other != name else None
-        if plain is not None:
+        functional_name = re.sub(r"^__i(\w+)__$", r"__\1__", name).removesuffix("_" if name[-2:] != "__" else "")
+        functional = getattr(getattr(aten, functional_name, None), func._overloadname, None)
+        if functional is not None and functional_name != name:
             with self:
-                made = _converted(plain(*args, **kwargs), args[0].dtype)
-            if self.frame.overwrite(args[0], self.frame.node(made)):
+                result = converted(functional(*args, **kwargs), args[0].dtype)
+            if self.frame.overwrite(args[0], self.frame.node(result)):
                 return args[0]
         raise self._untraceable(f"{func} writes into a tensor that has other views or comes from outside")
 
@@ -276,14 +243,14 @@ class _Tracer(TorchDispatchMode):
         body = self._traced(flat, (*state, *rows))
         _check_state(state, body)
         functions, lifted = self._functions("scan", body=body)
-        made_rows = [node.meta["val"] for node in body.results[count:]]
+        row_outputs = [node.meta["val"] for node in body.results[count:]]
         with _unrecorded():
-            ys = [row.new_empty((xs[0].shape[0], *row.shape)) for row in made_rows]
-        made = (*map(_like, state), *ys)
-        inputs = self.frame.arguments((list(state), list(xs)))
-        call = self.frame.call(torch.ops.higher_order.scan, (*functions, *inputs, lifted), {"reverse": reverse}, made)
-        self.frame.bind(made, call)
-        return made[:count], made[count:]
+            ys = [row.new_empty((xs[0].shape[0], *row.shape)) for row in row_outputs]
+        outputs = (*map(_like, state), *ys)
+        arguments = (*functions, *self.frame.arguments((list(state), list(xs))), lifted)
+        node = self.frame.call(torch.ops.higher_order.scan, arguments, {"reverse": reverse}, outputs)
+        self.frame.bind(outputs, node)
+        return outputs[:count], outputs[count:]
 
     def _traced(self, function: Callable[..., Sequence[Tensor]], like: Sequence[Tensor]) -> Frame:
         """The graph of a function of tensors like these, in a frame of its own."""
@@ -372,33 +339,3 @@ def _input(fake: FakeTensorMode, tensor: Tensor, free: Mapping[int, str], sizes:
     dims = [DimDynamic.DUCK if axis in free else DimDynamic.STATIC for axis in range(tensor.dim())]
     example = torch.empty(shape, dtype=tensor.dtype)
     return fake.from_tensor(example, symbolic_context=StatelessSymbolicContext(dynamic_sizes=dims))
-
-
-@cache
-def _is_recorded(func: OpOverload, registry: Any) -> bool:
-    """Whether an operator goes into the graph as it is. Composite ones that return views never do, but for reshape."""
-    if func.namespace in ("onnx", "onnx_symbolic") or func is aten.reshape.default:
-        return True
-    return registry.is_registered(func) and (not _is_cia_op(func) or _check_valid_to_preserve(func))
-
-
-@cache
-def _decompositions() -> tuple[Mapping[Any, Callable[..., Any]], ...]:
-    return torch.export.default_decompositions(), torch._decomp.decomposition_table
-
-
-@cache
-def _promotions() -> TypePromotionTable:
-    return TypePromotionTable()
-
-
-def _converted(value: Any, dtype: torch.dtype | None) -> Any:
-    """A tensor or number as PyTorch converts it before an operator of several types; ONNX does not by itself."""
-    if dtype is None or value is None:
-        return value
-    if isinstance(value, Tensor):
-        return value if value.dtype == dtype else prims.convert_element_type.default(value, dtype)
-    if isinstance(value, (list, tuple)):
-        parts = [_converted(part, dtype) for part in value]
-        return value if all(a is b for a, b in zip(parts, value, strict=True)) else type(value)(parts)
-    return value if _DTYPES[type(value)] == dtype else aten.scalar_tensor.default(value, dtype=dtype)

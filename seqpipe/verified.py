@@ -1,4 +1,4 @@
-"""Make a pipeline's graph and put it to use; one from the cache that turns out to be wrong is made anew."""
+"""Export a pipeline's graph, or read it from the cache, and compare it with PyTorch."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def use_graph(
     Args:
         pipeline: In evaluation.
         config: Of the pipeline: its decode options, opset and whether the graph explains.
-        cache: Where the graph is looked for first and kept afterwards; None to make it anew.
-        console: Is told if a graph of the cache was wrong.
-        use: Compares the graph with PyTorch. A graph goes into the cache after that, and one from there for which it
-            raises is deleted, made anew, and used once more.
+        cache: Where the graph is looked for first and written afterwards; None to trace it in any case.
+        console: Gets a warning if a cached graph is wrong.
+        use: Compares the graph with PyTorch. The graph is cached after that. If `use` raises for a cached graph, the
+            entry is deleted and `use` is called again with a new graph.
 
     Raises:
         ExportError: if a component does not export; and whatever `use` raises for a graph that is not from the cache.
@@ -37,10 +37,10 @@ def use_graph(
     options = option_table(*config.head)
     settings = (options, config.export.opset, config.export.explain)
     key = _key(pipeline, settings, console) if cache is not None else None
-    if cache is not None and key is not None and (found := cache.read(key)) is not None:
+    if cache is not None and key is not None and (cached := cache.read(key)) is not None:
         try:
-            return use(weighted(onnx.ModelProto.FromString(found), pipeline))
-        except Exception as error:  # whatever is wrong with it, a new one shows whether it is the pipeline's fault
+            return use(weighted(onnx.ModelProto.FromString(cached), pipeline))
+        except Exception as error:  # a new graph shows whether the pipeline is at fault
             cache.delete(key)
             console.say(f"the cached graph is wrong ({type(error).__name__}: {error}); exporting anew")
     with blamed(pipeline, config.export.opset):
@@ -61,4 +61,4 @@ def _key(pipeline: Pipeline, settings: Any, console: Console) -> str | None:
 
 def _holds_weights(model: onnx.ModelProto) -> bool:
     """Whether values of weights stand in a model, as in those that PyTorch's own exporter makes."""
-    return any(one.raw_data and one.name.startswith("pipeline.") for one in model.graph.initializer)
+    return any(tensor.raw_data and tensor.name.startswith("pipeline.") for tensor in model.graph.initializer)

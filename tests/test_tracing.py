@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from seqpipe.conversion import onnx_model
 from seqpipe.nn.loops import State, scan, while_loop
-from seqpipe.tracing import UntraceableError, onnx_registry, trace
+from seqpipe.onnx_registry import onnx_registry
+from seqpipe.tracing import UntraceableError, trace
 
 AXES = {"x": ("t", "b"), "n": ("b",)}
 SHAPES = [(1, 1), (1, 4), (5, 2), (9, 3)]
