@@ -20,8 +20,7 @@ from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.features import Record
 from seqpipe.graph_cache import GraphCache
 from seqpipe.learned import Learned, learn
-from seqpipe.options import option_arrays
-from seqpipe.parity import Tally, compare, grid
+from seqpipe.parity import Tally, compare, given_to, grid, shortened
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import refuse_long
 from seqpipe.prepare import packed, unwritable_notes, windows
@@ -89,7 +88,7 @@ def _compared(pipeline: Pipeline, config: Config, console: Console, graph: bytes
     tally, ours = Tally(), predictor(pipeline, config, explain=config.export.explain)
     short = grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
     for feeds in itertools.chain(short, grid(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)):
-        compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, {}))
+        compare(tally, pipeline, ours.run, model.run_all, feeds, given_to(feeds, options, shortened(options, {})))
     tally.check()
     return tally
 

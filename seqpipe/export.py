@@ -22,7 +22,7 @@ from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
 from seqpipe.metrics import FRACTIONS, shown
 from seqpipe.options import option_arrays
-from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, trials
+from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, shortened, trials
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import batches
 from seqpipe.quantising import in_int8
@@ -98,11 +98,13 @@ def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Seq
         small = {"sizes": (1, 3), "lengths": (1, 7)} if given else {}
         long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
         for feeds in itertools.chain(grid(pipeline.learned, 1, **small), long):
-            compare(tally, pipeline, ours.run, model.run_all, feeds, given_to(feeds, options, given))
+            compare(
+                tally, pipeline, ours.run, model.run_all, feeds, given_to(feeds, options, shortened(options, given))
+            )
     docs = pipeline.learned.featurizer.docs([posed(pipeline.learned.kind, record) for record in records])
     for rows in batches([len(doc) for doc in docs]):
         feeds = pipeline.learned.featurizer.collate([docs[i] for i in rows])
-        compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, {}))
+        compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, {}), garbage=False)
     tally.check()
     name, expected = headline(evaluate(ours, records)[""])
     _, got = headline(evaluate(model.predictor, records)[""])

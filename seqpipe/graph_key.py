@@ -24,6 +24,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, PurePath, torch.dtype, torch.device, re.Pattern)
+_MAIN = {"__main__", "__mp_main__"}
 _PINNED = {"torch", "transformers", "numpy", "tokenizers"}  # packages whose version tells their code
 
 
@@ -114,7 +115,7 @@ class _Digest:
 
     def _type(self, cls: type) -> None:
         for base in cls.__mro__[:-1]:
-            if "<locals>" in base.__qualname__ or base.__module__ == "__main__":
+            if "<locals>" in base.__qualname__ or base.__module__ in _MAIN:
                 raise UnknownKeyError(f"the class {base.__qualname__} of {base.__module__} is defined at run time")
             self.packages.add(base.__module__.partition(".")[0])
         self._tell(cls.__module__, cls.__qualname__)
@@ -158,7 +159,7 @@ def _loose() -> set[str]:
     """Loaded packages that stand outside the folders of installed ones, such as one that is being worked on."""
     usual = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
     files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if "." not in name}
-    return {name for name, file in files.items() if file and name != "__main__" and not file.startswith(usual)}
+    return {name for name, file in files.items() if file and name not in _MAIN and not file.startswith(usual)}
 
 
 def _code(package: str) -> str:

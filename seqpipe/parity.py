@@ -28,6 +28,7 @@ MOST_TIES = 1e-3  # the share of decisions that may be ties
 CLOSE, RELATIVE = 1e-4, 1e-5  # how far scores may differ
 SIZES, LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)
 TOKENS = "sequence_length"  # what features call the axis of tokens, behind the name of one of several sources
+WRITTEN = 16  # tokens of a text that is written from random input
 GAPS = 0.15  # the share of gaps in a random text, where there is such a token
 _APART = 17  # tokens by which the examples of several sources differ
 
@@ -65,17 +66,39 @@ def trials(options: Known) -> list[dict[str, Any]]:
     return [{}, *([sizes] if sizes else []), *([every | drawn | tokens] if drawn or tokens else [])]
 
 
+def shortened(options: Known, chosen_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Decode options with texts of `WRITTEN` tokens at most, unless something else was chosen.
+
+    A loop's step is traced once: what goes wrong in its graph does so in the first steps. Real records are compared at
+    the length that the options say.
+    """
+    lengths = {name: option["default"] for name, option in options.items() if name.rpartition(".")[2] == "max_length"}
+    return {name: min(WRITTEN, default) for name, default in lengths.items()} | dict(chosen_options)
+
+
 def given_to(feeds: Arrays, options: Known, given: Mapping[str, Any]) -> Arrays:
     """The options' inputs for these features; what is drawn hangs on the row's number."""
     lengths = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0).tolist()
     return chosen(options, given).of([Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)])
 
 
-def compare(tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, feeds: Arrays, options: Arrays) -> None:
-    """Runs both on one batch and adds what was found. Features are padded with zeros; garbage there is tried too."""
+def compare(
+    tally: Tally,
+    pipeline: Pipeline,
+    torch_run: Run,
+    onnx_run: Run,
+    feeds: Arrays,
+    options: Arrays,
+    garbage: bool = True,
+) -> None:
+    """Run both on one batch and add the differences to the tally.
+
+    Features are padded with zeros; with `garbage` the graph also answers with other values in the padding.
+    """
     shape = _shape(feeds)
     expected = torch_run(feeds | options)
-    got, polluted = (_answered(onnx_run, given | options, shape) for given in (feeds, pollute(pipeline.learned, feeds)))
+    got = _answered(onnx_run, feeds | options, shape)
+    polluted = _answered(onnx_run, pollute(pipeline.learned, feeds) | options, shape) if garbage else got
     different = np.zeros(shape[0], bool)
     faults = _faults(tally, pipeline, feeds, expected, got, polluted)
     for rows, where in itertools.chain(faults, _alone(pipeline, onnx_run, feeds, options, expected)):

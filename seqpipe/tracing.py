@@ -79,7 +79,7 @@ def trace(
         RuntimeError: if a free axis turns out to be fixed; and whatever the module raises.
     """
     shapes = ShapeEnv()
-    fake = _FakeMode(shape_env=shapes, allow_non_fake_inputs=True, export=True)
+    fake = _FakeMode(shapes)
     tracer = _Tracer(fake, registry)
     weights = dict(module.named_parameters()) | dict(module.named_buffers())
     # Sizes of 0 and 1 must not be told apart from others by looking at them: `backed_size_oblivious`.
@@ -117,7 +117,15 @@ def trace(
 
 
 class _FakeMode(FakeTensorMode):
-    """Fake tensors without the wrapper that keeps Dynamo out of every call: it is a fifth of the time."""
+    """Fake tensors without what makes a trace slow.
+
+    That is a wrapper that keeps Dynamo out of every call (a fifth of the time), and a cache of results (a third): each
+    operator of a program runs once, so that the cache is filled and hardly read.
+    """
+
+    def __init__(self, shapes: ShapeEnv):
+        super().__init__(shape_env=shapes, allow_non_fake_inputs=True, export=True)
+        self.cache_enabled = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
