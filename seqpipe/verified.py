@@ -10,6 +10,7 @@ import onnx
 from seqpipe.blame import blamed
 from seqpipe.config import Config
 from seqpipe.console import Console
+from seqpipe.errors import SeqpipeError
 from seqpipe.graph import weighted, weightless
 from seqpipe.graph_cache import GraphCache
 from seqpipe.graph_key import UnknownKeyError, graph_key
@@ -47,7 +48,10 @@ def use_graph(
         model = weightless(pipeline, *settings)
         used = use(weighted(model, pipeline))
     if cache is not None and key is not None and not _holds_weights(model):
-        cache.write(key, bytes(model.SerializeToString()))
+        try:
+            cache.write(key, bytes(model.SerializeToString()))
+        except (OSError, SeqpipeError) as error:  # such as a full disk; the graph itself is fine
+            console.say(f"the graph is not cached: {error}")
     return used
 
 

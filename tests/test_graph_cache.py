@@ -211,6 +211,17 @@ def test_a_planted_graph_is_noticed_and_replaced(
     assert path.read_bytes() == good
 
 
+def test_a_cache_that_cannot_be_written_is_told_and_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from seqpipe.console import Console
+
+    config, _ = built(tmp_path / "a")
+    (tmp_path / "file").touch()
+    assert check_export(config, Console(), GraphCache(tmp_path / "file" / "cache"))["decisions"] > 0
+    assert "the graph is not cached: " in capsys.readouterr().err
+
+
 def test_what_fails_anew_is_told_and_not_kept(tmp_path: Path, cache: GraphCache) -> None:
     config = tiny(tmp_path, *LEAN, "encoder=nomask", **toy_encoders())
     with pytest.raises(ParityError):
