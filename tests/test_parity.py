@@ -16,7 +16,7 @@ from seqpipe.errors import ParityError
 from seqpipe.features import Arrays
 from seqpipe.nn.search import EOS
 from seqpipe.options import option_arrays
-from seqpipe.parity import LENGTHS, SIZES, Tally, compare, grid
+from seqpipe.parity import LENGTHS, SIZES, Tally, compare, grid, shortened
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import Run
 
@@ -208,3 +208,11 @@ def test_a_text_that_leaves_another_where_two_tokens_are_as_likely_is_a_tie(writ
         finally:
             del pipeline.head.margin
         assert (tally.ties, tally.different) == (ties, 1 - ties)
+
+
+def test_texts_of_random_input_are_short_unless_something_else_is_chosen() -> None:
+    options = {
+        name: {"type": "size", "default": n} for name, n in (("max_length", 100), ("b.max_length", 8), ("beams", 1))
+    }
+    assert shortened(options, {}) == {"max_length": 16, "b.max_length": 8}
+    assert shortened(options, {"max_length": 3, "beams": 2}) == {"max_length": 3, "b.max_length": 8, "beams": 2}
