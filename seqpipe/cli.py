@@ -45,9 +45,7 @@ Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", he
 Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N; one that is not there is an error.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move an old run of this name aside and start anew.")]
-NoCache = Annotated[
-    bool, typer.Option("--no-cache", help="Trace the graph anew; leave the cache of graphs as it is, and unread.")
-]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither read nor write the graph cache.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and results.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]

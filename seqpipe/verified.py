@@ -12,7 +12,7 @@ from seqpipe.config import Config
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.graph import weighted, weightless
-from seqpipe.graph_cache import GraphCache
+from seqpipe.graph_cache import VARIABLE, GraphCache
 from seqpipe.graph_key import UnknownKeyError, graph_key
 from seqpipe.pipeline import Pipeline, option_table
 
@@ -51,7 +51,7 @@ def use_graph(
         try:
             cache.write(key, bytes(model.SerializeToString()))
         except (OSError, SeqpipeError) as error:  # such as a full disk; the graph itself is fine
-            console.say(f"the graph is not cached: {error}")
+            console.say(f"the graph is not cached: {error}; set {VARIABLE} to a folder that can be written")
     return used
 
 
