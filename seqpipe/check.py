@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from seqpipe.features import Record
 from seqpipe.graph_cache import GraphCache
 from seqpipe.learned import Learned, learn
 from seqpipe.parity import Tally, compare, given_to, grid, shortened
+from seqpipe.parity_gate import one_thread
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import refuse_long
 from seqpipe.prepare import packed, unwritable_notes, windows
@@ -32,18 +32,7 @@ from seqpipe.verified import use_graph
 RECORDS = 200  # of the training file, enough to build from
 
 
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small tensors are not worth a second one, whose waiting costs more than it does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@_one_thread()
+@one_thread()
 def check_export(config: Config, console: Console, cache: GraphCache | None = None) -> dict[str, Any]:
     """Takes one step of training on the first records, exports, and compares with PyTorch on ragged batches.
 

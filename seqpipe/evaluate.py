@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import metrics
-from seqpipe.answers import Kind
+from seqpipe.answers import Answer, Kind
 from seqpipe.continuing import GOES_ON, SCORE_PROMPT, Continuation
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features import Arrays, Doc, Record
@@ -51,11 +51,23 @@ def evaluate(
     if errors and (kind.kind == "vector" or getattr(kind, "self_taught", False)):
         raise UsageError(f"errors: a {kind.kind} is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(records)
-    counters = {"": _counts(kind, predictor.metrics)}
-    wrong = []
     asked = (posed(kind, record) for record in for_model)
     answers = predictor.stream(map(_unsplit, asked) if raw else asked)
-    for record, answer in zip(for_gold, answers, strict=True):
+    return judged(predictor, zip(for_gold, answers, strict=True), by=by, errors=errors)
+
+
+def judged(
+    predictor: Predictor,
+    answered: Iterable[tuple[Record, Answer]],
+    *,
+    by: str | None = None,
+    errors: Path | None = None,
+) -> dict[str, Scores]:
+    """The scores of answers to records, as `evaluate` gives them."""
+    kind = predictor.kind
+    counters = {"": _counts(kind, predictor.metrics)}
+    wrong = []
+    for record, answer in answered:
         gold, predicted = kind.gold(record), kind.predicted(answer)
         for group in ["", _group(record, by)] if by else [""]:
             if group not in counters:

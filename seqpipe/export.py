@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -21,19 +20,13 @@ from seqpipe.inputs import columns, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
 from seqpipe.metrics import FRACTIONS, shown
-from seqpipe.options import option_arrays
-from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, shortened, trials
-from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.predictor import batches
+from seqpipe.parity_gate import verify_parity
+from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.quantising import in_int8
 from seqpipe.runtime import Model
 from seqpipe.signature import plain
 from seqpipe.verified import use_graph
 
-MEASURED = {
-    "score",
-    "vector",
-}  # answer kinds that, like perplexity, are numbers, which may differ a little, and their metrics with them
 MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, and of any other metric
 GOLDEN, GOLDEN_TOKENS = 8, 40  # examples a bundle carries, and the longest of them
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
@@ -87,42 +80,6 @@ def export(
     manifest = {**model.manifest, "parity": parity, "golden": _golden(model, records)}
     bundle.write(path, {**files, "README.md": _card(manifest).encode()}, manifest)
     return Model(bundle.read(path), "cpu")
-
-
-def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Sequence[Record]) -> dict[str, Any]:
-    """Compares decisions on random ragged batches and on these records, and the metric; ParityError on a difference."""
-    ours = predictor(pipeline, config, explain=config.export.explain)
-    options = option_table(*config.head)
-    tally = Tally()
-    for given in trials(options):
-        small = {"sizes": (1, 3), "lengths": (1, 7)} if given else {}
-        long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
-        for feeds in itertools.chain(grid(pipeline.learned, 1, **small), long):
-            compare(
-                tally, pipeline, ours.run, model.run_all, feeds, given_to(feeds, options, shortened(options, given))
-            )
-    docs = pipeline.learned.featurizer.docs([posed(pipeline.learned.kind, record) for record in records])
-    for rows in batches([len(doc) for doc in docs]):
-        feeds = pipeline.learned.featurizer.collate([docs[i] for i in rows])
-        compare(tally, pipeline, ours.run, model.run_all, feeds, option_arrays(options, {}), garbage=False)
-    tally.check()
-    name, expected = headline(evaluate(ours, records)[""])
-    _, got = headline(evaluate(model.predictor, records)[""])
-    measured = pipeline.continues or MEASURED & pipeline.learned.kinds
-    allowed = tally.ties + 1e-6 + (CLOSE * len(records) * max(1.0, abs(expected)) if measured else 0)
-    if abs(got - expected) * len(records) > allowed:
-        raise ParityError(
-            f"{name} is {got:.6f} with onnxruntime and {expected:.6f} with PyTorch on {len(records)} records"
-        )
-    return {
-        "decisions": tally.decisions,
-        "ties": tally.ties,
-        "worst_score": tally.worst,
-        "records": len(records),
-        "metric": name,
-        "pytorch": expected,
-        "onnxruntime": got,
-    }
 
 
 def _in_int8(model: Model, records: Sequence[Record], parity: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from the options alone stand inside. For one short text that is most of what a s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import sha256
 
 from onnx import GraphProto, NodeProto
 
@@ -16,7 +15,7 @@ _CHANCE = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rand
 
 
 def hoisted(graph: GraphProto) -> None:
-    """Moves nodes out of the bodies of Loop and Scan, in place, and makes equal nodes one, and equal constants.
+    """Moves nodes out of the bodies of Loop and Scan, in place, and makes equal nodes one.
 
     A loop's state keeps its shapes (see `seqpipe.nn.loops`): the shape of a part of it is that of what it begins with.
     """
@@ -28,9 +27,6 @@ def hoisted(graph: GraphProto) -> None:
         if node.op_type in _BEFORE:
             nodes += _moved(node, graph, names)
         nodes.append(node)
-    renamed = _shared(graph)
-    for node in nodes:
-        _rename(node, renamed)
     _replace(graph, _once(nodes, {output.name for output in graph.output}))
 
 
@@ -95,22 +91,6 @@ def _once(nodes: Iterable[NodeProto], results: set[str]) -> list[NodeProto]:
                 continue
         kept.append(node)
     return kept
-
-
-def _shared(graph: GraphProto) -> dict[str, str]:
-    """Leaves one of the constants that are equal, such as the weights of two loops; the names of the others to its."""
-    results = {output.name for output in graph.output}
-    first: dict[tuple[object, ...], str] = {}
-    renamed: dict[str, str] = {}
-    for constant in graph.initializer:
-        key = (constant.data_type, *constant.dims, sha256(constant.raw_data).digest())
-        if constant.raw_data and constant.name not in results:
-            kept = first.setdefault(key, constant.name)
-            renamed |= {constant.name: kept} if kept != constant.name else {}
-    for i in reversed(range(len(graph.initializer))):
-        if graph.initializer[i].name in renamed:
-            del graph.initializer[i]
-    return renamed
 
 
 def _rename(node: NodeProto, renamed: Mapping[str, str]) -> None:

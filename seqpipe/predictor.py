@@ -102,10 +102,10 @@ class Predictor:
             some = [docs[i] for i in rows]
             if self._pool is None or len(docs) <= 1:
                 done: Future[list[Answer]] = Future()
-                done.set_result(self._answers(some, decoding))
+                done.set_result(self.answers(some, decoding))
                 tasks.append((rows, done))
             else:
-                tasks.append((rows, self._pool.submit(self._answers, some, decoding)))
+                tasks.append((rows, self._pool.submit(self.answers, some, decoding)))
         return docs, tasks
 
     def _tokens(self, doc: Doc) -> int:
@@ -120,7 +120,8 @@ class Predictor:
         parts = [records[i : i + size] for i in range(0, len(records), size)]
         return [doc for some in self._pool.map(self.featurizer.docs, parts) for doc in some]
 
-    def _answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
+    def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
+        """The answers to the texts of one batch."""
         return self.kind.answers(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)))
 
 

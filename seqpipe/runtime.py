@@ -233,9 +233,9 @@ def _shown(writer: Text | Pointers | None, doc: Doc, ids: list[int]) -> list[str
 
 
 def same_answer(one: Any, other: Any, tolerance: float = TOLERANCE) -> bool:
-    """Equal in everything decided; numbers may differ by the tolerance."""
+    """Equal in everything decided; numbers may differ by the tolerance, of those over 1 by this share of `other`."""
     if isinstance(one, float) and isinstance(other, float):
-        return abs(one - other) <= tolerance
+        return abs(one - other) <= tolerance * max(1.0, abs(other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same_answer(one[key], other[key], tolerance) for key in one)
     if isinstance(one, list) and isinstance(other, list):

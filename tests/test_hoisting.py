@@ -172,14 +172,3 @@ def two() -> onnx.TensorProto:
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     onnxruntime.set_default_logger_severity(3)
-
-
-def test_constants_that_are_equal_are_one() -> None:
-    wide = np.arange(12, dtype=np.float32)
-    add = [node("Add", "before mine", "sum"), node("Mul", "sum theirs", "after")]
-    model = loop(add, [constant("mine", wide[:4]), constant("theirs", wide[:4]), constant("other", wide[4:8])])
-    model.graph.initializer.append(constant("ours", wide[:4]))
-    expected = run(model, 3)
-    hoisted(model.graph)
-    assert len([one for one in model.graph.initializer if one.raw_data == wide[:4].tobytes()]) == 1
-    assert np.array_equal(run(model, 3), expected)

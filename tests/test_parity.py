@@ -212,7 +212,7 @@ def test_a_text_that_leaves_another_where_two_tokens_are_as_likely_is_a_tie(writ
 
 def test_texts_of_random_input_are_short_unless_something_else_is_chosen() -> None:
     options = {
-        name: {"type": "size", "default": n} for name, n in (("max_length", 100), ("b.max_length", 8), ("beams", 1))
+        name: {"type": "size", "default": n} for name, n in (("max_length", 100), ("b.max_length", 5), ("beams", 1))
     }
-    assert shortened(options, {}) == {"max_length": 16, "b.max_length": 8}
-    assert shortened(options, {"max_length": 3, "beams": 2}) == {"max_length": 3, "b.max_length": 8, "beams": 2}
+    assert shortened(options, {}) == {"max_length": 8, "b.max_length": 5}
+    assert shortened(options, {"max_length": 3, "beams": 2}) == {"max_length": 3, "b.max_length": 5, "beams": 2}
