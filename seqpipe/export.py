@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,15 @@ from seqpipe import bundle
 from seqpipe.config import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
-from seqpipe.evaluate import evaluate, goodness, headline, headlines, posed
+from seqpipe.evaluate import evaluate, goodness, headline, headlines
 from seqpipe.features import Record
+from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
-from seqpipe.inputs import columns, tokenizer_file_of, tokenizers_of
+from seqpipe.inputs import tokenizer_file_of, tokenizers_of
 from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
 from seqpipe.metrics import FRACTIONS, shown
-from seqpipe.parity_gate import verify_parity
+from seqpipe.parity_gate import Comparison, verify_parity
 from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.quantising import in_int8
 from seqpipe.runtime import Model
@@ -28,7 +31,6 @@ from seqpipe.signature import plain
 from seqpipe.verified import use_graph
 
 MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, and of any other metric
-GOLDEN, GOLDEN_TOKENS = 8, 40  # examples a bundle carries, and the longest of them
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 
@@ -60,13 +62,17 @@ def export(
     options = option_table(*config.head)
     console.say("exporting to ONNX")
 
-    def compared(graph: bytes) -> tuple[dict[str, bytes], Model, dict[str, Any]]:
+    def compared(graph: bytes) -> tuple[Model, dict[str, bytes], dict[str, Any], list[dict[str, Any]]]:
         files = bundle_files(pipeline, graph)
-        model = Model(bundle.Bundle(path, bundle_manifest(pipeline, config, options, scores or {}), files), "cpu")
+        with tempfile.TemporaryDirectory() as folder:  # read as a deployment reads it
+            bundle.write(Path(folder) / path.name, files, bundle_manifest(pipeline, config, options, scores or {}))
+            model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
         console.say("comparing onnxruntime with PyTorch")
-        return files, model, verify_parity(pipeline, config, model, records)
+        comparison = Comparison(pipeline, config, model)
+        parity = verify_parity(comparison, records)
+        return model, files, parity, golden_examples(comparison, records)
 
-    files, model, parity = use_graph(pipeline, config, cache, console, compared)
+    model, files, parity, golden = use_graph(pipeline, config, cache, console, compared)
     score = shown(parity["metric"], parity["pytorch"])
     console.say(
         f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
@@ -76,10 +82,12 @@ def export(
         files["model.onnx"] = in_int8(files["model.onnx"])
         model = Model(bundle.Bundle(path, model.manifest, files), "cpu")
         parity |= _in_int8(model, records, parity)
+        golden = [{**one, "answer": model(one["record"], **one.get("options", {}))} for one in golden]
         console.say(f"  in int8 {parity['metric']} {shown(parity['metric'], parity['onnxruntime'])}")
-    manifest = {**model.manifest, "parity": parity, "golden": _golden(model, records)}
+    manifest = {**model.manifest, "parity": parity, "golden": golden}
     bundle.write(path, {**files, "README.md": _card(manifest).encode()}, manifest)
-    return Model(bundle.read(path), "cpu")
+    model.manifest = bundle.read(path).manifest
+    return model
 
 
 def _in_int8(model: Model, records: Sequence[Record], parity: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,26 +171,6 @@ def _own_metrics(learned: Learned, heads: Sequence[Component]) -> dict[str, Any]
         if hasattr(head.cls, "metrics")
     }
     return {"own_metrics": owners} if owners else {}
-
-
-def _golden(model: Model, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Short records, spread over the data, and this machine's answers; of the first also several."""
-    records = [posed(model.predictor.kind, record) for record in records]
-    docs = model.predictor.featurizer.docs(records)
-    short = [i for i, doc in enumerate(docs) if 0 < len(doc) <= GOLDEN_TOKENS]
-    examples: list[dict[str, Any]] = []
-    for i in short[:: max(1, len(short) // GOLDEN)][:GOLDEN]:
-        featurizer = model.predictor.featurizer
-        words = len(examples) % 2 and records[i].get("words") is not None and featurizer.fields == ("text",)
-        keys = (*columns(featurizer), *(("words", "text") if words else featurizer.fields))
-        record = {key: records[i][key] for key in keys}
-        examples.append({"record": record, "answer": model(record)})
-    several = [name for name in model.manifest["options"] if name.rpartition(".")[2] in ("beams", "n_best")]
-    more: dict[str, Any] = dict.fromkeys(several, 3)
-    if examples and more:
-        record = examples[0]["record"]
-        examples.append({"record": record, "options": more, "answer": model(record, **more)})
-    return examples
 
 
 def _card(manifest: Mapping[str, Any]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,22 @@ import torch
 
 from seqpipe.answers import Answer
 from seqpipe.config import Config
-from seqpipe.errors import ParityError
+from seqpipe.errors import DataError, ParityError
 from seqpipe.evaluate import evaluate, headline, judged, posed
 from seqpipe.features import Arrays, Doc, Record
 from seqpipe.options import Chosen
 from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, shortened, trials
-from seqpipe.pipeline import Pipeline, option_table, predictor
+from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.predictor import ROWS, Predictor, chunks
+from seqpipe.probe_records import probe_records
 from seqpipe.runtime import Model, same_answer
 
 MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, and their metrics with them
-ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded to four digits, `compare` sees them whole
+ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
+MOST_RECORDS = 2_000  # records that both answer
+FEW = 50  # records and probes that both answer under every trial of decode options
+PROBED = 60  # tokens of such a probe
+SEED = 1  # of what is drawn
 
 
 @contextlib.contextmanager
@@ -37,14 +43,18 @@ def one_thread() -> Iterator[None]:
 
 
 @one_thread()
-def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Sequence[Record]) -> dict[str, Any]:
-    """Compares decisions on random ragged batches, then what both read of the records and answer to them.
+def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str, Any]:
+    """Compares what a pipeline and its bundle read of texts, decide about random features and answer to records.
+
+    - Decisions on random ragged batches, under many decode options (`seqpipe.parity`).
+    - Features, exactly, of all records and of probes: texts of every script and of all that was learned.
+    - Answers to the records, or to `MOST_RECORDS` that are drawn; to `FEW` of them and of the probes under many decode
+      options.
+    - The metric of these answers.
 
     Args:
-        pipeline: In evaluation, on the CPU.
-        config: Of the pipeline.
-        model: The bundle.
-        records: With references: the metric is reckoned from both sides' answers.
+        comparison: Of the two.
+        records: With references.
 
     Returns:
         The manifest's record of it: how many decisions, ties, the largest difference of a score, the metric.
@@ -52,84 +62,165 @@ def verify_parity(pipeline: Pipeline, config: Config, model: Model, records: Seq
     Raises:
         ParityError: if they differ.
     """
-    ours, tally = predictor(pipeline, config, explain=config.export.explain), Tally()
-    _on_random_features(tally, ours, pipeline, config, model)
-    _same_features(ours, model.predictor, records)
-    beside = _Beside(ours, tally, pipeline, model)
-    expected = [*beside.stream(posed(ours.kind, record) for record in records)]
-    tally.check()
-    got = [*model.predictor.stream(posed(ours.kind, record) for record in records)]
-    _same_answers(records, expected, got, beside.tied)
+    ours, theirs, pipeline = comparison.ours, comparison.model.predictor, comparison.pipeline
+    _on_random_features(comparison)
+    probes = [*probe_records(ours.featurizer, pipeline.limits["tokens"], SEED)]
+    same_features(ours, theirs, records, probes)
+    draw = random.Random(SEED)
+    some = [records[i] for i in sorted(draw.sample(range(len(records)), min(MOST_RECORDS, len(records))))]
     if pipeline.continues:  # judged by how it foretells texts, not by how it goes on with them
-        wanted, scores = evaluate(ours, records)[""], evaluate(model.predictor, records)[""]
+        comparison.compared(some[:ROWS])
+        comparison.compared(some[ROWS:], **shortened(ours.options, {}))
+        wanted, scores = evaluate(ours, some)[""], evaluate(theirs, some)[""]
     else:
-        wanted, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in (expected, got))
+        wanted, scores = (judged(ours, zip(some, one, strict=True))[""] for one in comparison.compared(some))
+    answerable = [probe for probe in probes if 0 <= _length(ours, probe) <= PROBED]
+    few = [*draw.sample(answerable, min(FEW, len(answerable))), *draw.sample(some, min(FEW, len(some)))]
+    for given in trials(ours.options):
+        comparison.compared(few, **shortened(ours.options, given))
     (name, one), (_, other) = headline(wanted), headline(scores)
     measured = pipeline.continues or MEASURED & pipeline.learned.kinds
-    allowed = len(beside.tied) + 1e-6 + (CLOSE * len(records) * max(1.0, abs(one)) if measured else 0)
-    if abs(other - one) * len(records) > allowed:
-        told = f"{name} is {other:.6f} with onnxruntime and {one:.6f} with PyTorch on {len(records)} records"
-        raise ParityError(told)
+    allowed = comparison.ties + 1e-6 + (CLOSE * len(some) * max(1.0, abs(one)) if measured else 0)
+    if abs(other - one) * len(some) > allowed:
+        raise ParityError(f"{name} is {other:.6f} with onnxruntime and {one:.6f} with PyTorch on {len(some)} records")
+    tally = comparison.tally
     return {
         "decisions": tally.decisions,
         "ties": tally.ties,
         "worst_score": tally.worst,
-        "records": len(records),
+        "records": len(some),
+        "read": len(records) + len(probes),
         "metric": name,
         "pytorch": one,
         "onnxruntime": other,
     }
 
 
-def _on_random_features(tally: Tally, ours: Predictor, pipeline: Pipeline, config: Config, model: Model) -> None:
-    options = option_table(*config.head)
+def _on_random_features(comparison: Comparison) -> None:
+    pipeline, ours, options = comparison.pipeline, comparison.ours, comparison.options
+
+    def compared(batches: Iterable[Arrays], given: Mapping[str, Any]) -> None:
+        for feeds in batches:
+            of_rows = given_to(feeds, options, shortened(options, given))
+            compare(comparison.tally, pipeline, ours.run, comparison.model.run_all, feeds, of_rows)
+
     for given in trials(options):
         small = {"sizes": (1, 3), "lengths": (1, 7)} if given else {}
         long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
-        for feeds in itertools.chain(grid(pipeline.learned, 1, **small), long):
-            of_rows = given_to(feeds, options, shortened(options, given))
-            compare(tally, pipeline, ours.run, model.run_all, feeds, of_rows)
+        compared(itertools.chain(grid(pipeline.learned, 1, **small), long), given)
+    comparison.tally.check()
 
 
-def _same_features(ours: Predictor, theirs: Predictor, records: Sequence[Record]) -> None:
-    """ParityError if the bundle reads a record as other features than training does: that is exact."""
-    for some in chunks([posed(ours.kind, record) for record in records], ROWS):
-        one, other = (side.featurizer.collate(side.docs(some)) for side in (ours, theirs))
-        for name in [name for name in {**one, **other} if not _equal(one.get(name), other.get(name))]:
-            record = next((record for record in some if not _reads_alike(ours, theirs, record)), some[0])
+def same_features(ours: Predictor, theirs: Predictor, records: Sequence[Record], probes: Iterable[Record] = ()) -> None:
+    """ParityError if the bundle reads a record or a probe as other features than training does: that is exact.
+
+    Args:
+        ours: PyTorch's.
+        theirs: The bundle's.
+        records: What both read without an error.
+        probes: What both may refuse, with the same words.
+    """
+    asked = [posed(ours.kind, record) for record in records]
+    for some in chunks(asked, ROWS):
+        if _read(ours, some) != _read(theirs, some):
+            _tell(ours, theirs, some)
+    for probe in probes:
+        if _read(ours, [probe]) != _read(theirs, [probe]):
+            _tell(ours, theirs, [probe])
+
+
+class _Read:
+    """What a side makes of records: texts, split, and features; or its words of why it refuses them."""
+
+    def __init__(self, docs: Sequence[Doc], features: Arrays, refused: str):
+        self.docs, self.features, self.refused = docs, features, refused
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Read) and not self.differs(other)
+
+    def differs(self, other: _Read) -> str:
+        """What is not the same in both."""
+        if self.refused != other.refused:
+            return f"its refusal ({other.refused or 'none'}; in training: {self.refused or 'none'})"
+        names = {**self.features, **other.features}
+        odd = [name for name in names if not _equal(self.features.get(name), other.features.get(name))]
+        return f"its input {odd[0]!r}" if odd else "" if self.docs == other.docs else "where its tokens stand"
+
+
+def _read(side: Predictor, records: Sequence[Record]) -> _Read:
+    try:
+        docs = side.docs(records)
+    except DataError as error:
+        return _Read([], {}, str(error))
+    return _Read(docs, side.featurizer.collate(docs), "")
+
+
+def _tell(ours: Predictor, theirs: Predictor, records: Sequence[Record]) -> None:
+    """ParityError about the first record that both read otherwise."""
+    for record in records:
+        if what := _read(ours, [record]).differs(_read(theirs, [record])):
             raise ParityError(
-                f"the bundle reads {_shown(record)} otherwise than training did: its input {name!r} differs; "
-                "no bundle was written. What a tokenizer or feature does must follow from what its file and the "
-                "manifest say of it"
+                f"the bundle reads {_shown(record)} otherwise than training did: {what} differs; no bundle was "
+                "written. All that a tokenizer or a feature does must follow from its file and the manifest"
             )
-
-
-def _reads_alike(ours: Predictor, theirs: Predictor, record: Record) -> bool:
-    one, other = (side.featurizer.collate(side.docs([record])) for side in (ours, theirs))
-    return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    raise ParityError("the bundle reads records in a batch otherwise than one by one; no bundle was written")
 
 
 def _equal(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    return one is not None and other is not None and one.dtype == other.dtype and np.array_equal(one, other, True)
+    return one is not None and other is not None and one.dtype == other.dtype and np.array_equal(one, other)
 
 
-class _Beside(Predictor):
-    """PyTorch's predictor, which runs the graph beside itself and tallies how the decisions differ."""
+def _length(side: Predictor, record: Record) -> int:
+    """How many tokens a record has; -1 if it is refused."""
+    try:
+        return len(side.docs([record])[0])
+    except DataError:
+        return -1
 
-    def __init__(self, ours: Predictor, tally: Tally, pipeline: Pipeline, model: Model):
+
+class Comparison(Predictor):
+    """PyTorch's predictor, which runs the graph beside itself and tallies how the decisions differ.
+
+    Args:
+        pipeline: In evaluation, on the CPU.
+        config: Of the pipeline.
+        model: The bundle, as `seqpipe.bundle.read` reads it.
+    """
+
+    def __init__(self, pipeline: Pipeline, config: Config, model: Model):
+        ours = self.ours = predictor(pipeline, config, explain=config.export.explain)
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
-        self.tally, self.pipeline, self.model = tally, pipeline, model
-        self._docs_in_order: list[Doc] = []
-        self._tied: set[int] = set()
+        self.tally, self.pipeline, self.model = Tally(), pipeline, model
+        self.ties = 0  # among answers to records
+        self._seen: list[Doc] = []
+        self._tied: set[int] = set()  # of texts seen, by identity
 
-    @property
-    def tied(self) -> set[int]:
-        """The positions of the records whose answers may differ, since two decisions tied."""
-        return {i for i, doc in enumerate(self._docs_in_order) if id(doc) in self._tied}
+    def compared(self, records: Sequence[Record], **options: Any) -> tuple[list[Answer], list[Answer]]:
+        """PyTorch's answers and the bundle's; ParityError where they differ and no tie explains it."""
+        self._seen, self._tied = [], set()
+        asked = [posed(self.kind, record) for record in records]
+        expected = [*self.stream(asked, **options)]
+        got = [*self.model.predictor.stream(asked, **options)]
+        tied = [id(doc) in self._tied for doc in self._seen]
+        self.ties += sum(tied)
+        differ = [
+            i
+            for i, (one, other) in enumerate(zip(expected, got, strict=True))
+            if not tied[i] and not same_answer(other, one, ROUNDED)
+        ]
+        self.tally.check()
+        if differ:
+            under = f" under {options}" if options else ""
+            raise ParityError(
+                f"{len(differ)} of {len(records)} records are answered differently{under}; first "
+                f"{_shown(records[differ[0]])}: the bundle answers {got[differ[0]]}, PyTorch {expected[differ[0]]}; "
+                "no bundle was written"
+            )
+        return expected, got
 
     def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
         docs = super().docs(records, before)
-        self._docs_in_order += docs
+        self._seen += docs
         return docs
 
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
@@ -139,20 +230,6 @@ class _Beside(Predictor):
         )
         self._tied |= {id(doc) for doc, one in zip(docs, tied, strict=True) if one}
         return self.kind.answers(docs, decision)
-
-
-def _same_answers(records: Sequence[Record], expected: Sequence[Answer], got: Sequence[Answer], tied: set[int]) -> None:
-    differ = [
-        i
-        for i, (one, other) in enumerate(zip(expected, got, strict=True))
-        if i not in tied and not same_answer(other, one, ROUNDED)
-    ]
-    if differ:
-        first = differ[0]
-        raise ParityError(
-            f"{len(differ)} of {len(records)} records are answered differently; first {_shown(records[first])}: "
-            f"the bundle answers {got[first]}, PyTorch {expected[first]}; no bundle was written"
-        )
 
 
 def _shown(record: Record) -> str:

@@ -18,7 +18,7 @@ from seqpipe.errors import ExportError, ParityError
 from seqpipe.export import bundle_files, bundle_manifest, export
 from seqpipe.features import Featurizer
 from seqpipe.graph import to_onnx
-from seqpipe.parity_gate import verify_parity
+from seqpipe.parity_gate import Comparison, verify_parity
 from seqpipe.pipeline import Pipeline
 from seqpipe.runtime import Model
 from seqpipe.train import train
@@ -106,7 +106,7 @@ def other(made: Trained, **changes: Any) -> Model:
 
 
 def test_the_same_pipeline_is_the_same(made: Trained) -> None:
-    assert verify_parity(made.pipeline, made.config, other(made), made.records)["ties"] == 0
+    assert verify_parity(Comparison(made.pipeline, made.config, other(made)), made.records)["ties"] == 0
 
 
 def test_a_bundle_that_reads_words_otherwise_is_refused(made: Trained) -> None:
@@ -117,7 +117,7 @@ def test_a_bundle_that_reads_words_otherwise_is_refused(made: Trained) -> None:
     tokenizer.normalizer = normalizers.Sequence([])  # no longer in lower case: names become unknown words
     model = other(made, featurizer=Featurizer(tokenizer, featurizer.features))
     with pytest.raises(ParityError, match=r"test\.conll:\d+ .+ otherwise .+: its input 'ids' differs"):
-        verify_parity(made.pipeline, made.config, model, made.records)
+        verify_parity(Comparison(made.pipeline, made.config, model), made.records)
 
 
 def test_weights_that_changed_after_the_export_are_found(made: Trained) -> None:
@@ -127,7 +127,7 @@ def test_weights_that_changed_after_the_export_are_found(made: Trained) -> None:
         weight += 0.05 * torch.randn_like(weight)
     try:
         with pytest.raises(ParityError, match="decisions differ"):
-            verify_parity(made.pipeline, made.config, other(made), made.records)
+            verify_parity(Comparison(made.pipeline, made.config, other(made)), made.records)
     finally:
         with torch.no_grad():
             weight.copy_(kept)
