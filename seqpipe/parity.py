@@ -90,13 +90,13 @@ def compare(
     feeds: Arrays,
     options: Arrays,
     garbage: bool = True,
-) -> tuple[Arrays, np.ndarray]:
+) -> tuple[Arrays, Arrays, np.ndarray]:
     """Run both on one batch and add the differences to the tally.
 
     Features are padded with zeros; with `garbage` the graph also answers with other values in the padding.
 
     Returns:
-        PyTorch's decision, and of which rows, (B,), the decisions differ by a tie.
+        PyTorch's decision, the graph's, and of which rows, (B,), they differ by a tie.
     """
     shape = _shape(feeds)
     expected = torch_run(feeds | options)
@@ -110,7 +110,7 @@ def compare(
             tally.where = tally.where or f"{where}, at shape {shape}"
     tally.decisions += shape[0]
     tally.different += int(different.sum())
-    return expected, ~(different | _decided_alike(expected, got))
+    return expected, got, ~(different | _decided_alike(expected, got))
 
 
 def _answered(onnx_run: Run, feeds: Arrays, shape: tuple[int, ...]) -> Arrays:
