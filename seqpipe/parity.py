@@ -133,7 +133,7 @@ def _faults(
     decided = _decided(expected)
     same = _decided_alike(expected, got)
     if not same.all():
-        tied = _gap(pipeline, feeds, expected, got) < TIE
+        tied = margins(pipeline, feeds, expected, got) < TIE
         tally.ties += int((~same & tied).sum())
         yield ~same & ~tied, ", ".join(decided)
     for name, array in expected.items():
@@ -298,7 +298,7 @@ def _random_words(length: int, random: np.random.Generator) -> list[str]:
     return words
 
 
-def _gap(pipeline: Pipeline, feeds: Arrays, one: Arrays, other: Arrays) -> np.ndarray:
+def margins(pipeline: Pipeline, feeds: Arrays, one: Arrays, other: Arrays) -> np.ndarray:
     """How near PyTorch was to the other decision, (B,)."""
     tensors = ({name: torch.from_numpy(np.array(a)) for name, a in some.items()} for some in (feeds, one, other))
     with torch.no_grad():

@@ -17,6 +17,7 @@ from seqpipe.config import Config
 from seqpipe.errors import DataError, ParityError
 from seqpipe.evaluate import evaluate, headline, judged, posed
 from seqpipe.features import Arrays, Doc, Record
+from seqpipe.incremental import compare_pieces
 from seqpipe.inputs import masks
 from seqpipe.options import Chosen
 from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, shortened, trials
@@ -112,6 +113,9 @@ def _on_random_features(comparison: Comparison) -> None:
         small = {"sizes": (1, 3), "lengths": (1, 7)} if given else {}
         long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
         compared(itertools.chain(grid(pipeline.learned, 1, **small), long), given)
+    if pipeline.kept:
+        batches = grid(pipeline.learned, SEED, (1, 3), (1, 7))
+        compare_pieces(comparison.tally, pipeline, ours.run, comparison.model.run_all, batches, options)
     comparison.tally.check()
 
 

@@ -11,6 +11,7 @@ import onnx
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.features import Arrays
 from seqpipe.graph import to_onnx
+from seqpipe.incremental import compare_pieces
 from seqpipe.parity import Tally, compare, given_to, grid, trials
 from seqpipe.pipeline import option_table, predictor
 from seqpipe.predictor import Run
@@ -110,6 +111,8 @@ class Graph:
         for given in trials(self.options):
             for feeds in grid(bench.learned, 1, SIZES, LENGTHS):
                 compare(tally, pipeline, ours, theirs, feeds, given_to(feeds, self.options, given))
+        if pipeline.kept:
+            compare_pieces(tally, pipeline, ours, theirs, grid(bench.learned, 1, (1, 3), (1, 7)), self.options)
         try:
             tally.check()
         except ParityError as error:

@@ -1,0 +1,56 @@
+"""A pipeline that goes on with texts and its graph in, proof that a text in pieces is the text as a whole out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from seqpipe.continuing import PAST, PRESENT
+from seqpipe.features import Arrays
+from seqpipe.options import Known
+from seqpipe.parity import TIE, Tally, compare, given_to, margins
+from seqpipe.pipeline import Pipeline
+from seqpipe.predictor import Run
+
+PIECES = (1, 2, 4)  # tokens of each run after the prompt
+
+
+def compare_pieces(
+    tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, batches: Iterable[Arrays], options: Known
+) -> None:
+    """Writes behind each text of a batch in runs of `PIECES`, given what the graph kept, and adds to the tally.
+
+    Each run is compared with PyTorch on the same `past.…`, and the tokens of all runs with those of one run.
+
+    Args:
+        tally: Counts what differs.
+        pipeline: With something that is `kept`.
+        torch_run: Features, options and what was kept to a decision, in PyTorch.
+        onnx_run: The same in onnxruntime.
+        batches: Features of texts, the prompts.
+        options: Decode options of the head.
+    """
+    for feeds in batches:
+        given = given_to(feeds, options, {})
+        whole = onnx_run(feeds | given | _exactly(sum(PIECES), given))
+        pieces, now, past = [], feeds, dict[str, np.ndarray]()
+        for length in PIECES:
+            arrays = given | _exactly(length, given)
+            _, got, _ = compare(tally, pipeline, torch_run, onnx_run, now, arrays | past, garbage=False)
+            pieces.append(got["tokens"])
+            past = {PAST + name.removeprefix(PRESENT): array for name, array in got.items() if name.startswith(PRESENT)}
+            now = feeds | {"ids": got["tokens"][:, 0, -1:], "mask": np.ones((len(got["tokens"]), 1), bool)}
+        joined = np.concatenate(pieces, 2)
+        differ = (joined != whole["tokens"]).any((1, 2))
+        if differ.any():
+            tied = margins(pipeline, feeds, whole, whole | {"tokens": joined}) < TIE
+            tally.ties += int((differ & tied).sum())
+            tally.different += int((differ & ~tied).sum())
+            tally.where = tally.where or "a text in pieces, `past.…` given, is not the text as a whole"
+        tally.decisions += len(differ)
+
+
+def _exactly(length: int, given: Arrays) -> Arrays:
+    """So many tokens, and no end before."""
+    return {"max_length": np.zeros(length, np.int64), "min_length": np.array(length, given["min_length"].dtype)}
