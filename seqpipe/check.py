@@ -19,7 +19,7 @@ from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.features import Record
 from seqpipe.graph_cache import GraphCache
 from seqpipe.learned import Learned, learn
-from seqpipe.parity import Tally, compare, given_to, grid, shortened
+from seqpipe.parity import Tally, compare, given_to, grid, settle, shortened
 from seqpipe.parity_gate import one_thread
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import refuse_long
@@ -78,7 +78,7 @@ def _compared(pipeline: Pipeline, config: Config, console: Console, graph: bytes
     short = grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
     for feeds in itertools.chain(short, grid(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)):
         compare(tally, pipeline, ours.run, model.run_all, feeds, given_to(feeds, options, shortened(options, {})))
-    tally.check()
+    settle(tally, pipeline, ours.run, model.run_all, options)
     return tally
 
 

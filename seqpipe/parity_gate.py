@@ -20,7 +20,7 @@ from seqpipe.features import Arrays, Doc, Record
 from seqpipe.incremental import compare_pieces
 from seqpipe.inputs import masks
 from seqpipe.options import Chosen
-from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, shortened, trials
+from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, settle, shortened, trials
 from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.predictor import ROWS, Predictor, chunks
 from seqpipe.probe_records import probe_records
@@ -88,6 +88,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     if abs(other - one) * len(some) > allowed:
         raise ParityError(f"{name} is {other:.6f} with onnxruntime and {one:.6f} with PyTorch on {len(some)} records")
     tally = comparison.tally
+    settle(tally, pipeline, ours.run, comparison.model.run_all, ours.options)
     return {
         "decisions": tally.decisions,
         "ties": tally.ties,

@@ -7,6 +7,7 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from seqpipe.nn.causal import Attending
 from seqpipe.nn.chain import IDS, PAST, Chain
 from seqpipe.predictor import Predictor
 from seqpipe.signature import call, decode_options
+from seqpipe.ties import STEPWISE, decided, same_rows, score_gap
 from seqpipe.wiring import (
     Input,
     answer_kind,
@@ -40,7 +42,6 @@ from seqpipe.wiring import (
 )
 
 MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
-STEPWISE = ("text", "pointers")  # answer kinds that are made step by step
 _MOST_EXP = 700.0  # exp of more is no number
 Names = dict[str, Any]
 
@@ -332,22 +333,27 @@ class Pipeline(nn.Module):
     def gap(self, features: Mapping[str, Tensor], one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
         """How far, (B,), the model is from taking one decision for another: what tells a tie from an error.
 
-        Of each head that decided differently, its margin where it has one, else how its scores of the two differ; of
-        one that answers step by step the lesser of both, since one step changes all behind it. The greatest of all
-        heads'; infinite where a head has neither.
+        Of each head that decided differently, its margin where it has one, else how its scores of the two differ
+        (`seqpipe.ties`). The greatest of all heads'; infinite where a head has neither.
         """
         names, gaps = self(dict(features)), []
         for before, stage, head in self._named_heads:
-            decided = [name for name in one if name.startswith(before) and not one[name].is_floating_point()]
-            gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
+            mine, theirs = (part_of(some, before[:-1]) if before else some for some in (one, other))
             if hasattr(head, "margin"):
-                gap = _asked(stage, head.margin, names)
-            if hasattr(head, "score") and (answer_kind(stage) in STEPWISE or not hasattr(head, "margin")):
-                first, second = (_asked(stage, head.score, _own({**names, **some}, before)) for some in (one, other))
-                gap = torch.minimum(gap, (first - second).abs())
-            same = [(one[name] == other[name]).reshape(len(gap), -1).all(1) for name in decided]
-            gaps.append(torch.where(torch.stack([torch.ones_like(gap, dtype=torch.bool), *same]).all(0), 0.0, gap))
+                others = {f"other_{name}": theirs[name] for name in decided(theirs)}
+                gap = _asked(stage, head.margin, names | {name: mine[name] for name in decided(mine)} | others)
+            elif hasattr(head, "score"):
+                score = partial(_scored, stage, head, names)
+                gap = score_gap(answer_kind(stage), score, mine, theirs)
+            else:
+                gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
+            gaps.append(torch.where(same_rows(mine, theirs), 0.0, gap))
         return torch.stack(gaps).amax(0)
+
+
+def _scored(stage: Component, head: Any, names: Names, decision: Mapping[str, Tensor]) -> Tensor:
+    scores: Tensor = _asked(stage, head.score, {**names, **decision})
+    return scores
 
 
 def _traced(stages: Sequence[tuple[Component, nn.Module]], names: Names) -> Iterator[tuple[Component, Names]]:

@@ -600,7 +600,6 @@ class _Trace:
     def decide(self, head: Component, kind: str) -> None:
         """A head's three methods: targets are given to `loss` alone, what `decide` returns to `score`."""
         self.method(head, "decide")
-        self.method(head, "margin")
         try:
             for name in [name for name in decode_options(head.cls) if name in self.given]:
                 self.complain(head, f"decode option {name!r} has the name of what the frame gives; it needs another")
@@ -620,6 +619,7 @@ class _Trace:
             *([(("evidence",), targets, of_data)] if needs_dev(head) else []),
             (("score",), answer.decided, f"{head.key}.decide"),
             (("explain",), answer.decided, f"{head.key}.decide"),
+            (("margin",), (*answer.decided, *(f"other_{name}" for name in answer.decided)), f"{head.key}.decide"),
         ):
             for name in names:
                 keys = (f"{methods[0]}.{name}", f"{kind}.{name}")

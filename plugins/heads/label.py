@@ -141,20 +141,30 @@ class Label(PooledHead):
             p = torch.where(refused[:, None], torch.where(self.allowed, p * best[:, None], 1 - best[:, None]), p)
         return {"label": label, "scores": p, **shown}
 
-    def margin(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> Tensor:  # -> (B,)
-        """How far a text is from another answer: in probability from the threshold, in log-probability from a label."""
+    def margin(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        state: Tensor | None = None,
+        label: Tensor | None = None,
+        other_label: Tensor | None = None,
+        labels: Tensor | None = None,
+        other_labels: Tensor | None = None,
+    ) -> Tensor:  # -> (B,)
+        """How near one answer is to the other: in probability by a threshold, in log-probability by a label."""
         z = self._logits(x, mask, state)[0] / self.temperature
-        if self.multi:
-            return (z.sigmoid() - self.threshold).abs().amin(1)
-        p = z.softmax(1)
+        if labels is not None and other_labels is not None:
+            return torch.where(labels != other_labels, (z.sigmoid() - self.threshold).abs(), 0.0).amax(1)
+        assert label is not None
+        assert other_label is not None
+        p, rows = z.softmax(1), torch.arange(len(z), device=z.device)
         if self.positive is not None:
             return (p[:, self.positive] - self.threshold).abs()
-        ordered = z.sort(1, descending=True).values
-        gap = ordered[:, 0] - ordered[:, 1] if len(self.allowed) > 1 else torch.full_like(ordered[:, 0], torch.inf)
+        gap = (z[rows, label] - z[rows, other_label]).abs()
         if self.outside is None:
             return gap
-        sure = p.amax(1) - self.threshold
-        return torch.where(sure < 0, -sure, torch.minimum(sure, gap))
+        refused = (label == self.outside) | (other_label == self.outside)
+        return torch.where(refused, (p.amax(1) - self.threshold).abs(), gap)
 
     def evidence(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """What is chosen from: logits (B, L), and the labels that are right."""

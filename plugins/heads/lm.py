@@ -175,13 +175,6 @@ class LM(nn.Module):
         log_p, following, behind = self._rated(ids, mask, chain, tokens[:, 0])
         return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
 
-    def margin(self, ids: Tensor, mask: Tensor, chain: Chain) -> Tensor:
-        """By how much each token of the greedy text is likelier, in logarithms, than the next likely one: the least."""
-        log_p, _, behind = self._rated(ids, mask, chain, self.decide(ids, mask, chain)["tokens"][:, 0])
-        outlawed = torch.arange(log_p.shape[2]) == UNK
-        first, second = torch.where(outlawed, NEVER, log_p).topk(2).values.unbind(2)
-        return torch.where(behind, first - second, torch.inf).amin(1)
-
     def _rated(self, ids: Tensor, mask: Tensor, chain: Chain, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of prompts and what follows (B, T + N): log-probabilities (B, M, V), the tokens (B, M), which ones follow."""
         count, more = mask.sum(1, keepdim=True), (tokens != PAD).sum(1, keepdim=True)

@@ -193,13 +193,20 @@ class MaskedLM(nn.Module):
         each[gaps] = log_p.gather(1, tokens[:, 0][gaps][:, None])[:, 0]
         return each.sum(1)
 
-    def margin(self, x: Tensor, mask: Tensor, ids: Tensor, table: Tensor | None = None) -> Tensor:
-        """By how much the likeliest token of a gap is likelier than the next, in logarithms: the least, (B,)."""
-        gaps = (ids == self.gap) & mask
-        first, second = self._logits(x[gaps], table).topk(2).values.unbind(1)
-        each = torch.full_like(x[..., 0], torch.inf)
-        each[gaps] = first - second
-        return each.amin(1)
+    def margin(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        ids: Tensor,
+        tokens: Tensor,
+        other_tokens: Tensor,
+        table: Tensor | None = None,
+    ) -> Tensor:
+        """How far two fillings (B, n, T) differ in log-probability, at the first rank at which they do, (B,)."""
+        rank = (tokens != other_tokens).any(2).long().argmax(1)
+        rows = torch.arange(len(rank), device=x.device)
+        one, other = (self.score(x, mask, ids, some[rows, rank][:, None], table) for some in (tokens, other_tokens))
+        return (one - other).abs()
 
     def _logits(self, x: Tensor, table: Tensor | None) -> Tensor:  # (M, D) -> (M, V)
         z = self.norm(self.dense(x))

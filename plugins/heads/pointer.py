@@ -157,12 +157,6 @@ class Pointer(nn.Module):
         log_p, slots, real = self._rated(x, mask, state, pointers)
         return torch.where(real, log_p.gather(2, slots[..., None])[..., 0], 0.0).sum(1)
 
-    def margin(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> Tensor:
-        """By how much each position of the greedy answer is likelier, in logarithms, than the next one: the least."""
-        log_p, _, real = self._rated(x, mask, state, self.decide(x, mask, state)["pointers"])
-        first, second = log_p.topk(2).values.unbind(2)
-        return torch.where(real, first - second, torch.inf).amin(1)
-
     def _rated(self, x: Tensor, mask: Tensor, state: Tensor | None, pointers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of the first sequences log-probabilities of all slots (B, N, 1 + T), the slots, and which are real, (B, N).
 

@@ -143,12 +143,6 @@ class Writer(nn.Module):
         log_p, real = self._rated(sources, tokens[:, 0])
         return torch.where(real, log_p.gather(2, tokens[:, 0, :, None])[..., 0], 0.0).sum(1)
 
-    def margin(self, sources: Sequence[Names]) -> Tensor:
-        """By how much each token of the greedy text is likelier, in logarithms, than the next likely one: the least."""
-        log_p, real = self._rated(sources, self.decide(sources)["tokens"][:, 0])
-        first, second = log_p.topk(2).values.unbind(2)
-        return torch.where(real, first - second, torch.inf).amin(1)
-
     def _rated(self, sources: Sequence[Names], ids: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities (B, N, V) behind the tokens before, and which of the tokens are real, [EOS] too, (B, N)."""
         source, ends = self.read(sources), (ids == EOS).long()

@@ -12,7 +12,7 @@ from seqpipe.errors import ExportError, ParityError
 from seqpipe.features import Arrays
 from seqpipe.graph import to_onnx
 from seqpipe.incremental import compare_pieces
-from seqpipe.parity import Tally, compare, given_to, grid, trials
+from seqpipe.parity import Tally, compare, given_to, grid, settle, trials
 from seqpipe.pipeline import option_table, predictor
 from seqpipe.predictor import Run
 from seqpipe.testing.report import Check, FaultError, SkippedError
@@ -114,7 +114,7 @@ class Graph:
         if pipeline.kept:
             compare_pieces(tally, pipeline, ours, theirs, grid(bench.learned, 1, (1, 3), (1, 7)), self.options)
         try:
-            tally.check()
+            settle(tally, pipeline, ours, theirs, self.options)
         except ParityError as error:
             raise FaultError(str(error), _PARITY) from error
 

@@ -95,14 +95,15 @@ def test_the_state_of_an_encoder_may_stand_for_the_text() -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_the_margin_is_how_much_likelier_the_answer_is_than_the_next_label(pool: str) -> None:
+def test_the_margin_is_how_much_likelier_the_answer_is_than_the_one_that_was_given_instead(pool: str) -> None:
     label, x, mask = head(pool), torch.randn(5, 4, 6), ragged(4, 2, 1, 3, 4)
-    expected = np.sort(np.log(probabilities(label, x, mask)), 1)
-    assert np.abs(label.margin(x, mask).detach().numpy() - (expected[:, -1] - expected[:, -2])).max() < 1e-5
-
-
-def test_a_label_alone_has_no_other_to_be_taken_for() -> None:
-    assert Label(6, ["only"]).margin(torch.randn(2, 3, 6), ragged(3, 1)).tolist() == [float("inf")] * 2
+    log_p, own, other = (
+        np.log(probabilities(label, x, mask)),
+        torch.tensor([0, 1, 2, 3, 0]),
+        torch.tensor([3, 0, 1, 2, 1]),
+    )
+    expected = np.abs(log_p[range(5), own] - log_p[range(5), other])
+    assert np.abs(label.margin(x, mask, label=own, other_label=other).detach().numpy() - expected).max() < 1e-5
 
 
 def test_equally_likely_labels_go_to_the_first_in_torch_and_in_the_graph_and_are_a_tie(tmp_path: Path) -> None:
@@ -112,7 +113,9 @@ def test_equally_likely_labels_go_to_the_first_in_torch_and_in_the_graph_and_are
         label.output.bias.copy_(torch.tensor([0.0, 1.0, 0.0, 1.0]))
     graph = export(tmp_path / "tie.onnx", label, label.decide, AXES, x=x, mask=mask)
     assert label.decide(x, mask)["label"].tolist() == graph(x=x, mask=mask)["label"].tolist() == [1, 1, 1]
-    assert not label.margin(x, mask).any()  # what tells a tie from an error
+    own, second, wrong = (torch.full((3,), i) for i in (1, 3, 0))
+    assert not label.margin(x, mask, label=own, other_label=second).any()  # what tells a tie from an error
+    assert (label.margin(x, mask, label=own, other_label=wrong) > 0.5).all()
 
 
 def test_the_loss_is_the_mean_over_texts_and_reaches_every_weight() -> None:
@@ -205,13 +208,17 @@ def test_each_of_several_labels_has_the_sigmoid_and_is_answered_from_the_thresho
     pooled = np.array([row[real].mean(0) for row, real in zip(x.double().numpy(), mask.numpy(), strict=True)])
     weight, bias = (p.detach().double().numpy() for p in (label.output.weight, label.output.bias))
     expected = 1 / (1 + np.exp(-(pooled @ weight.T + bias)))
-    margin = label.margin(x, mask).detach().numpy()
     graph = export(tmp_path / "multi.onnx", label, label.decide, AXES, x=x[:3, :4], mask=ragged(4, 2, 3))
     for made in ({name: made.numpy() for name, made in label.decide(x, mask).items()}, graph(x=x, mask=mask)):
         assert np.abs(made["scores"] - expected).max() < 1e-6
         assert (made["labels"] == (expected >= 0.3)).all()
     assert len(set((expected >= 0.3).sum(1).tolist())) > 1
-    assert np.abs(margin - np.abs(expected - 0.3).min(1)).max() < 1e-6
+    own = torch.from_numpy((expected >= 0.3).astype(np.int64))
+    for i in range(own.shape[1]):  # all labels that differ must be near the threshold
+        other = own.clone()
+        other[:, : i + 1] = 1 - other[:, : i + 1]
+        margin = label.margin(x, mask, labels=own, other_labels=other).detach().numpy()
+        assert np.abs(margin - np.abs(expected - 0.3)[:, : i + 1].max(1)).max() < 1e-6
 
 
 def test_the_loss_of_several_labels_is_the_likelihood_of_their_set_and_weights_count_where_they_are() -> None:
@@ -235,7 +242,8 @@ def test_of_two_labels_the_positive_one_is_answered_from_the_threshold_on() -> N
     made = label.decide(x, mask)
     assert made["label"].tolist() == (made["scores"][:, 1] >= 0.7).long().tolist()
     assert made["label"].tolist() != made["scores"].argmax(1).tolist()
-    assert torch.allclose(label.margin(x, mask), (made["scores"][:, 1] - 0.7).abs())
+    margin = label.margin(x, mask, label=made["label"], other_label=1 - made["label"])
+    assert torch.allclose(margin, (made["scores"][:, 1] - 0.7).abs())
 
 
 def outside(**options: Any) -> Label:
@@ -254,7 +262,6 @@ def test_a_text_whose_likeliest_label_is_under_the_threshold_is_out_of_scope(tmp
     label, x, mask = outside(), torch.randn(30, 4, 6), ragged(*[4, 2, 1] * 10)
     p = in_scope(label, x, mask)
     refused, best = p.max(1) < 0.6, p.max(1)
-    margin = label.margin(x, mask).detach().numpy()
     graph = export(tmp_path / "oos.onnx", label, label.decide, AXES, x=x[:3, :4], mask=ragged(4, 2, 3))
     assert 5 < refused.sum() < 25
     for made in ({name: made.numpy() for name, made in label.decide(x, mask).items()}, graph(x=x, mask=mask)):
@@ -262,8 +269,14 @@ def test_a_text_whose_likeliest_label_is_under_the_threshold_is_out_of_scope(tmp
         assert np.abs(made["scores"][~refused] - np.pad(p[~refused], ((0, 0), (0, 1)))).max() < 1e-6
         assert np.abs(made["scores"][refused, 3] - (1 - best[refused])).max() < 1e-6
         assert np.abs(made["scores"].sum(1) - 1).max() < 1e-6
+    own, next_best = np.where(refused, 3, p.argmax(1)), np.argsort(p, 1)[:, -2]
     gap = np.log(best) - np.log(np.sort(p, 1)[:, -2])
-    assert np.abs(margin - np.where(refused, 0.6 - best, np.minimum(best - 0.6, gap))).max() < 1e-5
+    for other, expected in (
+        (np.where(refused, p.argmax(1), 3), np.abs(best - 0.6)),
+        (np.where(refused, p.argmax(1), next_best), np.where(refused, 0.6 - best, gap)),
+    ):
+        given = {"label": torch.from_numpy(own), "other_label": torch.from_numpy(other)}
+        assert np.abs(label.margin(x, mask, **given).detach().numpy() - expected).max() < 1e-5
 
 
 def test_texts_out_of_scope_teach_nothing_but_by_exposure_that_all_labels_are_alike() -> None:

@@ -207,27 +207,6 @@ def test_of_positions_that_are_alike_the_first_is_chosen() -> None:
     way = head.decide(**same)["pointers"][0, 0, :6].tolist()
     assert [at for at in way if at < 3] == [at - 3 for at in way if at > 2]
     assert all(way.index(at) < way.index(at + 3) for at in range(3))
-    assert head.margin(**same).item() > 1e-4
-
-
-def test_the_margin_is_the_least_by_which_a_position_of_the_answer_is_likelier() -> None:
-    head, given = pointer("once"), sources(4, 6, 3)
-    made, margins = head.decide(**given), head.margin(**given)
-    for b in range(3):
-        way = [at for at in made["pointers"][b, 0].tolist() if at >= 0]
-        gaps = []
-        for t in range(len(way) + 1):
-            likely = [
-                head.explain(**given, pointers=torch.tensor([[[*way[:t], at, *[-1] * (6 - t)]]] * 3))["attention"][
-                    b, t, at
-                ]
-                for at in range(int(given["mask"][b].sum()))
-                if at not in way[:t]
-            ]
-            p = torch.stack([*likely, 1 - sum(likely)]).log() if likely else torch.tensor([0.0, -torch.inf])
-            first, second = p.topk(2).values
-            gaps.append((first - second).item())
-        assert margins[b].item() == pytest.approx(min(gaps), abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -318,7 +297,6 @@ def test_everything_is_made_on_the_device_of_what_is_given() -> None:
     with elsewhere():
         made = head.decide(**given, beams=2, n_best=2)
         head.score(**given, pointers=made["pointers"])
-        head.margin(**given)
         head.explain(**given, pointers=made["pointers"])
 
 

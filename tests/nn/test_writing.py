@@ -13,11 +13,8 @@ from seqpipe.config import load
 from seqpipe.data import examples, read
 from seqpipe.errors import DataError, UsageError
 from seqpipe.learned import learn
-from seqpipe.nn.search import BOS, EOS
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.predictor import Predictor
-from seqpipe_plugins.heads.seq2seq import Seq2Seq
-from seqpipe_plugins.heads.transformer_decoder import TransformerDecoder
 
 HEADS: dict[str, dict[str, Any]] = {
     "seq2seq": {"hidden": 8, "embedding_dim": 4},
@@ -61,28 +58,6 @@ def test_lengths_are_no_options_of_a_head_whose_source_says_them(head: str, tmp_
             [*made.stream([{"text": "abc"}], **{name: 2})]
     config = load(writing(tmp_path))
     assert {*option_table(*config.head)} == {*other.options}
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_the_margin_is_the_least_lead_of_a_token_step_by_step(head: str, tmp_path: Path) -> None:
-    torch.manual_seed(3)
-    made = Seq2Seq([6], "abcdefg", hidden=5) if head == "seq2seq" else TransformerDecoder([6], "abcdefg", heads=2)
-    sources = [{"x": torch.randn(4, 5, 6), "mask": torch.arange(5) < torch.tensor([[5], [1], [3], [4]])}]
-    with torch.no_grad():
-        for parameter in made.eval().parameters():
-            parameter.add_(0.5 * torch.randn_like(parameter))
-        source = made.read(sources)
-        state, tokens = made.start(source, sources, 100), torch.full((4,), BOS)
-        least, ended = torch.full((4,), torch.inf), torch.zeros(4, dtype=torch.bool)
-        for _ in range(100):
-            logits, state, _ = made.step(source, tokens, state)
-            ordered = logits.log_softmax(1).sort(1, descending=True)
-            lead = ordered.values[:, 0] - ordered.values[:, 1]
-            least = torch.where(ended, least, torch.minimum(least, lead))
-            tokens = ordered.indices[:, 0]
-            ended |= tokens == EOS
-        assert torch.allclose(made.margin(sources), least, atol=1e-5)
-        assert int(ended.sum()) > 0
 
 
 def test_a_record_whose_text_is_not_as_long_as_its_source_is_named(tmp_path: Path) -> None:
