@@ -14,23 +14,22 @@ from typing import Any
 from seqpipe import bundle
 from seqpipe.config import Component, Config
 from seqpipe.console import Console
-from seqpipe.errors import ParityError
-from seqpipe.evaluate import evaluate, goodness, headline, headlines
+from seqpipe.evaluate import headlines
 from seqpipe.features import Record
 from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
 from seqpipe.inputs import tokenizer_file_of, tokenizers_of
 from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
-from seqpipe.metrics import FRACTIONS, shown
+from seqpipe.metrics import shown
 from seqpipe.parity_gate import Comparison, verify_parity
 from seqpipe.pipeline import Pipeline, option_table
+from seqpipe.precision import judge_int8
 from seqpipe.quantising import in_int8
 from seqpipe.runtime import Model
 from seqpipe.signature import plain
 from seqpipe.verified import use_graph
 
-MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, and of any other metric
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 
@@ -62,7 +61,7 @@ def export(
     options = option_table(*config.head)
     console.say("exporting to ONNX")
 
-    def compared(graph: bytes) -> tuple[Model, dict[str, bytes], dict[str, Any], list[dict[str, Any]]]:
+    def compared(graph: bytes) -> tuple[Comparison, dict[str, bytes], dict[str, Any], list[dict[str, Any]]]:
         files = bundle_files(pipeline, graph)
         with tempfile.TemporaryDirectory() as folder:  # read as a deployment reads it
             bundle.write(Path(folder) / path.name, files, bundle_manifest(pipeline, config, options, scores or {}))
@@ -70,39 +69,32 @@ def export(
         console.say("comparing onnxruntime with PyTorch")
         comparison = Comparison(pipeline, config, model)
         parity = verify_parity(comparison, records)
-        return model, files, parity, golden_examples(comparison, records)
+        return comparison, files, parity, golden_examples(comparison, records)
 
-    model, files, parity, golden = use_graph(pipeline, config, cache, console, compared)
+    comparison, files, parity, golden = use_graph(pipeline, config, cache, console, compared)
+    model = comparison.model
     score = shown(parity["metric"], parity["pytorch"])
     console.say(
         f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
         f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
     )
+    console.say(
+        f"  {parity['read']:,} records and probes read alike, "
+        f"{parity['records']:,} of {len(records):,} held-out records answered alike"
+    )
     if config.export.precision == "int8":
         files["model.onnx"] = in_int8(files["model.onnx"])
         model = Model(bundle.Bundle(path, model.manifest, files), "cpu")
-        parity |= _in_int8(model, records, parity)
+        parity |= judge_int8(comparison, model, records)
         golden = [{**one, "answer": model(one["record"], **one.get("options", {}))} for one in golden]
-        console.say(f"  in int8 {parity['metric']} {shown(parity['metric'], parity['onnxruntime'])}")
+        console.say(f"  in int8 {parity['metric']} {shown(parity['metric'], parity['onnxruntime'])}, in fp32 {score}")
+        if "agreement" in parity:
+            told = f"{parity['compared']:,} decisions, {parity['agreement']:.1%} as in fp32"
+            console.say(f"  judged by {told}: {parity['records']} records are few")
     manifest = {**model.manifest, "parity": parity, "golden": golden}
     bundle.write(path, {**files, "README.md": _card(manifest).encode()}, manifest)
     model.manifest = bundle.read(path).manifest
     return model
-
-
-def _in_int8(model: Model, records: Sequence[Record], parity: Mapping[str, Any]) -> dict[str, Any]:
-    """What the integers make of the metric; ParityError where it is clearly worse."""
-    name, expected = parity["metric"], parity["pytorch"]
-    scores = evaluate(model.predictor, records)[""]
-    got = headline(scores)[1]
-    worse = goodness({name: expected}, None) - goodness({name: got}, None)
-    allowed = max(MOST_LOST, 1 / len(records)) if name in FRACTIONS else MOST_LOST_SHARE * abs(expected)
-    if worse > allowed + 1e-9:
-        raise ParityError(
-            f"{name} is {shown(name, got)} in int8 and {shown(name, expected)} in fp32 on {len(records)} records; "
-            "set export.precision: fp32, or make the model wider or train it longer"
-        )
-    return {"precision": "int8", "onnxruntime": got}
 
 
 def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:

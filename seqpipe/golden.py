@@ -7,7 +7,7 @@ from typing import Any
 
 from seqpipe.evaluate import posed
 from seqpipe.features import Featurizer, Record
-from seqpipe.inputs import Inputs, columns
+from seqpipe.inputs import columns
 from seqpipe.parity import shortened
 from seqpipe.parity_gate import Comparison
 from seqpipe.probe_records import probe_records
@@ -68,16 +68,14 @@ def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
 
 def _cut(comparison: Comparison, record: Record) -> Record:
     """The beginning of a long record: each of its fields is halved, at a blank if there is one, until it is short."""
+    record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
     while len(comparison.docs([record])[0]) > TOKENS:
-        halved = {**record, **{name: _half(record[name]) for name in _read_by(comparison.featurizer, record)}}
+        read = [name for name in (*comparison.featurizer.fields, "words") if record.get(name) is not None]
+        halved = {**record, **{name: _half(record[name]) for name in read}}
         if halved == record or not len(comparison.docs([halved])[0]):
             break
         record = halved
     return record
-
-
-def _read_by(source: Inputs, record: Record) -> list[str]:
-    return [name for name in (*source.fields, "words") if record.get(name) is not None]
 
 
 def _half(value: Any) -> Any:

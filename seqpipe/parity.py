@@ -69,6 +69,39 @@ def trials(options: Known) -> list[dict[str, Any]]:
     return [{}, *([sizes] if sizes else []), *([every | drawn | tokens] if drawn or tokens else [])]
 
 
+def moved(options: Known) -> dict[str, list[dict[str, Any]]]:
+    """By name of each decode option that is no size: decode options to compare under, in which it is off its default.
+
+    Whether it then changes a decision depends on the others: each time some of them are given too. What is for texts
+    that are drawn comes with a seed.
+    """
+    sizes = {
+        name: min(3, option.get("maximum") or 3)
+        for name, option in options.items()
+        if option["type"] == "size" and name.rpartition(".")[2] not in ("max_length", *DRAWING)
+    }
+    found = {}
+    for name in [name for name, option in options.items() if option["type"] in ("bool", "int", "float")]:
+        before = name.removesuffix(name.rpartition(".")[2])
+        drawn = {f"{before}{SEED}": 7} if name.removeprefix(before) in DRAWING else {}
+        beside = [
+            {f"{before}{other}": value} for other, value in (("length_penalty", 4.0), ("min_length", WRITTEN - 2))
+        ]
+        others = [{}, *(some for some in beside if options.keys() >= some.keys() and name not in some)]
+        found[name] = [sizes | drawn | some | {name: _moved(options[name])} for some in others]
+    return found
+
+
+def _moved(option: Mapping[str, Any]) -> Any:
+    default, low, high = option["default"], option.get("minimum"), option.get("maximum")
+    if option["type"] == "bool":
+        return not default
+    further = default + (2 if option["type"] == "int" else 4.0)
+    if high is None or further <= high:
+        return further
+    return default - 1 if option["type"] == "int" else ((low or 0) + default) / 2
+
+
 def shortened(options: Known, chosen_options: Mapping[str, Any]) -> dict[str, Any]:
     """Decode options with texts of `WRITTEN` tokens at most, unless something else was chosen.
 

@@ -20,7 +20,7 @@ from seqpipe.features import Arrays, Doc, Record
 from seqpipe.incremental import compare_pieces
 from seqpipe.inputs import masks
 from seqpipe.options import Chosen
-from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, settle, shortened, trials
+from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, moved, settle, shortened, trials
 from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.predictor import ROWS, Predictor, chunks
 from seqpipe.probe_records import probe_records
@@ -70,8 +70,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     _on_random_features(comparison)
     probes = [*probe_records(ours.featurizer, pipeline.limits["tokens"], SEED)]
     same_features(ours, theirs, records, probes)
-    draw = random.Random(SEED)
-    some = [records[i] for i in sorted(draw.sample(range(len(records)), min(MOST_RECORDS, len(records))))]
+    draw, some = random.Random(SEED), drawn(records)
     if pipeline.continues:  # judged by how it foretells texts, not by how it goes on with them
         comparison.compared(some[:ROWS])
         comparison.compared(some[ROWS:], **shortened(ours.options, {}))
@@ -101,6 +100,12 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     }
 
 
+def drawn(records: Sequence[Record]) -> list[Record]:
+    """The records, of many `MOST_RECORDS` that are drawn, in order."""
+    chosen = random.Random(SEED).sample(range(len(records)), min(MOST_RECORDS, len(records)))
+    return [records[i] for i in sorted(chosen)]
+
+
 def _on_random_features(comparison: Comparison) -> None:
     pipeline, ours, options = comparison.pipeline, comparison.ours, comparison.options
 
@@ -114,10 +119,23 @@ def _on_random_features(comparison: Comparison) -> None:
         small = {"sizes": (1, 3), "lengths": (1, 7)} if given else {}
         long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
         compared(itertools.chain(grid(pipeline.learned, 1, **small), long), given)
+    for name, candidates in moved(options).items():
+        feeds = next(grid(pipeline.learned, SEED, (3,), (7,)))
+        given = next((one for one in candidates if _matters(ours, feeds, name, one)), candidates[-1])
+        compared([feeds], given)
     if pipeline.kept:
         batches = grid(pipeline.learned, SEED, (1, 3), (1, 7))
         compare_pieces(comparison.tally, pipeline, ours.run, comparison.model.run_all, batches, options)
     comparison.tally.check()
+
+
+def _matters(ours: Predictor, feeds: Arrays, name: str, given: Mapping[str, Any]) -> bool:
+    """Whether PyTorch decides otherwise under these options than with the default of one of them."""
+    default = {**given, name: ours.options[name]["default"]}
+    one, other = (
+        ours.run(feeds | given_to(feeds, ours.options, shortened(ours.options, some))) for some in (given, default)
+    )
+    return any(not _equal(one[key], other[key]) for key in one)
 
 
 def same_features(ours: Predictor, theirs: Predictor, records: Sequence[Record], probes: Iterable[Record] = ()) -> None:

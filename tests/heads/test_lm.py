@@ -18,12 +18,15 @@ from pretrained import decoder
 from seqpipe import bundle
 from seqpipe import load as open_bundle
 from seqpipe.config import Config, load
+from seqpipe.console import Console
 from seqpipe.data import sample
-from seqpipe.errors import ConfigError, DataError, UsageError
+from seqpipe.errors import ConfigError, DataError, ParityError, UsageError
 from seqpipe.evaluate import evaluate
-from seqpipe.export import bundle_files, bundle_manifest
+from seqpipe.export import bundle_files, bundle_manifest, export
+from seqpipe.features import Arrays
 from seqpipe.graph import to_onnx
 from seqpipe.learned import learn
+from seqpipe.nn.recurrent import Recurrent
 from seqpipe.options import random_numbers
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.runtime import Model
@@ -294,6 +297,34 @@ def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> N
                 break
             written.append(token)
         assert answer["generated_text"] == text + learned.tasks[0].kind.decode(written, doc)
+
+
+def gate(folder: Path) -> None:
+    """Exports an untrained model as a run does, with the comparison that a run makes."""
+    config, pipeline = built(yaml(folder, encoder={"use": "lstm", "hidden": 16, "direction": "forward"}))
+    export(pipeline, config, [{"text": text, "goes_on": False} for text in prompts(8)], folder / "bundle", Console(-1))
+
+
+def test_a_graph_that_forgets_its_past_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Model.run_all
+
+    def forgets(self: Model, feeds: Arrays) -> Arrays:
+        return right(self, {name: array for name, array in feeds.items() if not name.startswith("past.")})
+
+    monkeypatch.setattr(Model, "run_all", forgets)
+    with pytest.raises(ParityError, match="decisions differ"):
+        gate(tmp_path)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_an_encoder_that_keeps_something_else_than_it_reads_is_not_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate(tmp_path)
+    packed = Recurrent.packed
+    monkeypatch.setattr(Recurrent, "packed", lambda self, *given: 0.5 * packed(self, *given))  # on both sides
+    with pytest.raises(ParityError, match="a text in pieces"):
+        gate(tmp_path)
 
 
 class TestBadInput:

@@ -1,0 +1,278 @@
+"""Whatever a bundle reads, decides or answers otherwise than PyTorch keeps it from being written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factory import LEAN, QUIET, parts, tiny, writing
+from tokenizers import Tokenizer
+
+from seqpipe import bundle, load, parity_gate, runtime
+from seqpipe.config import Config
+from seqpipe.config import load as load_config
+from seqpipe.data import read
+from seqpipe.errors import ParityError
+from seqpipe.export import export
+from seqpipe.feature_kinds import Chars, feature_from
+from seqpipe.features import Arrays, Record
+from seqpipe.graph_cache import GraphCache
+from seqpipe.options import option_arrays
+from seqpipe.parity import moved, trials
+from seqpipe.parity_gate import Comparison, verify_parity
+from seqpipe.pipeline import Pipeline, option_table
+from seqpipe.precision import judge_int8
+from seqpipe.probe_records import SCRIPTS, probe_records
+from seqpipe.runtime import Model
+from seqpipe.train import train
+
+
+class Trained:
+    """A pipeline that has learned a little, and the records that its bundle is compared on."""
+
+    def __init__(self, folder: Path, config: Config):
+        torch.set_num_threads(1)
+        self.folder, self.config = folder, config
+        self.pipeline: Pipeline
+        self.pipeline, batches = parts(config)
+        train(self.pipeline, config, batches, None, folder / "checkpoints", QUIET)
+        self.records: list[Record] = read(config.data.reader, config.data.tests["test"])
+
+    def export(self, name: str = "bundle") -> Model:
+        cache = GraphCache(self.folder / "cache")
+        return export(self.pipeline, self.config, self.records, self.folder / name, QUIET, cache=cache)
+
+    def refused(self) -> str:
+        """Why a bundle that was written is refused now, as it is read and run."""
+        model = load(self.folder / "bundle", "cpu")
+        with pytest.raises(ParityError) as caught:
+            verify_parity(Comparison(self.pipeline, self.config, model), self.records)
+        return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def tags(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("tags")
+    made = Trained(folder, tiny(folder, "train.epochs=6"))
+    made.export()
+    return made
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("writer")
+    made = Trained(folder, load_config(writing(folder)))
+    made.export()
+    return made
+
+
+def test_what_is_read_and_answered_alike_is_written_and_says_on_what(tags: Trained) -> None:
+    stated = load(tags.folder / "bundle", "cpu").manifest["parity"]
+    assert stated["records"] == len(tags.records)
+    assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.learned.featurizer, 100_000)])
+
+
+def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bundle, str], Tokenizer]:
+    """The runtime's tokenizer, changed."""
+
+    def loaded(content: bundle.Bundle, name: str) -> Tokenizer:
+        made = json.loads(content.files[name])
+        change(made)
+        return Tokenizer.from_str(json.dumps(made))
+
+    return loaded
+
+
+def off_by_one(made: dict[str, Any]) -> None:
+    """The two last words of the vocabulary change places."""
+    words = sorted(made["model"]["vocab"], key=made["model"]["vocab"].get)
+    last, number = words[-2:], made["model"]["vocab"]
+    number[last[0]], number[last[1]] = number[last[1]], number[last[0]]
+
+
+def test_an_alphabet_that_loses_letters_is_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(manifest: Any, tokenizers: Any) -> Any:
+        made = feature_from(manifest, tokenizers)
+        return replace(made, alphabet=made.alphabet[:-3]) if isinstance(made, Chars) else made
+
+    monkeypatch.setattr(runtime, "feature_from", short)
+    assert "otherwise than training did: its input 'chars' differs; no bundle was written" in tags.refused()
+    with pytest.raises(ParityError, match="its input 'chars' differs"):
+        tags.export("refused")
+    assert not (tags.folder / "refused").exists()
+
+
+@pytest.mark.parametrize("change", [off_by_one, lambda made: made.update(normalizer=None)])
+def test_a_tokenizer_that_is_another_is_found(
+    tags: Trained, monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], None]
+) -> None:
+    monkeypatch.setattr(runtime, "_tokenizer", tokenizer_with(change))
+    assert "otherwise than training did: its input 'ids' differs" in tags.refused()
+
+
+def test_a_letter_that_no_record_holds_is_found_by_a_probe(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(made: dict[str, Any]) -> None:
+        rewritten = {"type": "Replace", "pattern": {"String": "straße"}, "content": "rome"}
+        made["normalizer"] = {"type": "Sequence", "normalizers": [made["normalizer"], rewritten]}
+
+    monkeypatch.setattr(runtime, "_tokenizer", tokenizer_with(changed))
+    assert "Straße" in tags.refused()
+
+
+def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seqpipe import features
+
+    whole = features.Featurizer._whole
+
+    def shifted(self: Any, given: Any) -> Any:
+        docs = whole(self, given)
+        if self is tags.pipeline.learned.featurizer:
+            return docs
+        return [replace(doc, offsets=[(a, b + 1) for a, b in doc.offsets]) for doc in docs]
+
+    monkeypatch.setattr(features.Featurizer, "_whole", shifted)
+    assert "where its tokens stand differs" in tags.refused()
+
+
+def wrong_once(monkeypatch: pytest.MonkeyPatch, ids: np.ndarray, name: str = "tags") -> None:
+    """The graph decides otherwise about the text of these ids, alone or in a batch, and about no other."""
+    for method in ("run", "run_all"):
+        right = getattr(Model, method)
+
+        def wrong(self: Model, feeds: Arrays, right: Any = right) -> Arrays:
+            made, width = right(self, feeds), feeds["ids"].shape[1]
+            if width >= len(ids):
+                here = (feeds["ids"] == np.pad(ids, (0, width - len(ids)))).all(1)
+                made[name] = np.where(here[:, None], 1 - made[name] % 2, made[name])
+            return made
+
+        monkeypatch.setattr(Model, method, wrong)
+
+
+def test_one_wrong_record_is_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    featurizer = tags.pipeline.learned.featurizer
+    doc = max(featurizer.docs(tags.records), key=len)
+    wrong_once(monkeypatch, featurizer.collate([doc])["ids"][0])
+    assert "decisions differ between PyTorch and onnxruntime (tags" in tags.refused()
+
+
+def test_answers_are_compared_not_decisions_alone(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seqpipe.answers import Spans
+
+    answers = Spans.answers
+
+    def renamed(self: Spans, docs: Any, decision: Arrays) -> Any:
+        made = answers(self, docs, decision)
+        if self is not tags.pipeline.learned.kind:
+            made = [[*row, {"entity_group": "PER", "score": 1.0, "start": 0, "end": 1}] for row in made]
+        return made
+
+    monkeypatch.setattr(Spans, "answers", renamed)
+    assert "of 16 records are answered differently; first" in tags.refused()
+
+
+def ignore(monkeypatch: pytest.MonkeyPatch, model: Model, option: str) -> None:
+    """The graph takes an option and does nothing with it."""
+    default = option_arrays(model.predictor.options, {})[option]
+    for method in ("run", "run_all"):
+        right = getattr(Model, method)
+        monkeypatch.setattr(Model, method, lambda self, feeds, right=right: right(self, feeds | {option: default}))
+
+
+def test_every_option_that_the_graph_ignores_is_found(tags: Trained, writer: Trained) -> None:
+    for made in (tags, writer):
+        model = load(made.folder / "bundle", "cpu")
+        for option in model.predictor.options:
+            comparison = Comparison(made.pipeline, made.config, model)
+            with pytest.MonkeyPatch.context() as planted:
+                ignore(planted, model, option)
+                with pytest.raises(ParityError):
+                    verify_parity(comparison, made.records)
+
+
+def test_every_option_is_tried_off_its_default(writer: Trained) -> None:
+    known = option_table(*writer.config.head)
+    tried = {name for given in trials(known) for name in given} | {*moved(known)}
+    assert {name.replace("uniform", "seed") for name in known} == tried
+    assert all(given[name] != known[name]["default"] for name, some in moved(known).items() for given in some)
+    assert moved({"a.top_p": {"type": "float", "default": 1.0, "minimum": 0.0, "maximum": 1.0}}) == {
+        "a.top_p": [{"a.seed": 7, "a.top_p": 0.5}]
+    }
+
+
+def test_many_records_are_read_and_a_part_of_them_that_a_seed_chooses_is_answered(
+    tags: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parity_gate, "MOST_RECORDS", 5)
+    stated = tags.export("drawn").manifest["parity"]
+    assert (stated["records"], stated["read"] > len(tags.records)) == (5, True)
+    assert parity_gate.drawn(tags.records) == parity_gate.drawn(tags.records)
+    assert len({record["where"] for record in parity_gate.drawn(tags.records)}) == 5
+
+
+def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    golden = load(tags.folder / "bundle", "cpu").manifest["golden"]
+    ours = Comparison(tags.pipeline, tags.config, load(tags.folder / "bundle", "cpu"))
+    for example in golden:
+        assert [*ours.stream([example["record"]], **example.get("options", {}))] == [example["answer"]]
+
+
+def test_long_records_are_cut_to_golden_examples(tmp_path: Path) -> None:
+    made = Trained(tmp_path, tiny(tmp_path, *LEAN, "train.epochs=1"))
+    words = [record["words"] for record in made.records]
+    long = [word for some in words for word in some]
+    made.records = [{"text": " ".join(long), "words": long, "tags": ["O"] * len(long), "where": "long:1"}]
+    (first, *_) = made.export().manifest["golden"]
+    featurizer = made.pipeline.learned.featurizer
+    assert 0 < len(featurizer.docs([first["record"]])[0]) <= 40 < len(long)
+    assert load(tmp_path / "bundle", "cpu").verify() == []
+
+
+def test_probes_hold_every_script_all_that_was_learned_and_both_sides_of_the_limit(tags: Trained) -> None:
+    featurizer = tags.pipeline.learned.featurizer
+    probes = [*probe_records(featurizer, 500)]
+    text = " ".join(record["text"] for record in probes)
+    assert set("".join(SCRIPTS)) <= set(text)
+    assert {*featurizer.features["chars"].names[2:]} <= set(text)
+    lengths = {len(doc) for doc in featurizer.docs(probes)}
+    assert {0, 500, 501} <= lengths
+    assert any("words" in record for record in probes)
+
+
+def changed_in(model: Model, share: float) -> Model:
+    """A model that tags that share of words otherwise, as if int8 had changed them."""
+    dice, run = np.random.default_rng(1), model.run
+
+    def other(feeds: Arrays) -> Arrays:
+        made = run(feeds)
+        moved_on = dice.random(made["tags"].shape) < share
+        return made | {"tags": np.where(moved_on, (made["tags"] + 1) % 3, made["tags"])}
+
+    model.run = model.predictor.run = other  # type: ignore[method-assign]
+    return model
+
+
+def test_int8_is_judged_by_a_thousand_decisions_where_records_are_few(tags: Trained) -> None:
+    path = tags.folder / "bundle"
+    full = load(path, "cpu")
+    comparison = Comparison(tags.pipeline, tags.config, full)
+    judged = judge_int8(comparison, changed_in(load(path, "cpu"), 0.005), tags.records)
+    assert judged["compared"] >= 1_000
+    assert 0.99 <= judged["agreement"] < 1
+    with pytest.raises(ParityError, match=r"[\d,]+ of 1,\d+ decisions in int8 are those in fp32, and f1 is .* in int8"):
+        judge_int8(comparison, changed_in(load(path, "cpu"), 0.03), tags.records)
+
+
+def test_int8_is_judged_by_the_metric_where_records_are_many(tags: Trained) -> None:
+    path = tags.folder / "bundle"
+    full = load(path, "cpu")
+    comparison, many = Comparison(tags.pipeline, tags.config, full), tags.records * 13
+    assert "agreement" not in judge_int8(comparison, changed_in(load(path, "cpu"), 0.0), many)
+    with pytest.raises(ParityError, match=r"f1 is .* in int8 and .* in fp32 on 208 records; set export\.precision"):
+        judge_int8(comparison, changed_in(load(path, "cpu"), 0.05), many)
