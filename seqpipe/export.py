@@ -14,7 +14,7 @@ from typing import Any
 from seqpipe import bundle
 from seqpipe.config import Component, Config
 from seqpipe.console import Console
-from seqpipe.evaluate import headlines
+from seqpipe.evaluate import headlines, posed
 from seqpipe.features import Record
 from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
@@ -30,6 +30,7 @@ from seqpipe.runtime import Model
 from seqpipe.signature import plain
 from seqpipe.verified import use_graph
 
+MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 
@@ -58,13 +59,14 @@ def export(
         ParityError: if the graph answers differently.
     """
     pipeline.eval()
-    options = option_table(*config.head)
+    docs = pipeline.learned.featurizer.docs([posed(pipeline.learned.kind, record) for record in records])
+    made = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, max(map(len, docs), default=0))
     console.say("exporting to ONNX")
 
     def compared(graph: bytes) -> tuple[Comparison, dict[str, bytes], dict[str, Any], list[dict[str, Any]]]:
         files = bundle_files(pipeline, graph)
         with tempfile.TemporaryDirectory() as folder:  # read as a deployment reads it
-            bundle.write(Path(folder) / path.name, files, bundle_manifest(pipeline, config, options, scores or {}))
+            bundle.write(Path(folder) / path.name, files, made)
             model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
         console.say("comparing onnxruntime with PyTorch")
         comparison = Comparison(pipeline, config, model)
@@ -108,18 +110,31 @@ def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
 
 
 def bundle_manifest(
-    pipeline: Pipeline, config: Config, options: Mapping[str, Mapping[str, Any]], scores: Mapping[str, Any]
+    pipeline: Pipeline,
+    config: Config,
+    options: Mapping[str, Mapping[str, Any]],
+    scores: Mapping[str, Any],
+    longest: int = 0,
 ) -> dict[str, Any]:
+    """What bundle.json says, golden examples and the comparison with PyTorch aside.
+
+    Args:
+        pipeline: Trained.
+        config: Of the run.
+        options: Decode options of the heads.
+        scores: PyTorch's scores on the test sets.
+        longest: Tokens of the longest held-out text.
+    """
     learned = pipeline.learned
     return {
         "name": config.name,
         "field": learned.featurizer.field,
         "inputs": learned.featurizer.manifest(),
         "outputs": list(learned.kind.outputs),
-        "options": options,
+        "options": {name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
         "answer": answer_manifest(pipeline),
         **({"kept": {name: list(shape) for name, shape in pipeline.kept.items()}} if pipeline.kept else {}),
-        "limits": pipeline.limits,
+        "limits": _limits(pipeline, config, longest),
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],
         "metrics": scores,
@@ -132,6 +147,20 @@ def bundle_manifest(
             "python": platform.python_version(),
         },
     }
+
+
+def _limits(pipeline: Pipeline, config: Config, longest: int) -> dict[str, int]:
+    """The most tokens of a text: what the YAML says, else several times as many as the longest that was seen."""
+    limits, seen = pipeline.limits, max(pipeline.learned.longest, longest)
+    wanted = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits["tokens"])
+    return limits | {"tokens": min(limits["tokens"], wanted)}
+
+
+def _bounded(name: str, option: Mapping[str, Any], beams: int) -> dict[str, Any]:
+    """A decode option, of which a caller may ask for at most so many beams or answers."""
+    if name.rpartition(".")[2] not in ("beams", "n_best"):
+        return dict(option)
+    return {**option, "maximum": max(option["default"], min(option["maximum"], beams))}
 
 
 def answer_manifest(pipeline: Pipeline) -> dict[str, Any]:

@@ -316,9 +316,11 @@ def sentences(text: str) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(cuts) if text[a:b].strip()]
 
 
-def token_counts(docs: Iterable[Doc], size: int) -> list[int]:
-    """How often each id occurs."""
+def token_counts(docs: Iterable[Doc], size: int) -> tuple[list[int], int]:
+    """How often each id occurs, and how many tokens the longest text has."""
     counts: Counter[int] = Counter()
+    longest = 0
     for doc in docs:
         counts.update(doc.ids)
-    return [counts[i] for i in range(size)]
+        longest = max(longest, len(doc))
+    return [counts[i] for i in range(size)], longest

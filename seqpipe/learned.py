@@ -69,11 +69,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a run knows besides its weights; a bundle is made from it."""
+    """What a run knows besides its weights; a bundle is made from it.
+
+    `longest`: how many tokens the longest text of training has.
+    """
 
     featurizer: Inputs
     counts: Mapping[str, Sequence[int]]
     tasks: tuple[Task, ...]
+    longest: int = 0
 
     @property
     def vocabularies(self) -> dict[str, Vocabulary]:
@@ -112,6 +116,7 @@ class Learned:
             "field": self.featurizer.field,
             "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
             "counts": {name: list(counts) for name, counts in self.counts.items()},
+            "longest": self.longest,
             "tasks": [
                 {"name": t.name, "answer": t.answer, "labels": t.labels, "counts": t.labels.counts} for t in self.tasks
             ],
@@ -132,7 +137,8 @@ class Learned:
             writers |= {target.name: writer} if writer else {}
         features = {name: feature_from(made, writers) for name, made in state["features"].items()}
         lossless = any("continues" in task.answer for task in tasks)
-        return Learned(source_from(state["field"], features, tokenizers, lossless), counts, tuple(tasks))
+        source = source_from(state["field"], features, tokenizers, lossless)
+        return Learned(source, counts, tuple(tasks), state.get("longest", 0))
 
 
 def learn(config: Config, records: Sequence[Record]) -> Learned:
@@ -143,15 +149,17 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     sources = by_source(config.inputs)
     heads = config.head if len(sources) == 1 else ()
     found = {name: _source(one, heads, records) for name, one in sources.items()}
-    featurizer: Inputs = found[""][0] if "" in found else Several({name: source for name, (source, _) in found.items()})
-    counts = {name: counted for name, (_, counted) in found.items() if counted is not None}
+    featurizer: Inputs = (
+        found[""][0] if "" in found else Several({name: source for name, (source, *_) in found.items()})
+    )
+    counts = {name: counted for name, (_, counted, _) in found.items() if counted is not None}
     tokenizers = [*tokenizers_of(featurizer).values()]
     same = tokenizers[0] if len(tokenizers) == 1 else None
     tasks = tuple(
         _task(head, head.name if len(config.head) > 1 else "", same, config.inputs, records) for head in config.head
     )
     _let_copy(config, featurizer, tasks)
-    return Learned(featurizer, counts, tasks)
+    return Learned(featurizer, counts, tasks, sum(longest for _, _, longest in found.values()))
 
 
 def _let_copy(config: Config, source: Inputs, tasks: Sequence[Task]) -> None:
@@ -176,8 +184,8 @@ def _let_copy(config: Config, source: Inputs, tasks: Sequence[Task]) -> None:
 
 def _source(
     one: Input, heads: Sequence[Component], records: Sequence[Record]
-) -> tuple[Featurizer | Rows, list[int] | None]:
-    """What makes arrays of one source, and how often each of its tokens occurs."""
+) -> tuple[Featurizer | Rows, list[int] | None, int]:
+    """What makes arrays of one source, how often each of its tokens occurs, and how many the longest text has."""
     found: dict[str, Feature] = {}
     for stage in (*one.stages, *heads):
         mine = {name: found.get(name, feature) for name, feature in declared(stage).items()}
@@ -187,7 +195,8 @@ def _source(
         found |= mine
     if one.tokenizer is None:
         _refuse_without_words(heads, "rows of numbers have no words; take a source with a tokenizer")
-        return _numbers(str(one.field), found, records), None
+        rows, longest = _numbers(str(one.field), found, records)
+        return rows, None, longest
     field = one.tokenizer.frame.get("field") or "text"
     fields = [field] if isinstance(field, str) else field
     texts = (_split_or_whole(record, fields, name) for record in records for name in fields)
@@ -199,7 +208,7 @@ def _source(
     columns = {name: replace(feature, values=()) for name, feature in found.items() if isinstance(feature, Column)}
     splitter = Featurizer(tokenizer, columns, field, lossless)
     docs: Iterable[Doc] = splitter.docs(records) if isinstance(records, list) else _Split(splitter, records)
-    counts = token_counts(docs, tokenizer.get_vocab_size())
+    counts, longest = token_counts(docs, tokenizer.get_vocab_size())
     found |= {"segments": Segments()} if len(fields) == 2 and not lossless else {}
     features = {
         name: feature.fitted(docs)
@@ -207,7 +216,7 @@ def _source(
         else feature.learn(word for doc in docs for word in doc.words)
         for name, feature in found.items()
     }
-    return Featurizer(tokenizer, features, field, lossless), counts
+    return Featurizer(tokenizer, features, field, lossless), counts, longest
 
 
 class _Split(Iterable[Doc]):
@@ -239,11 +248,15 @@ def _shared(heads: Sequence[Component]) -> list[str]:
     return [head.frame.get("target") or "target" for head in writing if answer_kind(head) == "text"]
 
 
-def _numbers(field: str, features: Mapping[str, Feature], records: Sequence[Record]) -> Rows:
-    """A source of numbers with the means and deviations of these records; DataError if their widths differ."""
+def _numbers(field: str, features: Mapping[str, Feature], records: Sequence[Record]) -> tuple[Rows, int]:
+    """A source of numbers with the means and deviations of these records, and the most rows of one.
+
+    Raises:
+        DataError: if their widths differ.
+    """
     numbers = {name: one for name, one in features.items() if isinstance(one, Matrix)}
     docs = Rows({}, field).docs(records)
-    return Rows({name: one.fitted(docs) for name, one in numbers.items()}, field)
+    return Rows({name: one.fitted(docs) for name, one in numbers.items()}, field), max(map(len, docs), default=0)
 
 
 def _refuse_without_words(heads: Sequence[Component], cure: str) -> None:

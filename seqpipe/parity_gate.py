@@ -68,7 +68,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     """
     ours, theirs, pipeline = comparison.ours, comparison.model.predictor, comparison.pipeline
     _on_random_features(comparison)
-    probes = [*probe_records(ours.featurizer, pipeline.limits["tokens"], SEED)]
+    probes = [*probe_records(ours.featurizer, ours.limits["tokens"], SEED)]
     same_features(ours, theirs, records, probes)
     draw, some = random.Random(SEED), drawn(records)
     if pipeline.continues:  # judged by how it foretells texts, not by how it goes on with them
@@ -216,6 +216,7 @@ class Comparison(Predictor):
 
     def __init__(self, pipeline: Pipeline, config: Config, model: Model):
         ours = self.ours = predictor(pipeline, config, explain=config.export.explain)
+        ours.options, ours.limits = model.predictor.options, model.predictor.limits
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
         self.tally, self.pipeline, self.model = Tally(), pipeline, model
         self.ties = 0  # among answers to records

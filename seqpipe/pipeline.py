@@ -24,6 +24,7 @@ from seqpipe.learned import Learned, Task
 from seqpipe.nn.causal import Attending
 from seqpipe.nn.chain import IDS, PAST, Chain
 from seqpipe.predictor import Predictor
+from seqpipe.settings import MOST_TOKENS
 from seqpipe.signature import call, decode_options
 from seqpipe.ties import STEPWISE, decided, same_rows, score_gap
 from seqpipe.wiring import (
@@ -41,7 +42,6 @@ from seqpipe.wiring import (
     who,
 )
 
-MOST_TOKENS = 100_000  # of one text: the limit that a bundle states
 _MOST_EXP = 700.0  # exp of more is no number
 Names = dict[str, Any]
 

@@ -149,6 +149,9 @@ class Train(_Keys):
     threads: Positive | None = Field(default=None, description="Threads of the processor; null: as many as there are.")
 
 
+MOST_TOKENS = 100_000  # of one text, in training and of any bundle
+
+
 class Export(_Keys):
     """What the shipped graph is like."""
 
@@ -158,6 +161,18 @@ class Export(_Keys):
     )
     opset: int = Field(default=18, ge=18, le=23, description="Version of the ONNX operators.")
     explain: bool = Field(default=False, description="Whether it also gives attention weights, for `seqpipe explain`.")
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_TOKENS,
+        description="The most tokens of a text; null: four times as many as the longest text seen, 1,000 at least.",
+    )
+    max_beams: int = Field(
+        default=100,
+        ge=1,
+        le=MOST_TOKENS,
+        description="The most beams, and the most answers, that a caller may ask for.",
+    )
 
 
 def _requirement(text: str) -> str:

@@ -202,7 +202,8 @@ def test_no_text_makes_splitting_slow(text: str) -> None:
 
 def test_tokens_are_counted_by_id() -> None:
     docs = featurizer().docs([{"text": "Anna Anna"}, {"text": "Anna ?"}])
-    counts = token_counts(docs, len(IDS))
+    counts, longest = token_counts(docs, len(IDS))
+    assert longest == 2
     assert (counts[IDS["anna"]], counts[IDS["[UNK]"]], sum(counts)) == (3, 1, 4)
 
 

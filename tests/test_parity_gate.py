@@ -19,7 +19,7 @@ from seqpipe.config import Config
 from seqpipe.config import load as load_config
 from seqpipe.data import read
 from seqpipe.errors import ParityError
-from seqpipe.export import export
+from seqpipe.export import bundle_manifest, export
 from seqpipe.feature_kinds import Chars, feature_from
 from seqpipe.features import Arrays, Record
 from seqpipe.graph_cache import GraphCache
@@ -76,7 +76,22 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def test_what_is_read_and_answered_alike_is_written_and_says_on_what(tags: Trained) -> None:
     stated = load(tags.folder / "bundle", "cpu").manifest["parity"]
     assert stated["records"] == len(tags.records)
-    assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.learned.featurizer, 100_000)])
+    assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.learned.featurizer, 1_000)])
+
+
+def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_the_yaml_says(tags: Trained) -> None:
+    limits = load(tags.folder / "bundle", "cpu").manifest["limits"]
+    assert limits == {"tokens": 1_000}
+    learned, options = tags.pipeline.learned, option_table(*tags.config.head)
+    assert learned.longest == max(
+        map(len, learned.featurizer.docs(read(tags.config.data.reader, tags.config.data.train)))
+    )
+    stated = bundle_manifest(tags.pipeline, tags.config, options, {}, longest=700)
+    assert stated["limits"] == {"tokens": 2_800}
+    assert stated["options"]["n_best"]["maximum"] == 100
+    config = tiny(tags.folder, "train.epochs=6", "export.max_tokens=9", "export.max_beams=7")
+    stated = bundle_manifest(tags.pipeline, config, options, {}, longest=700)
+    assert (stated["limits"], stated["options"]["n_best"]["maximum"]) == ({"tokens": 9}, 7)
 
 
 def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bundle, str], Tokenizer]:
