@@ -1,12 +1,13 @@
 """How long commands take from a fresh process on, on an idle machine.
 
     python benchmarks/start.py                  commands that only look around
+    python benchmarks/start.py predict          `seqpipe --help`, and `seqpipe predict BUNDLE` for one line, beside bars
     python benchmarks/start.py check            `seqpipe check` of shipped pipelines, first and second time
     python benchmarks/start.py check --beside PYTHON --checkout FOLDER   … beside another version, in turn
     python benchmarks/start.py export           export of a 6-layer GPT, the comparison with PyTorch included
 
-`look` prints the median of wall-clock seconds, and of a Python that does nothing, in the same run. The others print
-processor seconds (user and system) and wall-clock seconds.
+`look` prints the median of wall-clock seconds, and of a Python that does nothing, in the same run. `predict` prints
+processor seconds (user and system), the others these and wall-clock seconds.
 """
 
 from __future__ import annotations
@@ -124,9 +125,29 @@ def export(beside: tuple[str, Path] | None) -> None:
                 print(f"export of a 6-layer GPT, {side}{turn}: {cpu:.1f} / {wall:.1f}", flush=True)
 
 
+BARS = {"seqpipe --help": 0.3, "seqpipe predict BUNDLE, one line": 0.6}  # processor seconds
+
+
+def predict(times: int) -> None:
+    """Processor seconds of a fresh process, the median, beside the bars."""
+    seqpipe = str(Path(sys.executable).with_name("seqpipe"))
+    with tempfile.TemporaryDirectory() as folder:
+        run = [seqpipe, "run", str(ROOT / "pipelines/ner.yaml"), "name=ner", "train.epochs=1", "train.epoch_steps=20"]
+        subprocess.run(run, check=True, capture_output=True, cwd=folder)
+        commands = dict(zip(BARS, ([seqpipe, "--help"], [seqpipe, "predict", "runs/ner/bundle"]), strict=True))
+        for name, command in commands.items():
+            taken = []
+            for _ in range(times + 1):  # the first compiles what was not compiled yet
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                subprocess.run(command, input=b"Wake me at seven\n", check=True, capture_output=True, cwd=folder)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+            print(f"{name}: {statistics.median(taken[1:]):.2f} s (bar {BARS[name]} s)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("look", "check", "export"), default="look")
+    parser.add_argument("what", nargs="?", choices=("look", "predict", "check", "export"), default="look")
     parser.add_argument("--plugins", type=int, default=20)
     parser.add_argument("--times", type=int, help="processes each; the median counts (11, of `check` 1)")
     parser.add_argument("--pipelines", nargs="+", default=PIPELINES)
@@ -136,6 +157,8 @@ def main() -> None:
     beside = (given.beside, given.checkout.resolve()) if given.beside else None
     if given.what == "look":
         look(given.plugins, given.times or 11)
+    elif given.what == "predict":
+        predict(given.times or 11)
     elif given.what == "check":
         check(given.pipelines, given.times or 1, beside)
     else:
