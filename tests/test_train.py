@@ -207,6 +207,33 @@ def test_a_loss_that_is_no_number_ends_training_with_its_place_and_a_cure(tmp_pa
         train(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET)
 
 
+@pytest.mark.parametrize("dev", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("{use: sgd, lr: 1e30}", r"the weights diverged: their loss is (nan|inf) after the last step"),
+        ("{use: sgd, lr: 1e38, momentum: 0.9, weight_decay: 1e10}", "the weights became NaN or infinite"),
+    ],
+)
+def test_a_last_step_that_diverges_ends_training_with_its_place_and_a_cure(
+    tmp_path: Path, settings: str, message: str, dev: bool
+) -> None:
+    config = tiny(tmp_path, f"train.optimizer={settings}", "train.epochs=1", "train.batch_tokens=9999")
+    with pytest.raises(TrainingError, match=rf"{message} in epoch 1, step 1; lower train\.optimizer\.lr, or .*\("):
+        trained(config, tmp_path, *[0.5] * dev)
+    assert not list((tmp_path / "checkpoints").glob("best-*"))
+
+
+def test_a_dev_score_of_nan_is_never_the_best(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "train.epochs=5")
+    _, progress = trained(config, tmp_path / "a", math.nan, 0.2, math.nan, 0.4, 0.1)
+    assert (progress.best_epoch, progress.best) == (3, 0.4)
+    assert [row["best"] for row in progress.history] == [False, True, False, True, False]
+    for _ in range(2):  # the second time nothing is trained, and the answer is the same
+        with pytest.raises(TrainingError, match=r"NaN in each of 5 epochs.*train\.metric"):
+            trained(config, tmp_path / "b", *[math.nan] * 5)
+
+
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     config = tiny(tmp_path)
     one, _ = trained(config, tmp_path, 0.5, 0.4)
