@@ -104,6 +104,22 @@ def test_the_seed_alone_decides_the_weights_dropout_included(tmp_path: Path) -> 
     assert not same(one, trained(other, tmp_path / "three")[0])
 
 
+def test_dropout_masks_differ_by_step_and_epoch(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "head.dropout=0.5")
+    pipeline, batches = parts(config)
+    masks: list[tuple[bool, ...]] = []
+
+    def note(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        if module.training:
+            masks.append(tuple((output == 0).flatten()[:40].tolist()))
+
+    dropouts = [module for module in pipeline.head.modules() if isinstance(module, torch.nn.Dropout)]
+    dropouts[0].register_forward_hook(note)
+    train(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET)
+    assert len(masks) == sum(len(batches.order(epoch)) for epoch in range(2))
+    assert len({*masks}) == len(masks)
+
+
 def test_without_a_dev_set_the_last_epoch_is_what_ships(tmp_path: Path) -> None:
     config = tiny(tmp_path, "train.epochs=3")
     weights, progress = trained(config, tmp_path)
