@@ -6,8 +6,8 @@
 
 A mutation is a function of `seqpipe/` or `plugins/`, an operator and a change of text: it is found by names, not by
 line, and a change elsewhere draws the same ones. The tests run in a scratch copy of the checkout, with `-x`, in the
-order of their nearness: files named after the module, then those that import it or ask for the component in it, then
-those of the modules that import it. A mutation is caught if a test fails that passes without it; tests that did not end
+order of their nearness: files named after the module, those that import it, those that use its name as a word (as YAMLs
+do), then those of the modules that import it. A mutation is caught if a test fails that passes without it; tests that did not end
 within the limit caught nothing.
 """
 
@@ -33,9 +33,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"seqpipe": "seqpipe", "plugins": "seqpipe_plugins"}  # folder -> import name
 SLOW = ("test_docs.py", "test_pipelines.py", "test_deploy_docs.py", "test_contracts.py", "test_crash.py")
-FILES = 6  # test files of a mutation
+FILES = 8  # test files of a mutation
 TEST_SECONDS = 60  # of one test: it takes less without a mutation
-EQUIVALENT: dict[str, str] = {}  # mutations that change no behaviour, by their key, with the reason
+EQUIVALENT = {  # mutations that change no behaviour, by their key, with the reason
+    "plugins/heads/crf.py CRF.decide: torch.where(real, found.tag_p, 0.0).transpose(0, 1) -> "
+    "torch.where(real, found.tag_p, 0.0).transpose(1, 0)": "two axes swapped are the same two axes",
+}
 
 
 @dataclass(frozen=True)
@@ -207,9 +210,8 @@ def nearest_tests(mutation: Mutation, root: Path) -> list[str]:
     """The test files nearest to a mutation, the nearest first."""
     tests = [path for path in sorted((root / "tests").rglob("test_*.py")) if "strangers" not in path.parts]
     modules = {module_of(path, root): path for path in sources(root)}
-    name = mutation.function.split(".")[0].lstrip("_")
-    component = Path(mutation.path).stem.replace("_", "-")
-    asking = re.compile(rf"""use["']?: ["']?{component}\b|["']{component}["']""")
+    names = [name.strip("_") for name in reversed(mutation.function.split("."))]  # the method, then its class
+    word = re.compile(rf"\b{Path(mutation.path).stem.replace('_', '[-_]')}\b")
     found: dict[Path, None] = {}
     ring, seen = [module_of(root / mutation.path, root)], set[str]()
     while ring and len(found) < FILES:
@@ -218,12 +220,19 @@ def nearest_tests(mutation: Mutation, root: Path) -> list[str]:
         named = [path for path in tests if path.name in stems]
         named.sort(key=lambda path: path.parent.name not in mutation.path)
         importing = [path for path in tests if imports(path) & {*ring}]
-        importing.sort(key=lambda path: (not re.search(rf"\b{name}\b", path.read_text()), len(imports(path))))
-        if mutation.path.startswith("plugins/") and len(seen) == 1:
-            importing += [path for path in tests if asking.search(path.read_text())]
+        importing.sort(key=lambda path: (*_unnamed(path, names), len(imports(path))))
+        if len(seen) == 1:
+            uses = {path: len(word.findall(path.read_text(encoding="utf-8"))) for path in tests}
+            importing += sorted((path for path in tests if uses[path]), key=lambda path: -uses[path])
         found |= dict.fromkeys(path for path in [*named, *importing] if path.name not in SLOW)
         ring = [module for module, path in modules.items() if imports(path) & {*ring} and module not in seen]
     return [path.relative_to(root).as_posix() for path in [*found][:FILES]]
+
+
+def _unnamed(path: Path, names: Sequence[str]) -> list[bool]:
+    """Of each of these names whether a file does not use it."""
+    text = path.read_text(encoding="utf-8")
+    return [not re.search(rf"\b_?{re.escape(name)}\b", text) for name in names]
 
 
 # -- running

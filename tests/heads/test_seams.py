@@ -146,7 +146,9 @@ def test_what_may_stand_at_a_seam_follows_from_three_readings_whatever_their_tag
         expected = seams([tuple(path.tolist()) for path in paths], own[0], other[0])
         for t in range(T):
             allowed = {tag for tag in range(3) if may[t, tag]}
-            assert allowed == ({tag for tag in range(3) if not INSIDE[tag]} | expected[t] if t in expected else {0, 1, 2})
+            assert allowed == (
+                {tag for tag in range(3) if not INSIDE[tag]} | expected[t] if t in expected else {0, 1, 2}
+            )
         for tags in expected.values():
             met[bool(tags)] += 1
     assert min(met.values()) > 100
