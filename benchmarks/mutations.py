@@ -7,8 +7,8 @@
 A mutation is a function of `seqpipe/` or `plugins/`, an operator and a change of text: it is found by names, not by
 line, and a change elsewhere draws the same ones. The tests run in a scratch copy of the checkout, with `-x`, in the
 order of their nearness: files named after the module, those that import it, those that use its name as a word (as YAMLs
-do), then those of the modules that import it. A mutation is caught if a test fails that passes without it; tests that did not end
-within the limit caught nothing.
+do), then those of the modules that import it. A mutation is caught if a test fails that passes without it; tests that
+did not end within the limit caught nothing.
 """
 
 from __future__ import annotations
