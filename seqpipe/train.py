@@ -124,11 +124,7 @@ class Training(lightning.LightningModule):
         with self._autocast():
             loss = self.pipeline.loss(batch)
             if not torch.isfinite(loss):
-                cure = "set train.precision: bf16, whose numbers may be greater, " * (settings.precision == "fp16")
-                raise TrainingError(
-                    f"the loss became {loss.item()} in epoch {at.epoch + 1}, step {at.step + 1}; {cure}"
-                    f"lower train.optimizer.lr, or set train.clip ({self.pipeline.not_finite(batch)})"
-                )
+                raise self._diverged(f"the loss became {loss.item()}", at.step + 1, self.pipeline.not_finite(batch))
         self.manual_backward(self._scaler.scale(loss / settings.accumulate))
         at.position += 1
         at.loss += loss.item()
@@ -175,6 +171,32 @@ class Training(lightning.LightningModule):
                 for name, parameter in self.pipeline.named_parameters():
                     self.average[name].lerp_(parameter, 1 - decay)
 
+    def _diverged(self, what: str, step: int, detail: str) -> TrainingError:
+        cure = "lower train.optimizer.lr, or set train.clip"
+        if self.config.train.precision == "fp16":
+            cure = f"set train.precision: bf16, whose numbers may be greater, {cure}"
+        return TrainingError(f"{what} in epoch {self.progress.epoch + 1}, step {step}; {cure} ({detail})")
+
+    def _check_finite(self) -> None:
+        """TrainingError if the epoch's last step left NaN or infinity in the weights, or in what they make of a batch.
+
+        Steps before it need no check: the loss of the next step shows.
+        """
+        step = self.progress.step
+        for name, parameter in self.pipeline.named_parameters():
+            if not torch.isfinite(parameter).all():
+                raise self._diverged("the weights became NaN or infinite", step, f"the first: {name}")
+        device = next(self.pipeline.parameters()).device
+        batch = {name: tensor.to(device) for name, tensor in self.batches(self._order[-1]).items()}
+        was_training = self.pipeline.training
+        self.pipeline.eval()
+        with torch.no_grad(), self._autocast():
+            loss = self.pipeline.loss(batch)
+            if not torch.isfinite(loss):
+                what = f"the weights diverged: their loss is {loss.item()} after the last step"
+                raise self._diverged(what, step, self.pipeline.not_finite(batch))
+        self.pipeline.train(was_training)
+
     def finish_epoch(self) -> None:
         """Dev scores, the best weights so far, early stopping, and a checkpoint before and after."""
         at, settings = self.progress, self.config.train
@@ -183,11 +205,12 @@ class Training(lightning.LightningModule):
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, len(self._order))}
         scores = {}
         with self._shipped_weights():
+            self._check_finite()
             if self._evaluate:
                 scores = dict(self._evaluate(self.stop_if_signalled))
                 row |= {"dev": {key: value for key, value in scores.items() if key != "labels"}}
             metric = goodness(scores, settings.metric) if scores else -row["loss"]
-            better = at.best is None or metric > at.best or not self._evaluate
+            better = not self._evaluate or (not math.isnan(metric) and (at.best is None or metric > at.best))
             if better:
                 at.best, at.best_epoch, at.plateau = float(metric), at.epoch, 0
                 self._save_best()
@@ -312,6 +335,11 @@ def train(
                 _trainer(device).fit(training)
         training.stop_if_signalled()
     at = training.progress
+    if not at.best_file:
+        raise TrainingError(
+            f"the dev score was NaN in each of {at.epoch} epochs, so no weights are the best; "
+            "name another score as train.metric, or correct data.dev"
+        )
     pipeline.load_state_dict(checkpoint.load_weights(folder / at.best_file, at.best_sha256))
     pipeline.cpu().eval()
     return at

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from factory import tiny, write_jsonl, writing
@@ -64,6 +65,12 @@ def test_like_lengths_stand_together() -> None:
     batches = order(lengths, 120, None, 1, 0)
     padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
     assert padded < 1.15 * sum(lengths)
+
+
+def test_short_and_long_batches_come_in_no_order() -> None:
+    lengths = [1 + i * 7 % 30 for i in range(400)]
+    means = [sum(lengths[i] for i in batch) / len(batch) for batch in order(lengths, 120, None, 1, 0)]
+    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.3
 
 
 def test_a_batch_of_tags_is_padded_with_zeros(tmp_path: Path) -> None:

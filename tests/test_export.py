@@ -157,3 +157,11 @@ def test_an_opset_of_the_yaml_is_the_graphs(tmp_path: Path) -> None:
     config = tiny(tmp_path, *LEAN, "encoder=sound", "export.opset=20", **toy_encoders())
     data = to_onnx(parts(config)[0].eval(), {}, config.export.opset)
     assert {entry.version for entry in onnx.load_from_string(data).opset_import} == {20}
+
+
+def test_the_graph_runs_once_for_a_batch_that_both_sides_read_alike(made: Trained) -> None:
+    comparison = Comparison(made.pipeline, made.config, made.model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made.model, "run", lambda feeds: pytest.fail("the graph ran a second time"))
+        expected, got = comparison.compared(made.records)
+    assert len(got) == len(expected) == len(made.records)

@@ -23,7 +23,7 @@ TABLE, W = (RANDOM.normal(size=shape).astype(np.float32) for shape in ((V, D), (
 BIAS = RANDOM.normal(size=V).astype(np.float32)
 
 
-def model() -> bytes:
+def model(table: np.ndarray = TABLE, w: np.ndarray = W) -> bytes:
     """A table that is looked up in and that makes logits, and in a loop a product with a matrix as it stands."""
     steps = [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("MatMul", ["x", "w"], ["y"])]
     inside = [("i", TensorProto.INT64), ("go", TensorProto.BOOL)]
@@ -45,7 +45,7 @@ def model() -> bytes:
     ]
     found = [("x", 3), ("product", 3), ("logits", 2), ("made", 4)]
     given = [("ids", TensorProto.INT64, ["B", "T"]), ("rows", TensorProto.FLOAT, ["B", D])]
-    constants = {"table": TABLE, "w": W, "bias": BIAS, "most": np.array(2)}
+    constants = {"table": table, "w": w, "bias": BIAS, "most": np.array(2)}
     graph = helper.make_graph(
         nodes,
         "graph",
@@ -76,6 +76,18 @@ def test_products_are_near_and_their_weights_stand_there_once_as_integers() -> N
     assert len(after) < 0.4 * len(before)
 
 
+def test_each_row_and_column_of_a_weight_has_a_scale_of_its_own() -> None:
+    of_rows, of_columns = (np.resize(np.float32([1, 100, 0.01]), size) for size in (V, N))
+    data = model(TABLE * of_rows[:, None], W * of_columns)
+    rows = of_rows[IDS][..., None]
+    scales = (rows, rows * of_rows, of_rows, rows * of_columns)
+    outputs = zip(run(data, ids=IDS, rows=ROWS), run(in_int8(data), ids=IDS, rows=ROWS), scales, strict=True)
+    for number, (exact, near, scale) in enumerate(outputs):
+        bias = BIAS if number == 2 else 0
+        sizes, errors = ((np.abs(one) / scale).max(-1) for one in (exact - bias, exact - near))
+        assert (errors <= 0.04 * sizes + 1e-4).all()
+
+
 def test_a_row_has_the_same_numbers_whatever_stands_beside_it() -> None:
     data = in_int8(model())
     whole = run(data, ids=IDS, rows=ROWS)
@@ -88,12 +100,8 @@ def test_a_row_has_the_same_numbers_whatever_stands_beside_it() -> None:
 
 def test_the_largest_sums_do_not_overflow() -> None:
     table = np.where(np.arange(V)[:, None] % 2, 1.0, -1.0).astype(np.float32).repeat(D, 1)
-    graph = onnx.load_from_string(model())
-    next(one for one in graph.graph.initializer if one.name == "table").CopyFrom(
-        numpy_helper.from_array(table, "table")
-    )
     rows = np.ones((2, D), np.float32)
-    logits = run(in_int8(graph.SerializeToString()), ids=IDS, rows=rows)[2]
+    logits = run(in_int8(model(table)), ids=IDS, rows=rows)[2]
     assert np.allclose(logits, rows @ table.T + BIAS, rtol=1e-5)
 
 

@@ -104,6 +104,22 @@ def test_the_seed_alone_decides_the_weights_dropout_included(tmp_path: Path) -> 
     assert not same(one, trained(other, tmp_path / "three")[0])
 
 
+def test_dropout_masks_differ_by_step_and_epoch(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "head.dropout=0.5")
+    pipeline, batches = parts(config)
+    masks: list[tuple[bool, ...]] = []
+
+    def note(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        if module.training:
+            masks.append(tuple((output == 0).flatten()[:40].tolist()))
+
+    dropouts = [module for module in pipeline.head.modules() if isinstance(module, torch.nn.Dropout)]
+    dropouts[0].register_forward_hook(note)
+    train(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET)
+    assert len(masks) == sum(len(batches.order(epoch)) for epoch in range(2))
+    assert len({*masks}) == len(masks)
+
+
 def test_without_a_dev_set_the_last_epoch_is_what_ships(tmp_path: Path) -> None:
     config = tiny(tmp_path, "train.epochs=3")
     weights, progress = trained(config, tmp_path)
@@ -205,6 +221,33 @@ def test_a_loss_that_is_no_number_ends_training_with_its_place_and_a_cure(tmp_pa
         pipeline.head.emissions.bias[0] = math.nan
     with pytest.raises(TrainingError, match=r"the loss became nan in epoch 1, step 1; lower train\.optimizer\.lr"):
         train(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET)
+
+
+@pytest.mark.parametrize("dev", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("{use: sgd, lr: 1e30}", r"the weights diverged: their loss is (nan|inf) after the last step"),
+        ("{use: sgd, lr: 1e38, momentum: 0.9, weight_decay: 1e10}", "the weights became NaN or infinite"),
+    ],
+)
+def test_a_last_step_that_diverges_ends_training_with_its_place_and_a_cure(
+    tmp_path: Path, settings: str, message: str, dev: bool
+) -> None:
+    config = tiny(tmp_path, f"train.optimizer={settings}", "train.epochs=1", "train.batch_tokens=9999")
+    with pytest.raises(TrainingError, match=rf"{message} in epoch 1, step 1; lower train\.optimizer\.lr, or .*\("):
+        trained(config, tmp_path, *[0.5] * dev)
+    assert not list((tmp_path / "checkpoints").glob("best-*"))
+
+
+def test_a_dev_score_of_nan_is_never_the_best(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "train.epochs=5")
+    _, progress = trained(config, tmp_path / "a", math.nan, 0.2, math.nan, 0.4, 0.1)
+    assert (progress.best_epoch, progress.best) == (3, 0.4)
+    assert [row["best"] for row in progress.history] == [False, True, False, True, False]
+    for _ in range(2):  # the second time nothing is trained, and the answer is the same
+        with pytest.raises(TrainingError, match=r"NaN in each of 5 epochs.*train\.metric"):
+            trained(config, tmp_path / "b", *[math.nan] * 5)
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:

@@ -89,14 +89,16 @@ def ranked(head: Any, given: dict[str, Tensor], b: int) -> tuple[list[tuple[Path
 
 def made_head(kind: str, seed: int) -> Any:
     torch.manual_seed(seed)
-    head: Any = CRF(D, LABELS, scheme="IOB2") if kind == "crf" else Tags(D, LABELS, scheme="IOB2")
+    head: Any = Tags(D, LABELS, scheme="IOB2")
+    if kind != "tags":
+        head = CRF(D, LABELS, scheme="IOB2", constraints=kind == "crf")
     with torch.no_grad():
         head.emissions.weight.mul_(3)
         head.emissions.bias.copy_(torch.tensor([0.0, 1.0, seed % 3 / 2]))  # more spans, and longer
     return head.double()
 
 
-@pytest.mark.parametrize("kind", ["crf", "tags"])
+@pytest.mark.parametrize("kind", ["crf", "crf without constraints", "tags"])
 def test_the_answer_is_the_best_in_which_no_span_crosses_without_agreement(kind: str) -> None:
     met = {True: 0, False: 0}
     for seed in range(SEEDS):
@@ -109,7 +111,7 @@ def test_the_answer_is_the_best_in_which_no_span_crosses_without_agreement(kind:
             assert log_p[b].item() == pytest.approx(expected[0][1], abs=1e-6)
             for tags in may.values():
                 met[bool(tags)] += 1
-            if kind == "crf":
+            if kind != "tags":
                 best = head.decide(**given, n_best=3)
                 paths = [tuple(path) for path in best["paths"][b, :, :length].tolist()]
                 legal = [path for path, log_p in expected[:3] if log_p > -1000]
@@ -118,7 +120,7 @@ def test_the_answer_is_the_best_in_which_no_span_crosses_without_agreement(kind:
     assert min(met.values()) > 2  # seams that a span crosses, and others
 
 
-@pytest.mark.parametrize("kind", ["crf", "tags"])
+@pytest.mark.parametrize("kind", ["crf", "crf without constraints", "tags"])
 def test_windows_that_say_the_same_change_nothing(kind: str) -> None:
     crossed = 0
     for seed in range(SEEDS):
@@ -131,6 +133,25 @@ def test_windows_that_say_the_same_change_nothing(kind: str) -> None:
                 assert head.decide(**given)["tags"][b, :length].tolist() == list(free)
                 crossed += sum(bool(tags) for tags in may.values())
     assert crossed > 2
+
+
+def test_what_may_stand_at_a_seam_follows_from_three_readings_whatever_their_tags() -> None:
+    random, met = np.random.default_rng(1), {True: 0, False: 0}
+    own, other = ([[0, 0, 0, 0, 1, 1, 1, 2, 2, 2]], [[0, 0, 1, 1, 0, 0, 2, 1, 1, 2]])
+    windows = Windows(torch.tensor(own), torch.tensor(other))
+    for _ in range(3000):
+        first = random.choice(3, T, p=[0.2, 0.1, 0.7])  # I-a behind O too, as without constraints
+        paths = [np.where(random.random(T) < share, random.integers(0, 3, T), first) for share in (0, 0.08, 0.08)]
+        may = windows.permitted(tuple(torch.from_numpy(path)[None] for path in paths), torch.from_numpy(GOES_ON))[0]
+        expected = seams([tuple(path.tolist()) for path in paths], own[0], other[0])
+        for t in range(T):
+            allowed = {tag for tag in range(3) if may[t, tag]}
+            assert allowed == (
+                {tag for tag in range(3) if not INSIDE[tag]} | expected[t] if t in expected else {0, 1, 2}
+            )
+        for tags in expected.values():
+            met[bool(tags)] += 1
+    assert min(met.values()) > 100
 
 
 @pytest.mark.parametrize("fault", ["one window alone", "longer than both"])

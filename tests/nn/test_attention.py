@@ -70,6 +70,13 @@ def built(score: Score, **options: Any) -> Attention:
     return Attention(6, 6 if score in EQUAL else 4, score=score, units=5, heads=heads, **options).eval()
 
 
+def test_a_learned_query_is_drawn_so_that_scores_begin_near_one_whatever_the_width() -> None:
+    for width in (16, 400):
+        query = Attention(None, width, score="dot").query.vector * width**0.5
+        assert query.abs().max().item() == pytest.approx(1, abs=0.3)
+        assert query.abs().max() <= 1
+
+
 def given(attention: Attention, mask: Tensor, queries: int) -> tuple[Tensor, Tensor]:
     """Queries, and keys with NaN in the padding."""
     keys = torch.randn(*mask.shape, 6 if attention.score in EQUAL else 4)

@@ -67,6 +67,20 @@ def test_a_head_that_thinks_all_labels_equally_likely_at_first_passes(tmp_path: 
     assert {finding.check for finding in found.failed} == {"import"}, str(found)  # of this module, which is the kit's
 
 
+def test_what_an_encoder_returns_of_padding_beside_x_is_its_own_affair(tmp_path: Path) -> None:
+    class Gated(Sound):
+        returns = ("x", "gates")
+
+        def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+            made = super().forward(x, mask)["x"]
+            return {"x": made, "gates": (x > 0).long()}
+
+    bench = Bench(Subject("encoder", Gated, {}), tmp_path)
+    with quiet():
+        found = inspected("gated", [*stage_checks(bench), *Graph(bench).checks()])
+    assert {finding.check for finding in found.failed} == {"import"}, str(found)  # of this module, which is the kit's
+
+
 def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
     class Margin(SoundLabel):
         def margin(self, x: Tensor, mask: Tensor) -> Tensor:

@@ -1,0 +1,130 @@
+"""Scripts that write what pages say: README's table of pipelines, and the mutations that tests have to catch."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import ROOT
+
+TOY = """
+def smallest(numbers, limit):
+    found = []
+    for number in numbers:
+        if number < limit:
+            found.append(min(number, limit - 1))
+    return found
+"""
+TEST = """
+from seqpipe.toy import smallest
+
+def test_it():
+    assert smallest([3, 1, 2], 3) == [1, 2]
+"""
+
+
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pipelines() -> Any:
+    return script("pipelines")
+
+
+@pytest.fixture(scope="module")
+def mutations() -> Any:
+    return script("mutations")
+
+
+def test_every_pipeline_has_a_row_that_says_what_was_measured_and_counted(pipelines: Any) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert pipelines.table(text, pipelines.records()) == text, "run `python benchmarks/pipelines.py --only`"
+    rows = [match[1] for line in text.split("\n") if (match := pipelines.ROW.match(line))]
+    assert sorted(rows) == sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml"))
+    assert {one for name in pipelines.STARTS for one in pipelines.with_start(name)} <= {*rows}
+
+
+def test_a_row_is_stale_if_its_data_changed_or_it_says_something_else(
+    pipelines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = "| [`intent-zh.yaml`](pipelines/intent-zh.yaml) | intents | 1.0 % accuracy | | | 9 s |"
+    record = {"scores": {"test": {"accuracy": 0.934}}, "seconds": 16.2, "date": "2026-11-23"}
+    monkeypatch.setattr(pipelines, "README", tmp_path / "README.md")
+    for made_from, text, message in (
+        ("0" * 64, row, "its YAML or data changed"),
+        (pipelines.made_from("intent-zh"), row, "README says something else"),
+        (pipelines.made_from("intent-zh"), None, None),
+    ):
+        known = {"intent-zh": {**record, "made_from": made_from}}
+        pipelines.README.write_text(text or pipelines.expected(row, known))
+        found = [line for line in pipelines.stale(known) if line.startswith("intent-zh:")]
+        assert [message in line for line in found] == [True] * bool(message)
+    assert "93.4 % accuracy | | 0 % of texts | 16 s of one core |" in pipelines.README.read_text()
+
+
+def toy(folder: Path, test: str = TEST, code: str = TOY) -> Path:
+    for name, text in (("seqpipe/__init__.py", ""), ("seqpipe/toy.py", code), ("tests/test_toy.py", test)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "plugins").mkdir(exist_ok=True)
+    return folder
+
+
+def changes(found: list[Any]) -> set[tuple[str, str]]:
+    return {(one.before, one.after) for one in found}
+
+
+def test_each_operator_changes_what_it_says(mutations: Any, tmp_path: Path) -> None:
+    root = toy(tmp_path)
+    found = [*mutations.mutations(root / "seqpipe" / "toy.py", root)]
+    assert changes(found) == {
+        ("number < limit", "number <= limit"),
+        ("number < limit", "not number < limit"),
+        ("1", "2"),
+        ("1", "0"),
+        ("found.append(min(number, limit - 1))", "pass"),
+        ("min(number, limit - 1)", "min(limit - 1, number)"),
+    }
+    assert {one.operator for one in found} == {*mutations.OPERATORS}
+    for one in found:
+        text = (root / one.path).read_text()
+        assert " ".join(text[one.start : one.end].split()) == one.before
+
+
+def test_what_is_drawn_follows_from_the_seed_and_from_names_not_from_lines(mutations: Any, tmp_path: Path) -> None:
+    one = mutations.drawn(toy(tmp_path / "one"), seed=1, count=5)
+    other = mutations.drawn(toy(tmp_path / "other", code=f"import os\n\n\nGREATEST = 9\n{TOY}"), seed=1, count=5)
+    assert [mutation.key for mutation in one] == [mutation.key for mutation in other]
+    assert len({mutation.operator for mutation in one}) == 5
+    drawn = {tuple(mutation.key for mutation in mutations.drawn(tmp_path / "one", seed, 5)) for seed in range(9)}
+    assert len(drawn) > 1
+
+
+def test_a_mutation_is_caught_by_a_test_that_fails_and_taken_back(mutations: Any, tmp_path: Path) -> None:
+    root = toy(tmp_path)
+    found = {one.after: one for one in mutations.mutations(root / "seqpipe" / "toy.py", root)}
+    assert mutations.nearest_tests(found["pass"], root) == ["tests/test_toy.py"]
+    caught = mutations.tried(found["number <= limit"], root, 60)
+    survived = mutations.tried(found["min(limit - 1, number)"], root, 60)
+    assert [(one.name, one.detail) for one in mutations.confirmed([caught, survived], root)] == [
+        ("caught", "tests/test_toy.py::test_it"),
+        ("survived", "tests/test_toy.py"),
+    ]
+    assert (root / "seqpipe" / "toy.py").read_text() == TOY
+
+
+def test_a_test_that_fails_anyway_catches_nothing(mutations: Any, tmp_path: Path) -> None:
+    root = toy(tmp_path, test=TEST.replace("[1, 2]", "[7]"))
+    mutation = mutations.drawn(root, seed=1, count=1)[0]
+    (outcome,) = mutations.confirmed([mutations.tried(mutation, root, 60)], root)
+    assert (outcome.name, outcome.detail) == ("survived", "tests/test_toy.py::test_it fails without it too")
