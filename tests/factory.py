@@ -197,6 +197,22 @@ def parts(config: Config) -> tuple[Any, Any]:
     return pipeline, Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
 
 
+def begin_run(config: Config, fresh: bool = False) -> Any:
+    """The run of a config, begun; nothing holds its lock any more."""
+    from seqpipe.run import start
+
+    with start(config, QUIET, fresh) as run:
+        return run
+
+
+def train_run(config: Config, console: Console = QUIET, device: str = "cpu") -> Any:
+    """Begins the run of a config, or goes on with it, and trains it to the end: the pipeline."""
+    from seqpipe import run
+
+    with run.start(config, QUIET) as started:
+        return run.train_run(started, console, device)
+
+
 LEAN = ("embedding={use: lookup, dim: 8}", "head=tags")  # of the tiny pipeline, what exports in a second or two
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Install
-from factory import LEAN, Watched, tagging, tiny, write_conll
+from factory import LEAN, Watched, begin_run, tagging, tiny, train_run, write_conll
 
 from seqpipe.config import Config, load
 from seqpipe.console import Console
@@ -25,8 +25,6 @@ from seqpipe.run import (
     open_run,
     run_all,
     run_seeds,
-    start,
-    train_run,
     trained,
 )
 from seqpipe.version import VERSION
@@ -57,7 +55,7 @@ def again(folder: Path, *overrides: str) -> Config:
 
 def changed(folder: Path, *overrides: str) -> str:
     with pytest.raises(UsageError) as caught:
-        start(again(folder, *overrides), QUIET)
+        begin_run(again(folder, *overrides))
     assert caught.value.exit_code == 2
     return str(caught.value)
 
@@ -66,6 +64,7 @@ def test_a_run_holds_everything_that_was_made(finished: Path) -> None:
     folder = finished / "runs" / "tiny"
     names = {path.name for path in folder.iterdir()}
     assert names == {
+        ".lock",
         "run.json",
         "pipeline.yaml",
         "learned.json",
@@ -84,9 +83,12 @@ def test_a_run_holds_everything_that_was_made(finished: Path) -> None:
 
 
 def test_an_unchanged_finished_run_does_nothing_and_says_so(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*")}
+    def written() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*") if path.name != ".lock"}
+
+    before = written()
     result = run_all(again(finished), Console(), "cpu")
-    assert {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*")} == before
+    assert written() == before
     assert result["scores"] == json.loads((finished / "runs/tiny/metrics.json").read_text())
     assert "nothing changed: nothing to do (--fresh trains again)" in capsys.readouterr().err
 
@@ -111,7 +113,7 @@ def test_the_saved_yaml_says_which_versions_made_it_and_another_one_installed_is
     code = "from seqpipe import hookimpl\nfrom factory import toy_encoders\n\n@hookimpl\ndef register_encoders():\n"
     install("seqpipe-toy", code + "    return {'sound': toy_encoders()['sound'][1]}\n", version="1.0")
     config = load(tagging(here), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"])
-    run = start(config, QUIET)
+    run = begin_run(config)
     assert load(run.folder / "pipeline.yaml").plugins.versions == {
         "data.reader": f"seqpipe {VERSION}",
         "tokenizer": f"seqpipe {VERSION}",
@@ -130,7 +132,7 @@ def test_the_saved_yaml_says_which_versions_made_it_and_another_one_installed_is
     run.checkpoints.mkdir()
     (run.checkpoints / "last.ckpt").touch()
     with pytest.raises(UsageError, match=r"components.encoder sound: seqpipe-toy 1.0 -> seqpipe-toy 1.1"):
-        start(load(tagging(here), ["encoder=sound"]), QUIET)
+        begin_run(load(tagging(here), ["encoder=sound"]))
 
 
 def test_the_saved_yaml_can_be_read_from_anywhere(finished: Path, tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_changed_data_is_refused_naming_the_file(finished: Path) -> None:
     finally:
         for name, data in kept.items():
             (finished / name).write_bytes(data)
-    start(again(finished), QUIET)
+    begin_run(again(finished))
 
 
 def test_a_run_that_never_trained_begins_anew_once_its_data_is_corrected(here: Path) -> None:
@@ -166,18 +168,17 @@ def test_a_run_that_never_trained_begins_anew_once_its_data_is_corrected(here: P
     good = (here / "test.conll").read_text()
     (here / "test.conll").write_text(good + "\nRome B-RIVER\n")
     with pytest.raises(DataError, match="RIVER"):
-        train_run(start(load(path), QUIET), QUIET)
+        train_run(load(path))
     (here / "test.conll").write_text(good)
     with (here / "train.conll").open("a") as file:
         file.write("\nAnew O\n")
-    run = start(load(path), QUIET)
-    train_run(run, QUIET)
-    assert "anew" in Learned.load(run.folder).vocabulary
+    train_run(load(path))
+    assert "anew" in Learned.load(here / "runs/tiny").vocabulary
 
 
 def test_moved_data_is_the_same_data(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "moved.conll").write_bytes((finished / "train.conll").read_bytes())
-    start(again(finished, f"data.train={tmp_path / 'moved.conll'}"), QUIET)
+    begin_run(again(finished, f"data.train={tmp_path / 'moved.conll'}"))
 
 
 def test_a_test_set_named_train_hides_nothing(here: Path) -> None:
@@ -217,7 +218,7 @@ def test_a_file_that_an_option_names_counts_by_its_content_and_may_move(here: Pa
 def test_fresh_moves_the_old_run_aside(here: Path) -> None:
     config = tiny(here, *LEAN)
     for number in range(3):
-        run = start(config, QUIET, fresh=number > 0)
+        run = begin_run(config, fresh=number > 0)
         (run.folder / f"mark-{number}").touch()
     assert sorted(path.name for path in (here / "runs").iterdir()) == ["tiny", "tiny.1", "tiny.2"]
     assert (here / "runs/tiny.1/mark-0").exists()
@@ -227,11 +228,11 @@ def test_fresh_moves_the_old_run_aside(here: Path) -> None:
 
 def test_a_folder_that_is_no_run_is_left_alone(here: Path) -> None:
     (here / "runs/tiny").mkdir(parents=True)
-    start(tiny(here), QUIET)  # an empty one is taken
+    begin_run(tiny(here))  # an empty one is taken
     (here / "runs/tiny/run.json").unlink()
     (here / "runs/tiny/thesis.tex").write_text("precious")
     with pytest.raises(UsageError, match="is there and is not a run; give the YAML another name: or move the folder"):
-        start(tiny(here), QUIET, fresh=True)
+        begin_run(tiny(here), fresh=True)
     with pytest.raises(UsageError, match=r"not a run \(no run.json\)"):
         open_run(here / "runs/tiny", QUIET)
 
@@ -240,8 +241,8 @@ def test_a_run_that_was_killed_as_it_began_begins(here: Path) -> None:
     (here / "runs/tiny").mkdir(parents=True)
     (here / "runs/tiny/pipeline.yaml").write_text("name: ti")
     (here / "runs/tiny/.run.json.x.part").write_text("{")
-    run = start(tiny(here), QUIET)
-    assert sorted(path.name for path in run.folder.iterdir()) == ["pipeline.yaml", "run.json"]
+    run = begin_run(tiny(here))
+    assert sorted(path.name for path in run.folder.iterdir()) == [".lock", "pipeline.yaml", "run.json"]
     open_run(run.folder, QUIET)
 
 
@@ -252,13 +253,11 @@ def test_an_untrained_run_has_nothing_to_show(here: Path) -> None:
         raise StopError
 
     config = tiny(here, *LEAN)
-    run = start(config, QUIET)
+    run = begin_run(config)
     with pytest.raises(UsageError, match="not trained yet; `seqpipe train` or `seqpipe run` first"):
         trained(run)
     with pytest.raises(StopError):
-        train_run(
-            start(load(config.file, [*LEAN, "train.checkpoint_steps=1", "name=stopped"]), QUIET), Watched(stop), "cpu"
-        )
+        train_run(load(config.file, [*LEAN, "train.checkpoint_steps=1", "name=stopped"]), Watched(stop))
     with pytest.raises(UsageError, match="stopped before the first epoch ended"):
         trained(open_run(here / "runs/stopped", QUIET))
 
@@ -297,17 +296,16 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
 def test_a_label_that_training_never_saw_stops_before_training_with_its_place(here: Path, name: str) -> None:
     config = tiny(here, *LEAN, "train.epochs=1")
     (here / f"{name}.conll").write_text("Ada\tB-PER\n\nAda\tB-ORG\n")
-    run = start(config, Console())
     told = rf"{name}\.conll:3: the {name} set holds the label 'ORG', which training never saw\n.*unseen_labels: miss"
     with pytest.raises(DataError, match=told):
-        train_run(run, Console(), "cpu")
-    assert not run.checkpoints.exists()
+        train_run(config)
+    assert not (here / "runs/tiny/checkpoints").exists()
 
 
 def test_a_label_that_training_never_saw_may_count_as_missed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tiny(here, *LEAN, "train.epochs=1", "data.unseen_labels=miss")
     (here / "dev.conll").write_text("Ada\tB-ORG\n")
-    train_run(start(config, Console()), Console(), "cpu")
+    train_run(config, Console())
     assert "the dev set holds the label 'ORG', which training never saw; it counts as missed" in capsys.readouterr().err
 
 
