@@ -37,7 +37,7 @@ else:
 
 VARIABLE = "SEQPIPE_LOCK"
 _BYTE = 1 << 30  # locked on Windows, where nobody else can read a locked byte; the holder's name stands before it
-_PATIENCE, _PAUSE = 0.5, 0.02  # seconds to wait for the name of a holder that has just taken the lock
+_PATIENCE, _PAUSE = 0.5, 0.02  # seconds to look again, where the holder ended or has not said its name
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def _held(folder: Path) -> Iterator[None]:
 
 def _locked(folder: Path) -> int:
     """The open lock file of a folder, locked, with this process named in it."""
-    path = folder / LOCK
+    path, deadline = folder / LOCK, time.monotonic() + _PATIENCE
     while True:
         with disk_errors_named(path):
             try:
@@ -89,20 +89,21 @@ def _locked(folder: Path) -> int:
                 continue
         try:
             held = _try(handle, path)
-            if not _is_at(handle, path):  # of a run that was moved aside just now
-                os.close(handle)
-                continue
-            if not held:
+            if held and _is_at(handle, path):  # and not of a run that was moved aside just now
+                with disk_errors_named(path):
+                    _write_holder(handle)
+                return handle
+            late = time.monotonic() > deadline
+            if (late or not held) and (holder := _holder(path, late)):
                 raise UsageError(
-                    f"{folder}: {_holder(path)} is writing into this run; wait until it ends, or stop it, or write "
+                    f"{folder}: {holder} is writing into this run; wait until it ends, or stop it, or write "
                     "somewhere else (name: in the YAML, --output of `export` and `vectors`)"
                 )
-            with disk_errors_named(path):
-                _write_holder(handle)
         except BaseException:
             os.close(handle)
             raise
-        return handle
+        os.close(handle)
+        time.sleep(_PAUSE)
 
 
 def _try(handle: int, path: Path) -> bool:
@@ -134,24 +135,18 @@ def _write_holder(handle: int) -> None:
     os.fsync(handle)  # on a network file system others read it only then
 
 
-def _holder(path: Path) -> str:
-    """Who holds a lock, for a message.
+def _holder(path: Path, late: bool) -> str:
+    """Who holds a lock, for a message; empty if that is not sure yet, and not too `late` to wait.
 
-    A holder that has just taken it may not have written its name yet: then the file is empty, or names one that ended.
+    A holder that has just taken it may not have written its name: then the file is empty, or names one that ended.
     """
-    deadline = time.monotonic() + _PATIENCE
-    name = "another process"
-    while True:
-        try:
-            holder = json.loads(path.read_bytes())
-            name = f"process {holder['pid']} on {holder['host']}"
-            if holder["host"] != socket.gethostname() or _is_alive(holder["pid"]):
-                return name
-        except (OSError, ValueError):
-            pass
-        if time.monotonic() > deadline:
-            return name
-        time.sleep(_PAUSE)
+    try:
+        holder = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return "another process" if late else ""
+    if late or holder["host"] != socket.gethostname() or _is_alive(holder["pid"]):
+        return f"process {holder['pid']} on {holder['host']}"
+    return ""
 
 
 def _is_alive(pid: int) -> bool:

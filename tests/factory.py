@@ -351,13 +351,16 @@ def toy_heads() -> dict[str, tuple[str, type]]:
 
 
 class Child:
-    """A command in a process of its own, forked where torch is imported already, that may be told when to be killed."""
+    """A command in a process of its own, forked where torch is imported already, that may be told when to be killed.
+
+    Of several at once in a folder each has a `name`.
+    """
 
     server = multiprocessing.get_context("forkserver")
 
-    def __init__(self, folder: Path, *arguments: str | Path, kill: tuple[str, float] | None = None):
+    def __init__(self, folder: Path, *arguments: str | Path, kill: tuple[str, float] | None = None, name: str = ""):
         self.server.set_forkserver_preload(["seqpipe.run", "seqpipe.cli", "onnxscript", "torch.onnx.ops"])
-        self.told = folder.with_name(f"{folder.name}-told.txt")
+        self.told = folder.with_name(f"{folder.name}-told{name}.txt")
         self.told.write_text("")
         self.process = self.server.Process(target=_child, args=(folder, self.told, [*map(str, arguments)], kill))
         self.process.start()

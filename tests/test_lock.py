@@ -263,7 +263,7 @@ def compete(folder: Path, delay: float, how: str) -> None:
         sys.exit(2)
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int, tmp_path: Path) -> None:
     FORKS.set_forkserver_preload(["seqpipe.lock"])
     dice, refusals = random.Random(5), 0
