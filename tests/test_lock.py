@@ -265,7 +265,7 @@ def compete(folder: Path, delay: float, how: str) -> None:
 
 @pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int, tmp_path: Path) -> None:
-    FORKS.set_forkserver_preload(["seqpipe.lock"])
+    FORKS.set_forkserver_preload(["seqpipe.run", "seqpipe.cli", "test_lock"])
     dice, refusals = random.Random(5), 0
     for number in range(rounds):
         folder = tmp_path / str(number) / "run"
