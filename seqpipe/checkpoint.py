@@ -28,7 +28,10 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 def load(path: Path) -> dict[str, Any]:
     """The state of a checkpoint; DataError if the file is damaged. Only tensors and plain values are ever read."""
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}; run with --fresh to train again") from error
     head = len(_MAGIC) + 65
     if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : head - 1].decode("ascii", "replace") != sha256(data[head:]):
         raise DataError(f"{path}: damaged checkpoint; remove it to train from the start, or run with --fresh")

@@ -200,6 +200,7 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
+    from seqpipe.bundle import refuse_other
     from seqpipe.export import export as export_bundle
     from seqpipe.lock import lock_around
     from seqpipe.run import held_out, open_run, trained
@@ -209,6 +210,7 @@ def export(
             raise UsageError(f"--set {item}: the run is trained; only keys of `export` can change, as export.opset=20")
     console = _console(quiet, False)
     path = output or folder / "bundle"
+    refuse_other(path)
     cache = _cache(no_cache)
     with lock_around(path):
         opened = open_run(folder, console, sets=sets or [])

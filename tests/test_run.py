@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import Install
-from factory import LEAN, Watched, begin_run, tagging, tiny, train_run, write_conll
+from factory import LEAN, Watched, begin_run, seqpipe, tagging, tiny, train_run, write_conll
 
 from seqpipe.config import Config, load
 from seqpipe.console import Console
+from seqpipe.data import read
 from seqpipe.errors import DataError, EnvError, UsageError
-from seqpipe.learned import Learned
+from seqpipe.learned import Learned, learn
 from seqpipe.run import (
     Run,
     device_of,
@@ -313,3 +317,87 @@ def test_a_damaged_run_file_is_an_error_that_names_the_cure(tmp_path: Path) -> N
     (tmp_path / "learned.json").write_text('{"field": ')
     with pytest.raises(DataError, match=r"learned\.json: damaged: .*--fresh"):
         Learned.load(tmp_path)
+
+
+def test_what_was_made_of_other_data_is_not_kept_by_a_run_that_never_trained(here: Path) -> None:
+    config = tiny(here, *LEAN)
+    folder = begin_run(config).folder
+    Learned.save(learn(config, read(config.data.reader, config.data.train)), folder)
+    (folder / "tokens").mkdir()
+    (folder / "tokens/train.bin").write_bytes(b"of other texts")
+    begin_run(config)
+    assert (folder / "tokens/train.bin").exists()  # nothing changed
+    write_conll(here / "train.conll", 20, 99)
+    begin_run(config)
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "pipeline.yaml", "run.json"]
+    assert json.loads((folder / "run.json").read_text())["fingerprint"] == fingerprint(config)
+
+
+def test_killed_as_it_begins_anew_it_begins_anew_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(here, *LEAN)
+    folder = begin_run(config).folder
+    Learned.save(learn(config, read(config.data.reader, config.data.train)), folder)
+
+    class KilledError(Exception): ...
+
+    def killed(path: Path, data: str) -> None:
+        raise KilledError
+
+    other = load(config.file, [*LEAN, "tokenizer=chars"])
+    monkeypatch.setattr("seqpipe.files.write", killed)
+    with pytest.raises(KilledError):
+        begin_run(other)
+    monkeypatch.undo()
+    begin_run(other)
+    assert load(folder / "pipeline.yaml").tokenizers[0].use == "chars"
+
+
+def test_the_rows_of_all_epochs_are_there_after_a_kill_between_checkpoint_and_rows(here: Path) -> None:
+    config = tiny(here, *LEAN, "train.epochs=2")
+    train_run(config)
+    path = here / "runs/tiny/checkpoints/metrics.jsonl"
+    whole = path.read_text()
+    path.write_text(whole.splitlines(keepends=True)[0])  # as it was when the last checkpoint was written
+    train_run(config)
+    assert path.read_text() == whole
+
+
+@pytest.mark.parametrize(
+    ("way", "what"), [("runs", "file"), ("runs/tiny", "file"), ("runs", "link"), ("runs/tiny/checkpoints", "file")]
+)
+def test_something_else_where_a_folder_goes_is_named_with_a_cure(here: Path, way: str, what: str) -> None:
+    tagging(here)
+    (here / way).parent.mkdir(parents=True, exist_ok=True)
+    if "checkpoints" in way:
+        begin_run(tiny(here, *LEAN))
+    if what == "link":
+        (here / way).symlink_to("nowhere")
+    else:
+        (here / way).touch()
+    result = seqpipe("train", "tiny.yaml", *LEAN)
+    assert result.code == 2
+    kind = {"file": "a file, where a folder is needed", "link": "a link to a folder that is not there"}[what]
+    assert f"{way}: is {kind}; move it out of the way, or work in another folder" in result.err
+
+
+@pytest.mark.parametrize("way", [".", "runs", "runs/tiny"])
+def test_a_folder_that_may_not_be_written_into_is_named_with_a_cure(way: str) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="seqpipe-"))  # everybody may go in, as into no folder of pytest's
+    try:
+        with contextlib.chdir(folder):
+            config = tiny(folder, *LEAN)
+            if way != ".":
+                (folder / way).mkdir(parents=True)
+            for path in (folder / way, *(folder / way).parents[: len(Path(way).parts)]):
+                path.chmod(0o555)
+            if os.geteuid() == 0:
+                os.seteuid(65534)
+            try:
+                with pytest.raises(EnvError, match=r"runs.*: cannot be written: Permission denied; make its folder"):
+                    begin_run(config)
+            finally:
+                os.seteuid(os.getuid())
+    finally:
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+        shutil.rmtree(folder)

@@ -73,7 +73,7 @@ def assert_whole(run: Path) -> None:
 
 
 class Calls:
-    """Looks at a folder before every call that opens, renames or removes a file in it: what a kill there would leave."""
+    """Looks at a folder before every call that opens, renames or removes a file in it: what a kill there leaves."""
 
     def __init__(self, folder: Path):
         self.folder, self.look, self.moments = str(folder), None, 0
