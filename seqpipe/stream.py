@@ -12,7 +12,7 @@ from seqpipe.config import Component
 from seqpipe.continuing import GOES_ON, flowing
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
-from seqpipe.files import make_folder, writing
+from seqpipe.files import make_folder, remove_torn, writing
 from seqpipe.learned import Learned
 from seqpipe.predictor import chunks
 from seqpipe.vocabulary import EOS, SPECIALS
@@ -64,6 +64,7 @@ def token_file(path: Path, learned: Learned, records: Sequence[Record]) -> np.me
     dtype = np.dtype("<u2" if len(learned.vocabulary) <= 1 << 16 else "<u4")
     if not path.exists():
         make_folder(path.parent)
+        remove_torn(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
             for some in chunks(flowing(split(learned, records), SPECIALS.index(EOS)), _WRITTEN):
                 file.write(np.array(some, dtype).tobytes())
