@@ -206,6 +206,11 @@ def commands_page() -> str:
                     "and `export` use it unless `--no-cache` is given; predicting never does.",
                 ),
                 (
+                    "`SEQPIPE_LOCK=off`",
+                    "No lock on run folders, for file systems that have none; see "
+                    "[One writer](../tasks/long-runs.md#one-writer).",
+                ),
+                (
                     "`OMP_NUM_THREADS`",
                     "Threads of PyTorch on a CPU, as everywhere; `train.threads` says it in the YAML.",
                 ),

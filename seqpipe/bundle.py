@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqpipe.errors import BundleError
+from seqpipe.errors import BundleError, UsageError
 from seqpipe.files import json_bytes, sha256, writing_folder
 
 FORMAT, VERSION = "seqpipe-bundle", 1
@@ -61,8 +61,15 @@ def unseal(data: bytes, what: str) -> dict[str, Any]:
     return dict(manifest)
 
 
+def refuse_other(path: Path) -> None:
+    """UsageError where something else than a bundle would be replaced."""
+    if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
+        raise UsageError(f"{path}: is there and is not a bundle; name another folder, or move it out of the way")
+
+
 def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
     """Writes a bundle whole or not at all; one that was there is replaced."""
+    refuse_other(path)
     entries = {name: {"sha256": sha256(data), "bytes": len(data)} for name, data in files.items()}
     sealed = seal({"format": FORMAT, "version": VERSION, **manifest, "files": entries})
     with writing_folder(path) as folder:

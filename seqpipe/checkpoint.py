@@ -28,7 +28,10 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 def load(path: Path) -> dict[str, Any]:
     """The state of a checkpoint; DataError if the file is damaged. Only tensors and plain values are ever read."""
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}; run with --fresh to train again") from error
     head = len(_MAGIC) + 65
     if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : head - 1].decode("ascii", "replace") != sha256(data[head:]):
         raise DataError(f"{path}: damaged checkpoint; remove it to train from the start, or run with --fresh")
@@ -50,6 +53,17 @@ def best(folder: Path) -> tuple[Path, str]:
     return folder / progress["best_file"], progress["best_sha256"]
 
 
+def load_best(folder: Path) -> dict[str, torch.Tensor]:
+    """The best weights of a run, also of one that is training: its next best ones remove those before."""
+    while True:
+        path, digest = best(folder)
+        try:
+            return load_weights(path, digest)
+        except DataError:
+            if best(folder) == (path, digest):
+                raise
+
+
 def save_weights(path: Path, weights: dict[str, torch.Tensor]) -> str:
     """Writes weights as safetensors and returns the file's sha256."""
     data = save_tensors(
@@ -61,9 +75,10 @@ def save_weights(path: Path, weights: dict[str, torch.Tensor]) -> str:
 
 def load_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
     """Weights whose file has this sha256; DataError otherwise."""
-    if not path.exists():
-        raise DataError(f"{path}: the weights are not there; run with --fresh to train again")
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: the weights are not there; run with --fresh to train again") from error
     if sha256(data) != digest:
         raise DataError(f"{path}: damaged weights; run with --fresh to train again")
     return dict(load_tensors(data))

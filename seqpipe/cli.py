@@ -154,8 +154,8 @@ def train(
 
     if resume and not (RUNS / config.name / STATE).exists():
         raise UsageError(f"--resume: {RUNS / config.name} is no run yet; leave --resume out to start one")
-    begun = start(config, console, fresh)
-    train_run(begun, console, device)
+    with start(config, console, fresh) as begun:
+        train_run(begun, console, device)
     console.say(f"\nnext: seqpipe evaluate {begun.folder}, then seqpipe export {begun.folder}")
 
 
@@ -200,17 +200,21 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
+    from seqpipe.bundle import refuse_other
     from seqpipe.export import export as export_bundle
+    from seqpipe.lock import lock_around
     from seqpipe.run import held_out, open_run, trained
 
     for item in sets or []:
         if not item.startswith("export."):
             raise UsageError(f"--set {item}: the run is trained; only keys of `export` can change, as export.opset=20")
     console = _console(quiet, False)
-    opened = open_run(folder, console, sets=sets or [])
-    path = output or opened.bundle
+    path = output or folder / "bundle"
+    refuse_other(path)
     cache = _cache(no_cache)
-    export_bundle(trained(opened), opened.config, held_out(opened), path, console, opened.scores, cache)
+    with lock_around(path):
+        opened = open_run(folder, console, sets=sets or [])
+        export_bundle(trained(opened), opened.config, held_out(opened), path, console, opened.scores, cache)
     console.say(f"\nnext: seqpipe predict {path}")
 
 
@@ -227,12 +231,14 @@ def vectors(
     quiet: Quiet = False,
 ) -> None:
     """Write the word vectors that a run has learned to a file, as word2vec does."""
+    from seqpipe.lock import lock_around
     from seqpipe.run import open_run, trained
     from seqpipe.word_vectors import write_vectors
 
     console = _console(quiet, False)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")
-    count = write_vectors(trained(open_run(folder, console, need_data=False)), folder, path, binary, stage)
+    with lock_around(path):
+        count = write_vectors(trained(open_run(folder, console, need_data=False)), folder, path, binary, stage)
     console.say(f"{count:,} words -> {path}\n\nnext: embedding: {{use: vectors, path: {path}}}")
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def writing(path: Path) -> Iterator[Path]:
         raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: is no ordinary file and is left as it is; name a file")
-    with _full_disk_named(path):
+    with disk_errors_named(path):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         os.close(handle)
         temporary = Path(name)
@@ -71,8 +71,8 @@ def writing_folder(path: Path) -> Iterator[Path]:
 
     A folder that was there is moved aside first and removed last: at any moment one of the two is whole.
     """
-    with _full_disk_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors_named(path):
+        make_folder(path.parent)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
         try:
             yield temporary
@@ -92,13 +92,34 @@ def writing_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def remove_torn(folder: Path) -> None:
-    """Removes what a process that was killed while writing left in a folder."""
-    for torn in folder.glob(".*.part"):
-        if torn.is_dir():
-            shutil.rmtree(torn, ignore_errors=True)
-        else:
-            torn.unlink(missing_ok=True)
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it, where they are not there yet."""
+    with disk_errors_named(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            way = next(one for one in (path, *path.parents) if os.path.lexists(one))
+            what = "a link to a folder that is not there" if way.is_symlink() else "a file, where a folder is needed"
+            raise UsageError(f"{way}: is {what}; move it out of the way, or work in another folder") from error
+
+
+def remove_torn(folder: Path, names: Sequence[str] = ("*",)) -> None:
+    """Removes what a process that was killed while writing such files left in a folder.
+
+    A folder that it had moved aside, and did not replace any more, is put back. Nobody else may be writing them.
+    """
+    with disk_errors_named(folder):
+        for name in names:
+            for aside in folder.glob(f".{name}.*.old"):
+                for kept in aside.iterdir():
+                    if not (folder / kept.name).exists():
+                        kept.rename(folder / kept.name)
+                shutil.rmtree(aside)
+            for torn in folder.glob(f".{name}.*.part"):
+                if torn.is_dir():
+                    shutil.rmtree(torn)
+                else:
+                    torn.unlink()
 
 
 def read_json(path: Path) -> Any:
@@ -114,7 +135,8 @@ def set_aside(path: Path) -> Path:
     number = 1
     while (target := path.with_name(f"{path.name}.{number}")).exists():
         number += 1
-    path.rename(target)
+    with disk_errors_named(path):
+        path.rename(target)
     return target
 
 
@@ -127,7 +149,8 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _full_disk_named(path: Path) -> Iterator[None]:
+def disk_errors_named(path: Path) -> Iterator[None]:
+    """EnvError with a cure where a disk is full, or a place may not be written to."""
     try:
         yield
     except OSError as error:
@@ -136,5 +159,7 @@ def _full_disk_named(path: Path) -> Iterator[None]:
                 f"{path}: the disk is full; what was there is unchanged. Free some space and try again"
             ) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise EnvError(f"{path}: cannot be written: {error.strerror}") from error
+            raise EnvError(
+                f"{path}: cannot be written: {error.strerror}; make its folder writable, or write somewhere else"
+            ) from error
         raise

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
+import shutil
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -24,8 +27,9 @@ from seqpipe.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.export import export
 from seqpipe.features import Record
 from seqpipe.graph_cache import GraphCache
-from seqpipe.layout import CHECKPOINTS, LAST, SCORES, STATE, TOKENS, YAML
+from seqpipe.layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
 from seqpipe.learned import FILE, Learned, learn, unknown_share
+from seqpipe.lock import run_lock
 from seqpipe.metrics import shown, table
 from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.predictor import Predictor, refuse_long
@@ -60,38 +64,60 @@ class Run:
         return files.read_json(path) if path.exists() else None
 
 
-def start(config: Config, console: Console, fresh: bool = False) -> Run:
+@contextmanager
+def start(config: Config, console: Console, fresh: bool = False) -> Iterator[Run]:
     """The run of this config: a new folder, or the one there if it was made from the same; UsageError otherwise.
 
-    A folder without a checkpoint holds nothing worth keeping: it begins anew.
+    The folder is locked until the block ends. One without a checkpoint holds nothing worth keeping: it begins anew.
     """
     folder = RUNS / config.name
     for one in config.components:
         if one.frame.get("init") and one.frame["init"].resolve() == folder.resolve():
             told = f"{folder} would start from itself, and is what this run is called; give the YAML another name:"
             raise ConfigError([replace(one.problem(told), key=f"{one.key}.init")])
-    mine = fingerprint(config)
-    if (folder / STATE).exists():
-        changed = [] if fresh else differences(files.read_json(folder / STATE)["fingerprint"], mine)
-        if fresh:
+    _refuse_other_folder(folder)
+    with ExitStack() as locks:
+        locks.enter_context(run_lock(folder))
+        mine = fingerprint(config)
+        if fresh and (folder / STATE).exists():
+            if os.name == "nt":
+                locks.close()  # Windows moves no folder with an open file in it, so nobody else's run either
             console.say(f"the old run is now {files.set_aside(folder)}")
-        elif changed and not (folder / CHECKPOINTS / LAST).exists():
-            for name in (FILE, STATE):
-                (folder / name).unlink(missing_ok=True)
-        elif changed:
-            listed = "".join(f"\n  {line}" for line in changed)
-            raise UsageError(
-                f"{folder} was made from something else:{listed}\n"
-                "run with --fresh to move it aside, or give the YAML another name:"
-            )
-    elif folder.exists() and any(path.name != YAML and path.suffix != ".part" for path in folder.iterdir()):
+            locks.enter_context(run_lock(folder))
+        _begin(config, folder, mine)
+        yield Run(folder, config)
+
+
+def _refuse_other_folder(folder: Path) -> None:
+    """UsageError for a folder with something in it that is not a run."""
+    try:
+        names = set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # nothing to protect, or the lock says what is wrong
+    if STATE not in names and any(name not in (YAML, LOCK) and not name.endswith(".part") for name in names):
         raise UsageError(f"{folder} is there and is not a run; give the YAML another name: or move the folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    files.remove_torn(folder)
-    if not (folder / STATE).exists():
+
+
+def _begin(config: Config, folder: Path, mine: Mapping[str, Any]) -> None:
+    """Writes what a run begins with, the fingerprint last: what it was made from before is forgotten until then."""
+    trained = (folder / CHECKPOINTS / LAST).exists()
+    changed = []
+    if (folder / STATE).exists():
+        changed = differences(files.read_json(folder / STATE)["fingerprint"], mine)
+    if changed and trained:
+        listed = "".join(f"\n  {line}" for line in changed)
+        raise UsageError(
+            f"{folder} was made from something else:{listed}\n"
+            "run with --fresh to move it aside, or give the YAML another name:"
+        )
+    if changed:
+        for path in (folder / FILE, *folder.glob("*tokenizer*.json")):
+            path.unlink(missing_ok=True)
+        if (folder / TOKENS).exists():
+            shutil.rmtree(folder / TOKENS)
+    if not trained:
         files.write(folder / YAML, dump(resolved(config, folder)))
         files.write(folder / STATE, json.dumps({"fingerprint": mine}, indent=1, ensure_ascii=False))
-    return Run(folder, config)
 
 
 def open_run(folder: Path, console: Console, need_data: bool = True, sets: Sequence[str] = ()) -> Run:
@@ -336,9 +362,9 @@ def _dev_scores(
 
 def trained(run: Run) -> Pipeline:
     """The pipeline of a run with its best weights; UsageError if it was not trained."""
-    weights, digest = checkpoint.best(run.checkpoints)
+    weights = checkpoint.load_best(run.checkpoints)
     pipeline = Pipeline(run.config, Learned.load(run.folder))
-    pipeline.load_state_dict(checkpoint.load_weights(weights, digest))
+    pipeline.load_state_dict(weights)
     return pipeline.eval()
 
 
@@ -371,8 +397,12 @@ def run_all(
 
     A graph that the cache has is not traced again.
     """
-    run = start(config, console, fresh)
-    scores = run.scores
+    with start(config, console, fresh) as run:
+        return _run_all(run, console, device, cache)
+
+
+def _run_all(run: Run, console: Console, device: str, cache: GraphCache | None) -> dict[str, Any]:
+    config, scores = run.config, run.scores
     if run.bundle.exists() and scores is not None:
         bundle.read(run.bundle)
         console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")

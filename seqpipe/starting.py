@@ -197,7 +197,7 @@ def _sole(learned: Learned) -> Task | None:
 
 
 def _weights(folder: Path) -> State:
-    return checkpoint.load_weights(*checkpoint.best(folder / CHECKPOINTS))
+    return checkpoint.load_best(folder / CHECKPOINTS)
 
 
 def _of_stage(weights: State, kind: str, there: Stage) -> State:

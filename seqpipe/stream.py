@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from seqpipe.config import Component
 from seqpipe.continuing import GOES_ON, flowing
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
+from seqpipe.files import make_folder, remove_torn, writing
 from seqpipe.learned import Learned
 from seqpipe.predictor import chunks
 from seqpipe.vocabulary import EOS, SPECIALS
@@ -63,14 +63,11 @@ def token_file(path: Path, learned: Learned, records: Sequence[Record]) -> np.me
     """
     dtype = np.dtype("<u2" if len(learned.vocabulary) <= 1 << 16 else "<u4")
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torn = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        with torn.open("wb") as file:
+        make_folder(path.parent)
+        remove_torn(path.parent, [path.name])
+        with writing(path) as temporary, temporary.open("wb") as file:
             for some in chunks(flowing(split(learned, records), SPECIALS.index(EOS)), _WRITTEN):
                 file.write(np.array(some, dtype).tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        torn.replace(path)
     if not path.stat().st_size:
         raise DataError(f"{path}: the texts hold no token")
     return np.memmap(path, dtype, "r")

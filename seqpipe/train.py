@@ -29,7 +29,7 @@ from seqpipe.console import Console, Tick
 from seqpipe.data import Batch
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.evaluate import deciding, goodness
-from seqpipe.files import remove_torn, write
+from seqpipe.files import make_folder, remove_torn, write
 from seqpipe.layout import BEST, LAST
 from seqpipe.metrics import shown
 from seqpipe.pipeline import Pipeline
@@ -226,8 +226,11 @@ class Training(lightning.LightningModule):
             settings.patience and self._evaluate and waited >= settings.patience
         )
         self.save()
-        write(self.folder / METRICS, "".join(json.dumps(entry) + "\n" for entry in at.history))
+        self._write_history()
         self._report(row)
+
+    def _write_history(self) -> None:
+        write(self.folder / METRICS, "".join(json.dumps(row) + "\n" for row in self.progress.history))
 
     def _report(self, row: Mapping[str, Any]) -> None:
         scores, dev = row.get("dev", {}), ""
@@ -287,6 +290,7 @@ class Training(lightning.LightningModule):
         self.average = state["average"]
         self.pipeline.carried = state["carried"]
         self._order = self.batches.order(self.progress.epoch)
+        self._write_history()  # a process that was killed as it ended an epoch may not have come to it
         return True
 
     def heed(self, number: int, frame: object = None) -> None:
@@ -321,7 +325,7 @@ def train(
     device: str = "cpu",
 ) -> Progress:
     """Trains to the end, from last.ckpt in the folder if there is one, and loads the best weights into the pipeline."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     training = Training(pipeline, config, batches, evaluate, folder, console, device)
     if training.restore() and not training.progress.done:
         at = training.progress

@@ -94,6 +94,11 @@ def word_level(
             counts.update(normalizer.normalize_str(clean(word)) for word in text)
     kept = (token for token, count in counts.items() if count >= min_count and token not in SPECIALS)
     frequent = sorted(kept, key=lambda token: (-counts[token], token))
+    if not counts:
+        raise DataError(
+            "the training texts hold no token: all are empty or blank; correct the data, or have the reader take the "
+            "field that holds the text"
+        )
     if not frequent:
         raise DataError(f"no token occurs {min_count} times in the training texts; lower the tokenizer's min_count")
     tokenizer.model = WordLevel({t: i for i, t in enumerate((*SPECIALS, *frequent[:max_size]))}, unk_token=UNK)

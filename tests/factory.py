@@ -197,6 +197,22 @@ def parts(config: Config) -> tuple[Any, Any]:
     return pipeline, Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
 
 
+def begin_run(config: Config, fresh: bool = False) -> Any:
+    """The run of a config, begun; nothing holds its lock any more."""
+    from seqpipe.run import start
+
+    with start(config, QUIET, fresh) as run:
+        return run
+
+
+def train_run(config: Config, console: Console = QUIET, device: str = "cpu") -> Any:
+    """Begins the run of a config, or goes on with it, and trains it to the end: the pipeline."""
+    from seqpipe import run
+
+    with run.start(config, QUIET) as started:
+        return run.train_run(started, console, device)
+
+
 LEAN = ("embedding={use: lookup, dim: 8}", "head=tags")  # of the tiny pipeline, what exports in a second or two
 
 
@@ -335,13 +351,16 @@ def toy_heads() -> dict[str, tuple[str, type]]:
 
 
 class Child:
-    """A command in a process of its own, forked where torch is imported already, that may be told when to be killed."""
+    """A command in a process of its own, forked where torch is imported already, that may be told when to be killed.
+
+    Of several at once in a folder each has a `name`.
+    """
 
     server = multiprocessing.get_context("forkserver")
 
-    def __init__(self, folder: Path, *arguments: str | Path, kill: tuple[str, float] | None = None):
+    def __init__(self, folder: Path, *arguments: str | Path, kill: tuple[str, float] | None = None, name: str = ""):
         self.server.set_forkserver_preload(["seqpipe.run", "seqpipe.cli", "onnxscript", "torch.onnx.ops"])
-        self.told = folder.with_name(f"{folder.name}-told.txt")
+        self.told = folder.with_name(f"{folder.name}-told{name}.txt")
         self.told.write_text("")
         self.process = self.server.Process(target=_child, args=(folder, self.told, [*map(str, arguments)], kill))
         self.process.start()

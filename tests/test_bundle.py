@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seqpipe import bundle
-from seqpipe.errors import BundleError
+from seqpipe.errors import BundleError, UsageError
 from seqpipe.files import sha256
 
 Forge = Callable[[Path], None]
@@ -62,6 +62,20 @@ def test_a_bundle_that_is_there_is_replaced(copy: Path) -> None:
     bundle.write(copy, dict(made.files) | {"README.md": b"# toy"}, manifest)
     assert bundle.read(copy).files["README.md"] == b"# toy"
     assert [path.name for path in copy.parent.iterdir()] == ["bundle"]
+
+
+def test_what_is_no_bundle_is_never_replaced(copy: Path, tmp_path: Path) -> None:
+    made = bundle.read(copy)
+    manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")}
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/thesis.tex").write_text("precious")
+    (tmp_path / "notes").write_text("precious")
+    for name in ("thesis", "notes"):
+        with pytest.raises(UsageError, match=f"{name}: is there and is not a bundle; name another folder"):
+            bundle.write(tmp_path / name, made.files, manifest)
+    assert (tmp_path / "notes").read_text() == (tmp_path / "thesis/thesis.tex").read_text() == "precious"
+    (tmp_path / "empty").mkdir()
+    bundle.write(tmp_path / "empty", made.files, manifest)
 
 
 def test_texts_with_lone_surrogates_can_be_sealed() -> None:

@@ -64,3 +64,26 @@ def test_tied_weights_are_saved_under_both_of_their_names(tmp_path: Path) -> Non
     tied = torch.randn(3)
     digest = checkpoint.save_weights(tmp_path / "w", {"one": tied, "other": tied})
     assert set(checkpoint.load_weights(tmp_path / "w", digest)) == {"one", "other"}
+
+
+def test_the_best_weights_of_a_run_that_trains_meanwhile_are_the_next_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commit(epoch: int) -> None:
+        name = f"best-{epoch}.safetensors"
+        sha256 = checkpoint.save_weights(tmp_path / name, {"epoch": torch.tensor(epoch)})
+        checkpoint.save(tmp_path / "last.ckpt", {"progress": {"best_file": name, "best_sha256": sha256}})
+
+    def later(path: Path, digest: str) -> dict[str, torch.Tensor]:
+        """The training goes on between the checkpoint's and the weights' being read."""
+        monkeypatch.undo()
+        commit(2)
+        path.unlink()
+        return checkpoint.load_weights(path, digest)
+
+    commit(1)
+    monkeypatch.setattr(checkpoint, "load_weights", later)
+    assert checkpoint.load_best(tmp_path)["epoch"] == 2
+    (tmp_path / "best-2.safetensors").unlink()
+    with pytest.raises(DataError, match="the weights are not there"):
+        checkpoint.load_best(tmp_path)

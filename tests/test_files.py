@@ -115,3 +115,25 @@ def test_any_text_can_be_written_as_json_and_read_again(value: object) -> None:
 def test_nan_is_not_json() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.json_bytes(float("nan"))
+
+
+def test_a_folder_that_was_moved_aside_and_not_replaced_is_put_back(tmp_path: Path) -> None:
+    def torn() -> None:
+        (tmp_path / ".bundle.x.old/bundle").mkdir(parents=True)
+        (tmp_path / ".bundle.x.old/bundle/old").touch()
+        (tmp_path / ".bundle.y.part").mkdir()
+
+    torn()
+    files.remove_torn(tmp_path, ["bundle"])
+    assert (names(tmp_path), names(tmp_path / "bundle")) == (["bundle"], ["old"])
+    (tmp_path / "bundle/old").rename(tmp_path / "bundle/new")
+    torn()
+    files.remove_torn(tmp_path, ["bundle"])
+    assert (names(tmp_path), names(tmp_path / "bundle")) == (["bundle"], ["new"])
+
+
+def test_only_what_is_named_is_taken_for_torn(tmp_path: Path) -> None:
+    for name in (".a.json.x.part", ".b.json.x.part"):
+        (tmp_path / name).touch()
+    files.remove_torn(tmp_path, ["a.json"])
+    assert names(tmp_path) == [".b.json.x.part"]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import QUIET, Watched, seqpipe, write_jsonl
+from factory import QUIET, Watched, seqpipe, train_run, write_jsonl
 from independent import Bundle, same
 
 from seqpipe import load
@@ -20,7 +20,7 @@ from seqpipe.config import load as load_config
 from seqpipe.data import Batches, examples, of_epoch, read
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.learned import learn
-from seqpipe.run import run_all, start, train_run
+from seqpipe.run import run_all
 from seqpipe.yaml import dump
 
 WORDS = ("red", "green", "Blue", "Pink", "grey", "Gold", "teal", "Ruby")
@@ -265,8 +265,8 @@ def test_stopped_in_a_later_epoch_training_ends_bit_equal(tmp_path: Path) -> Non
         with contextlib.chdir(folder):
             if stops:
                 with pytest.raises(InterruptedError):
-                    train_run(start(config, QUIET), Watched(cut), "cpu")
-            weights.append(train_run(start(config, QUIET), QUIET, "cpu").state_dict())
+                    train_run(config, Watched(cut))
+            weights.append(train_run(config).state_dict())
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
@@ -340,7 +340,7 @@ def test_it_may_stand_beside_other_heads(tmp_path: Path) -> None:
 def test_it_learns_in_any_precision_of_a_processor(tmp_path: Path, precision: str) -> None:
     config = load_config(of_words(tmp_path), [f"train.precision={precision}", "train.epochs=2"])
     with contextlib.chdir(tmp_path):
-        train_run(start(config, QUIET), QUIET, "cpu")
+        train_run(config)
         rows = map(json.loads, (tmp_path / "runs/names/checkpoints/metrics.jsonl").read_text().splitlines())
     losses = [row["loss"] for row in rows]
     assert losses[1] < losses[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Watched, parts, tiny, writing
+from factory import QUIET, Watched, parts, tiny, train_run, writing
 from test_contracts import OFFERS, STAGES, made
 from torch import Tensor, nn
 
@@ -17,7 +17,6 @@ from seqpipe.config import Config, load
 from seqpipe.data import Batch
 from seqpipe.errors import EnvError, TrainingError
 from seqpipe.pipeline import Pipeline
-from seqpipe.run import start, train_run
 from seqpipe.testing.options import Subject
 from seqpipe.testing.toys import Bench
 from seqpipe.train import Training, check_precision
@@ -69,7 +68,7 @@ class Spy(nn.Module):
 def ended(folder: Path, config: Config, console: Any = QUIET) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     with contextlib.chdir(folder):
-        train_run(start(config, QUIET), console, "cpu")
+        train_run(config, console)
     return checkpoint.load(next(folder.glob("runs/*/checkpoints/last.ckpt")))
 
 

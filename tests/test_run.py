@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import Install
-from factory import LEAN, Watched, tagging, tiny, write_conll
+from factory import LEAN, Watched, begin_run, seqpipe, tagging, tiny, train_run, write_conll
 
 from seqpipe.config import Config, load
 from seqpipe.console import Console
+from seqpipe.data import read
 from seqpipe.errors import DataError, EnvError, UsageError
-from seqpipe.learned import Learned
+from seqpipe.learned import Learned, learn
 from seqpipe.run import (
     Run,
     device_of,
@@ -25,8 +29,6 @@ from seqpipe.run import (
     open_run,
     run_all,
     run_seeds,
-    start,
-    train_run,
     trained,
 )
 from seqpipe.version import VERSION
@@ -57,7 +59,7 @@ def again(folder: Path, *overrides: str) -> Config:
 
 def changed(folder: Path, *overrides: str) -> str:
     with pytest.raises(UsageError) as caught:
-        start(again(folder, *overrides), QUIET)
+        begin_run(again(folder, *overrides))
     assert caught.value.exit_code == 2
     return str(caught.value)
 
@@ -66,6 +68,7 @@ def test_a_run_holds_everything_that_was_made(finished: Path) -> None:
     folder = finished / "runs" / "tiny"
     names = {path.name for path in folder.iterdir()}
     assert names == {
+        ".lock",
         "run.json",
         "pipeline.yaml",
         "learned.json",
@@ -84,9 +87,12 @@ def test_a_run_holds_everything_that_was_made(finished: Path) -> None:
 
 
 def test_an_unchanged_finished_run_does_nothing_and_says_so(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*")}
+    def written() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*") if path.name != ".lock"}
+
+    before = written()
     result = run_all(again(finished), Console(), "cpu")
-    assert {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*")} == before
+    assert written() == before
     assert result["scores"] == json.loads((finished / "runs/tiny/metrics.json").read_text())
     assert "nothing changed: nothing to do (--fresh trains again)" in capsys.readouterr().err
 
@@ -111,7 +117,7 @@ def test_the_saved_yaml_says_which_versions_made_it_and_another_one_installed_is
     code = "from seqpipe import hookimpl\nfrom factory import toy_encoders\n\n@hookimpl\ndef register_encoders():\n"
     install("seqpipe-toy", code + "    return {'sound': toy_encoders()['sound'][1]}\n", version="1.0")
     config = load(tagging(here), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"])
-    run = start(config, QUIET)
+    run = begin_run(config)
     assert load(run.folder / "pipeline.yaml").plugins.versions == {
         "data.reader": f"seqpipe {VERSION}",
         "tokenizer": f"seqpipe {VERSION}",
@@ -130,7 +136,7 @@ def test_the_saved_yaml_says_which_versions_made_it_and_another_one_installed_is
     run.checkpoints.mkdir()
     (run.checkpoints / "last.ckpt").touch()
     with pytest.raises(UsageError, match=r"components.encoder sound: seqpipe-toy 1.0 -> seqpipe-toy 1.1"):
-        start(load(tagging(here), ["encoder=sound"]), QUIET)
+        begin_run(load(tagging(here), ["encoder=sound"]))
 
 
 def test_the_saved_yaml_can_be_read_from_anywhere(finished: Path, tmp_path: Path) -> None:
@@ -158,7 +164,7 @@ def test_changed_data_is_refused_naming_the_file(finished: Path) -> None:
     finally:
         for name, data in kept.items():
             (finished / name).write_bytes(data)
-    start(again(finished), QUIET)
+    begin_run(again(finished))
 
 
 def test_a_run_that_never_trained_begins_anew_once_its_data_is_corrected(here: Path) -> None:
@@ -166,18 +172,17 @@ def test_a_run_that_never_trained_begins_anew_once_its_data_is_corrected(here: P
     good = (here / "test.conll").read_text()
     (here / "test.conll").write_text(good + "\nRome B-RIVER\n")
     with pytest.raises(DataError, match="RIVER"):
-        train_run(start(load(path), QUIET), QUIET)
+        train_run(load(path))
     (here / "test.conll").write_text(good)
     with (here / "train.conll").open("a") as file:
         file.write("\nAnew O\n")
-    run = start(load(path), QUIET)
-    train_run(run, QUIET)
-    assert "anew" in Learned.load(run.folder).vocabulary
+    train_run(load(path))
+    assert "anew" in Learned.load(here / "runs/tiny").vocabulary
 
 
 def test_moved_data_is_the_same_data(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "moved.conll").write_bytes((finished / "train.conll").read_bytes())
-    start(again(finished, f"data.train={tmp_path / 'moved.conll'}"), QUIET)
+    begin_run(again(finished, f"data.train={tmp_path / 'moved.conll'}"))
 
 
 def test_a_test_set_named_train_hides_nothing(here: Path) -> None:
@@ -217,7 +222,7 @@ def test_a_file_that_an_option_names_counts_by_its_content_and_may_move(here: Pa
 def test_fresh_moves_the_old_run_aside(here: Path) -> None:
     config = tiny(here, *LEAN)
     for number in range(3):
-        run = start(config, QUIET, fresh=number > 0)
+        run = begin_run(config, fresh=number > 0)
         (run.folder / f"mark-{number}").touch()
     assert sorted(path.name for path in (here / "runs").iterdir()) == ["tiny", "tiny.1", "tiny.2"]
     assert (here / "runs/tiny.1/mark-0").exists()
@@ -227,11 +232,11 @@ def test_fresh_moves_the_old_run_aside(here: Path) -> None:
 
 def test_a_folder_that_is_no_run_is_left_alone(here: Path) -> None:
     (here / "runs/tiny").mkdir(parents=True)
-    start(tiny(here), QUIET)  # an empty one is taken
+    begin_run(tiny(here))  # an empty one is taken
     (here / "runs/tiny/run.json").unlink()
     (here / "runs/tiny/thesis.tex").write_text("precious")
     with pytest.raises(UsageError, match="is there and is not a run; give the YAML another name: or move the folder"):
-        start(tiny(here), QUIET, fresh=True)
+        begin_run(tiny(here), fresh=True)
     with pytest.raises(UsageError, match=r"not a run \(no run.json\)"):
         open_run(here / "runs/tiny", QUIET)
 
@@ -240,8 +245,8 @@ def test_a_run_that_was_killed_as_it_began_begins(here: Path) -> None:
     (here / "runs/tiny").mkdir(parents=True)
     (here / "runs/tiny/pipeline.yaml").write_text("name: ti")
     (here / "runs/tiny/.run.json.x.part").write_text("{")
-    run = start(tiny(here), QUIET)
-    assert sorted(path.name for path in run.folder.iterdir()) == ["pipeline.yaml", "run.json"]
+    run = begin_run(tiny(here))
+    assert sorted(path.name for path in run.folder.iterdir()) == [".lock", "pipeline.yaml", "run.json"]
     open_run(run.folder, QUIET)
 
 
@@ -252,13 +257,11 @@ def test_an_untrained_run_has_nothing_to_show(here: Path) -> None:
         raise StopError
 
     config = tiny(here, *LEAN)
-    run = start(config, QUIET)
+    run = begin_run(config)
     with pytest.raises(UsageError, match="not trained yet; `seqpipe train` or `seqpipe run` first"):
         trained(run)
     with pytest.raises(StopError):
-        train_run(
-            start(load(config.file, [*LEAN, "train.checkpoint_steps=1", "name=stopped"]), QUIET), Watched(stop), "cpu"
-        )
+        train_run(load(config.file, [*LEAN, "train.checkpoint_steps=1", "name=stopped"]), Watched(stop))
     with pytest.raises(UsageError, match="stopped before the first epoch ended"):
         trained(open_run(here / "runs/stopped", QUIET))
 
@@ -297,17 +300,16 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
 def test_a_label_that_training_never_saw_stops_before_training_with_its_place(here: Path, name: str) -> None:
     config = tiny(here, *LEAN, "train.epochs=1")
     (here / f"{name}.conll").write_text("Ada\tB-PER\n\nAda\tB-ORG\n")
-    run = start(config, Console())
     told = rf"{name}\.conll:3: the {name} set holds the label 'ORG', which training never saw\n.*unseen_labels: miss"
     with pytest.raises(DataError, match=told):
-        train_run(run, Console(), "cpu")
-    assert not run.checkpoints.exists()
+        train_run(config)
+    assert not (here / "runs/tiny/checkpoints").exists()
 
 
 def test_a_label_that_training_never_saw_may_count_as_missed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tiny(here, *LEAN, "train.epochs=1", "data.unseen_labels=miss")
     (here / "dev.conll").write_text("Ada\tB-ORG\n")
-    train_run(start(config, Console()), Console(), "cpu")
+    train_run(config, Console())
     assert "the dev set holds the label 'ORG', which training never saw; it counts as missed" in capsys.readouterr().err
 
 
@@ -315,3 +317,87 @@ def test_a_damaged_run_file_is_an_error_that_names_the_cure(tmp_path: Path) -> N
     (tmp_path / "learned.json").write_text('{"field": ')
     with pytest.raises(DataError, match=r"learned\.json: damaged: .*--fresh"):
         Learned.load(tmp_path)
+
+
+def test_what_was_made_of_other_data_is_not_kept_by_a_run_that_never_trained(here: Path) -> None:
+    config = tiny(here, *LEAN)
+    folder = begin_run(config).folder
+    Learned.save(learn(config, read(config.data.reader, config.data.train)), folder)
+    (folder / "tokens").mkdir()
+    (folder / "tokens/train.bin").write_bytes(b"of other texts")
+    begin_run(config)
+    assert (folder / "tokens/train.bin").exists()  # nothing changed
+    write_conll(here / "train.conll", 20, 99)
+    begin_run(config)
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "pipeline.yaml", "run.json"]
+    assert json.loads((folder / "run.json").read_text())["fingerprint"] == fingerprint(config)
+
+
+def test_killed_as_it_begins_anew_it_begins_anew_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(here, *LEAN)
+    folder = begin_run(config).folder
+    Learned.save(learn(config, read(config.data.reader, config.data.train)), folder)
+
+    class KilledError(Exception): ...
+
+    def killed(path: Path, data: str) -> None:
+        raise KilledError
+
+    other = load(config.file, [*LEAN, "tokenizer=chars"])
+    monkeypatch.setattr("seqpipe.files.write", killed)
+    with pytest.raises(KilledError):
+        begin_run(other)
+    monkeypatch.undo()
+    begin_run(other)
+    assert load(folder / "pipeline.yaml").tokenizers[0].use == "chars"
+
+
+def test_the_rows_of_all_epochs_are_there_after_a_kill_between_checkpoint_and_rows(here: Path) -> None:
+    config = tiny(here, *LEAN, "train.epochs=2")
+    train_run(config)
+    path = here / "runs/tiny/checkpoints/metrics.jsonl"
+    whole = path.read_text()
+    path.write_text(whole.splitlines(keepends=True)[0])  # as it was when the last checkpoint was written
+    train_run(config)
+    assert path.read_text() == whole
+
+
+@pytest.mark.parametrize(
+    ("way", "what"), [("runs", "file"), ("runs/tiny", "file"), ("runs", "link"), ("runs/tiny/checkpoints", "file")]
+)
+def test_something_else_where_a_folder_goes_is_named_with_a_cure(here: Path, way: str, what: str) -> None:
+    tagging(here)
+    (here / way).parent.mkdir(parents=True, exist_ok=True)
+    if "checkpoints" in way:
+        begin_run(tiny(here, *LEAN))
+    if what == "link":
+        (here / way).symlink_to("nowhere")
+    else:
+        (here / way).touch()
+    result = seqpipe("train", "tiny.yaml", *LEAN)
+    assert result.code == 2
+    kind = {"file": "a file, where a folder is needed", "link": "a link to a folder that is not there"}[what]
+    assert f"{way}: is {kind}; move it out of the way, or work in another folder" in result.err
+
+
+@pytest.mark.parametrize("way", [".", "runs", "runs/tiny"])
+def test_a_folder_that_may_not_be_written_into_is_named_with_a_cure(way: str) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="seqpipe-"))  # everybody may go in, as into no folder of pytest's
+    try:
+        with contextlib.chdir(folder):
+            config = tiny(folder, *LEAN)
+            if way != ".":
+                (folder / way).mkdir(parents=True)
+            for path in (folder / way, *(folder / way).parents[: len(Path(way).parts)]):
+                path.chmod(0o555)
+            if os.geteuid() == 0:
+                os.seteuid(65534)
+            try:
+                with pytest.raises(EnvError, match=r"runs.*: cannot be written: Permission denied; make its folder"):
+                    begin_run(config)
+            finally:
+                os.seteuid(os.getuid())
+    finally:
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+        shutil.rmtree(folder)

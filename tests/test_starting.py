@@ -11,7 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, labelling, parts, plugins, seqpipe, tagging, toy_heads, write_jsonl, writing
+from factory import (
+    QUIET,
+    begin_run,
+    labelling,
+    parts,
+    plugins,
+    seqpipe,
+    tagging,
+    toy_heads,
+    train_run,
+    write_jsonl,
+    writing,
+)
 from torch import Tensor
 
 from seqpipe import checkpoint
@@ -21,7 +33,7 @@ from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.learned import Learned
 from seqpipe.pipeline import Pipeline
 from seqpipe.plugins import Plugins
-from seqpipe.run import fingerprint, open_run, run_all, start, train_run
+from seqpipe.run import fingerprint, open_run, run_all
 from seqpipe.starting import begin
 
 OLD = "../old/runs/old"
@@ -37,7 +49,7 @@ def trained(folder: Path, yaml: Path, *overrides: str, found: Plugins | None = N
     """The folder of a run called old, of one epoch."""
     config = load(yaml, ["name=old", "train.epochs=1", *overrides], found)
     with contextlib.chdir(folder):
-        train_run(start(config, QUIET), QUIET, "cpu")
+        train_run(config)
     return folder / "runs" / "old"
 
 
@@ -362,10 +374,10 @@ def test_a_change_of_the_run_that_it_started_from_makes_another_run(tmp_path: Pa
     assert list(sources["encoder.init"]) == ["weights", "learned.json", "tokenizer.json"]
     assert "sources" not in fingerprint(load(yaml))
     with contextlib.chdir(yaml.parent):
-        train_run(start(config, QUIET), QUIET, "cpu")
+        train_run(config)
         (run / "learned.json").write_text((run / "learned.json").read_text() + " ")
         with pytest.raises(UsageError, match=r"encoder.init: the learned.json of the run changed"):
-            start(config, QUIET)
+            begin_run(config)
 
 
 def test_a_run_is_not_started_from_itself_and_nothing_is_moved(tmp_path: Path) -> None:
@@ -373,7 +385,7 @@ def test_a_run_is_not_started_from_itself_and_nothing_is_moved(tmp_path: Path) -
     run = trained(before, tagging(before))
     config = load(before / "tiny.yaml", ["name=old", "encoder.init=runs/old"])
     with contextlib.chdir(before), pytest.raises(ConfigError, match="would start from itself") as caught:
-        start(config, QUIET, fresh=True)
+        begin_run(config, fresh=True)
     assert caught.value.problems[0].key == "encoder.init"
     assert run.exists()
 
@@ -399,13 +411,13 @@ def test_frozen_stages_keep_what_they_started_from_and_resuming_begins_nowhere(
     for place, console in (("whole", QUIET), ("cut", Cut(-1))):
         (tmp_path / place).mkdir()
         with contextlib.chdir(tmp_path / place):
-            opened = start(config, QUIET)
+            opened = begin_run(config)
             with contextlib.suppress(CutError):
-                train_run(opened, console, "cpu")
+                train_run(config, console)
             if place == "cut":
                 assert checkpoint.load(opened.checkpoints / "last.ckpt")["progress"]["epoch"] == 1
                 monkeypatch.setattr("seqpipe.run.begin", lambda *given: pytest.fail("began again"))
-                train_run(start(config, QUIET), QUIET, "cpu")
+                train_run(config)
             ended.append(weights_of(opened.folder))
     assert all(torch.equal(ended[0][name], tensor) for name, tensor in ended[1].items())
     still = {name for name in old if name in ended[0] and torch.equal(old[name], ended[0][name])}

@@ -44,6 +44,11 @@ def test_too_high_a_min_count_is_an_error_that_names_it() -> None:
         learned("a b", min_count=3)
 
 
+def test_texts_without_a_token_are_an_error_of_the_data() -> None:
+    with pytest.raises(DataError, match=r"hold no token: all are empty or blank; correct the data"):
+        learned("", " \t", min_count=1)
+
+
 def test_the_order_of_the_texts_does_not_change_the_vocabulary() -> None:
     texts = ["x y", "y z", "z q", "q"]
     assert learned(*texts) == learned(*reversed(texts))

@@ -45,7 +45,7 @@ def learned_subwords(
     """
     given = [clean(text if isinstance(text, str) else " ".join(text)) for text in texts]
     if not any(text.strip() for text in given):
-        raise DataError("the training texts hold nothing but blanks: there is no subword to learn")
+        raise DataError("the training texts hold nothing but blanks: there is no subword to learn; correct the data")
     letters: set[str] = set()
     for text in given:
         normal = tokenizer.normalizer.normalize_str(text)

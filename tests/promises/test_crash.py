@@ -8,15 +8,18 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from factory import Child, Done, kill_at, seqpipe, tagging
+from factory import QUIET, Child, Done, kill_at, seqpipe, tagging
 
 from seqpipe import bundle, checkpoint
+from seqpipe.config import load
+from seqpipe.run import run_all
 
 KILLS = 15
 SETTINGS: dict[str, Any] = {
@@ -51,6 +54,60 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def assert_whole(run: Path) -> None:
+    """Whatever the files of a run name is there: best weights by name and hash, and a fingerprint what it is of."""
+    if (run / "run.json").exists():
+        assert (run / "pipeline.yaml").exists()
+    checkpoints = run / "checkpoints"
+    if (checkpoints / "last.ckpt").exists():
+        assert (run / "learned.json").exists()
+        assert (run / "tokenizer.json").exists()
+        progress = checkpoint.load(checkpoints / "last.ckpt")["progress"]
+        assert len(progress["history"]) == progress["epoch"]
+        assert not progress["done"] or progress["best_file"]
+        if progress["best_file"]:
+            checkpoint.load_weights(checkpoints / progress["best_file"], progress["best_sha256"])
+    if (run / "bundle").exists():
+        bundle.read(run / "bundle")
+        assert (run / "metrics.json").exists()
+
+
+class Calls:
+    """Looks at a folder before every call that opens, renames or removes a file in it: what a kill there leaves."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.look, self.moments = str(folder), None, 0
+        sys.addaudithook(self)  # it cannot be removed; without `look` it does nothing
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.look and event in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"):
+            place = os.path.abspath(os.fsdecode(arguments[0])) if isinstance(arguments[0], (str, Path)) else ""
+            if place.startswith(self.folder):
+                look, self.look = self.look, None
+                look()
+                self.look, self.moments = look, self.moments + 1
+
+
+@pytest.mark.parametrize("dev", [True, False])
+def test_whatever_a_run_names_is_there_at_every_call_that_changes_a_file(tmp_path: Path, dev: bool) -> None:
+    path = tagging(tmp_path, SETTINGS)
+    changes = ["embedding={use: lookup, dim: 8}", "train.epochs=4", *([] if dev else ["data.dev=null"])]
+    config, run = load(path, changes), tmp_path / "runs/tiny"
+    best = set()
+
+    def look() -> None:
+        assert_whole(run)
+        best.update(one.name for one in run.glob("checkpoints/best-*"))
+
+    calls = Calls(run)
+    with contextlib.chdir(tmp_path):
+        calls.look = look
+        run_all(config, QUIET, "cpu")
+        calls.look = None
+    assert calls.moments > 100
+    assert len(best) > 1  # weights were replaced by better ones
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a training that nothing disturbed."""
@@ -74,6 +131,7 @@ def test_after_kills_at_random_moments_training_ends_bit_equal(tmp_path: Path, u
     expected, kills, step, begun = state(undisturbed), 0, 0, 0
     for how, when in moments():
         kills += killed(tmp_path, how, when, "train", "tiny.yaml", "-q")
+        assert_whole(tmp_path / "runs/tiny")
         if (tmp_path / "runs/tiny/checkpoints/last.ckpt").exists():
             now = state(tmp_path)["progress"]  # never torn
             assert now["step"] >= step

@@ -82,5 +82,14 @@ def test_a_bundle_runs_where_training_is_not_installed(tiny_bundle: Path) -> Non
     imported(hidden + command("doctor"))
 
 
+@pytest.mark.parametrize("name", ["predict", "verify", "evaluate", "doctor", "--help"])
+def test_deployment_imports_no_lock(name: str, tiny_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("Anna B-person\n\n")
+    data = ["--data", str(tmp_path / "a.conll"), "--device", "cpu"]
+    more = {"predict": ["-i", str(tiny_bundle / "tokenizer.json"), "--format", "text"], "evaluate": data}
+    given = [] if name in ("doctor", "--help") else [str(tiny_bundle), *more.get(name, [])]
+    imported(command(name, *given) + "\nassert 'seqpipe.errors' in sys.modules and 'seqpipe.lock' not in sys.modules")
+
+
 def test_an_import_of_torch_would_be_found() -> None:
     assert "torch" in imported("import seqpipe.nn.crf")

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Watched, tiny
+from factory import QUIET, Watched, tiny, train_run
 
 from seqpipe import checkpoint
 from seqpipe.config import Config
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError
-from seqpipe.run import start, train_run
 
 RANDOM = ("head.dropout=0.3", "embedding.0.rare_dropout=0.5", "embedding.1.dropout=0.2")
 EVERYTHING = (*RANDOM, "train.epochs=2", "train.average=0.9", "train.accumulate=2", "train.schedule=cosine")
@@ -36,8 +35,7 @@ def trained(folder: Path, config: Config, console: Console = QUIET) -> dict[str,
     """The state that training ends with, without the time it took; it begins, or goes on, in this folder."""
     folder.mkdir(exist_ok=True)
     with contextlib.chdir(folder):
-        run = start(config, QUIET)
-        train_run(run, console, "cpu")
+        train_run(config, console)
     state = checkpoint.load(folder / "runs" / "tiny" / "checkpoints" / "last.ckpt")
     for row in state["progress"]["history"]:
         del row["seconds"]
