@@ -95,9 +95,7 @@ def export(
             console.say(f"  judged by {told}: {parity['records']} records are few")
     manifest = {**model.manifest, "parity": parity, "golden": golden}
     if not golden:
-        manifest["no_golden"] = (
-            "of every short text the answers of PyTorch and onnxruntime tie, or are rounded otherwise"
-        )
+        manifest["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
     bundle.write(path, {**files, "README.md": _card(manifest).encode()}, manifest)
     model.manifest = bundle.read(path).manifest
     return model
