@@ -191,7 +191,7 @@ def test_an_output_file_is_written_whole_or_not_at_all(here: Path, tmp_path: Pat
         (["--format", "xml"], "a\n", 2, "must be one of text, jsonl, conll"),
         (["--option", "n_best"], "a\n", 2, "must be KEY=VALUE"),
         (["--option", "nbest=2"], "a\n", 2, "no decode option 'nbest'; did you mean 'n_best'?"),
-        (["--n-best", "0"], "a\n", 2, "n_best: 0 is not between 1 and 100000"),
+        (["--n-best", "0"], "a\n", 2, "n_best: 0 is not between 1 and 100"),
         (["--beams", "2"], "a\n", 2, "no decode option 'beams'"),
         (["--format", "conll", "--n-best", "2"], "a\n", 2, "one answer a sentence"),
         (["--documents", "--n-best", "2"], "a\n", 2, "n_best is for single sentences"),
