@@ -237,18 +237,45 @@ def vectors(
 
 
 @app.command()
-def verify(bundle: BundlePath, device: Device = "auto", as_json: Json = False, quiet: Quiet = False) -> None:
+def verify(
+    bundle: BundlePath,
+    device: Device = "auto",
+    sha256: Annotated[
+        str | None, typer.Option("--sha256", metavar="DIGITS", help="That of its bundle.json, as its maker told you.")
+    ] = None,
+    untrusted: Annotated[
+        bool,
+        typer.Option(
+            "--untrusted", help="A stranger's: open it in a process with limits of memory and time, on the CPU."
+        ),
+    ] = False,
+    memory: Annotated[
+        float | None, typer.Option("--memory", metavar="GIB", help="With --untrusted: GiB it may take; 4 by default.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", metavar="SECONDS", help="With --untrusted: seconds it may take; 120 by default."),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     """Check a bundle's hashes and repeat its golden examples on this machine. Needs no PyTorch."""
-    from seqpipe import load
-    from seqpipe.errors import BundleError
+    if untrusted:
+        from seqpipe.untrusted import Limits, verify_untrusted
 
-    model = load(bundle, device)
-    wrong = model.verify()
-    if wrong:
-        raise BundleError("\n".join([f"{bundle}: answers differ on this machine:", *wrong]))
-    count = len(model.manifest["golden"])
-    _console(quiet, False).say(f"{bundle}: hashes right, {count} golden examples answered the same on {model.device}")
-    _print_json({"bundle": str(bundle), "golden": count, "device": model.device}, as_json)
+        if device not in ("auto", "cpu"):
+            raise UsageError(f"--device {device}: with --untrusted a bundle is opened on the CPU; leave it out")
+        limits = Limits(memory or Limits.memory, timeout or Limits.seconds)
+        result = verify_untrusted(bundle, limits, sha256)
+    else:
+        from seqpipe.runtime import verify_bundle
+
+        if memory or timeout:
+            raise UsageError("--memory and --timeout are limits of --untrusted; give that too")
+        result = verify_bundle(bundle, device, sha256=sha256)
+    told = f"hashes right, {result['golden']} golden examples answered the same on {result['device']}"
+    _console(quiet, False).say(f"{bundle}: {told}\nsha256 of its bundle.json: {result['sha256']}")
+    _print_json(result, as_json)
 
 
 @app.command()
@@ -274,12 +301,15 @@ def predict(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Runs at once; one a core by default.")
     ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds that one run of the graph may take.")
+    ] = 600.0,
 ) -> None:
     """Answer texts, one a line, in order, one line of JSON each. Needs no PyTorch."""
     from seqpipe import load
     from seqpipe.predict import predict_file, stream_file
 
-    model = load(bundle, device, threads)
+    model = load(bundle, device, threads, timeout=timeout)
     chosen = _decode_options(options or [], {"beams": beams, "n_best": n_best}, model.manifest["options"])
     if stream:
         stream_file(model, input, output, form, chosen)
@@ -425,11 +455,19 @@ def schema(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Look at this machine: onnxruntime and its providers, CUDA, wheels in conflict, threads."""
+def doctor(
+    require: Annotated[
+        str | None,
+        typer.Option("--require", metavar="cuda", help="An error (exit 7) unless a graph runs on CUDA here."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at this machine: onnxruntime and its providers, CUDA, telemetry, wheels in conflict, threads."""
     from seqpipe.doctor import examine
 
-    findings = examine()
+    if require not in (None, "cuda"):
+        raise UsageError(f"--require {require}: must be cuda")
+    findings = examine(require is not None)
     if as_json:
         _print_json([finding.__dict__ for finding in findings], True)
     else:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from seqpipe.answers import Answer
+from seqpipe.bundle_reader import reader_from
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features import Record, locate
@@ -112,7 +113,7 @@ def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterat
         return ((_parsed(line, fields, where, numbers), where) for line, where in placed if line.strip())
     stored = model.manifest["reader"]
     options = stored["options"] if stored["use"] == "conll" else {}
-    reader: Any = Plugins().find("reader", "conll").load()(**{**options, "tags": None})
+    reader = reader_from({"use": "conll", "options": {**options, "tags": None}}, Plugins())
     return ((record, record["where"]) for record in reader.records(lines, name))
 
 

@@ -34,6 +34,14 @@ Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 Task = tuple[Sequence[Doc], list[tuple[list[int], "Future[list[Answer]]"]]]
 
 
+class RecordError(DataError):
+    """An input that cannot be answered: `row` says which of a batch, until its place stands in the message."""
+
+    def __init__(self, row: int, message: str):
+        super().__init__(message)
+        self.row = row
+
+
 class Predictor:
     """Answers for records: dicts with `text` or `words`. Safe to use from several threads at once."""
 
@@ -99,14 +107,24 @@ class Predictor:
     def _start(self, records: Sequence[Record], decoding: Chosen, before: int) -> Task:
         docs, tasks = self.docs(records, before), []
         for rows in batches([self._tokens(doc) for doc in docs]):
-            some = [docs[i] for i in rows]
+            batch = [docs[i] for i in rows], [records[i] for i in rows], [before + i for i in rows], decoding
             if self._pool is None or len(docs) <= 1:
                 done: Future[list[Answer]] = Future()
-                done.set_result(self.answers(some, decoding))
+                done.set_result(self._batch(*batch))
                 tasks.append((rows, done))
             else:
-                tasks.append((rows, self._pool.submit(self.answers, some, decoding)))
+                tasks.append((rows, self._pool.submit(self._batch, *batch)))
         return docs, tasks
+
+    def _batch(
+        self, docs: Sequence[Doc], records: Sequence[Record], before: Sequence[int], decoding: Chosen
+    ) -> list[Answer]:
+        """The answers to these texts; DataError names the place of a record that cannot be answered."""
+        try:
+            return self.answers(docs, decoding)
+        except RecordError as error:
+            where = records[error.row].get("where", f"record {before[error.row] + 1}")
+            raise DataError(f"{where}: {error}") from error
 
     def _tokens(self, doc: Doc) -> int:
         """How many tokens are read of a text; of one that [BOS] stands before at least that."""
@@ -122,7 +140,11 @@ class Predictor:
 
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
         """The answers to the texts of one batch."""
-        return self.kind.answers(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)))
+        return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)))
+
+    def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        """The answers that a decision means."""
+        return self.kind.answers(docs, decision)
 
 
 def refuse_long(

@@ -9,6 +9,7 @@ from typing import Any
 
 from seqpipe import bundle, yaml
 from seqpipe.answers import Text
+from seqpipe.bundle_reader import reader_from
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.evaluate import evaluate
@@ -67,13 +68,12 @@ def _run(folder: Path, device: str, data: Path | None, console: Console) -> tupl
 
 def _bundle(path: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
     model, plugins = load(path, device), Plugins()
-    reader = model.manifest["reader"]
-    made = plugins.find("reader", reader["use"]).load()(**reader["options"])
+    reader = reader_from(model.manifest["reader"], plugins)
     if "own_metrics" in model.manifest:
         owners = model.manifest["own_metrics"]
         found = {head: _own_metrics(owner, plugins, console) for head, owner in owners.items()}
         model.predictor.metrics = {head: own for head, own in found.items() if own}
-    return model.predictor, made, {data.name: data} if data else _tests_beside(path)
+    return model.predictor, reader, {data.name: data} if data else _tests_beside(path)
 
 
 def _own_metrics(owner: Mapping[str, Any], plugins: Plugins, console: Console) -> Metrics | None:

@@ -1,0 +1,62 @@
+"""A predictor that believes nothing a bundle's graph gives: not its numbers, not its labels, not its shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from seqpipe.answers import Answer, Kind, Tags
+from seqpipe.errors import BundleError, SeqpipeError
+from seqpipe.features import Arrays, Doc
+from seqpipe.joint import Joint
+from seqpipe.predictor import Predictor, RecordError
+
+_NUMBERS = ("score", "vector")  # outputs that are answers themselves, which JSON holds only if finite
+_LOG_PROBABILITIES = ("path_scores",)  # of outputs that not every graph has
+
+
+class BundlePredictor(Predictor):
+    """Refuses a decision that holds NaN where an answer would, or of which no answers can be made."""
+
+    def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        refuse_nan(self.kind, docs, decision)
+        try:
+            return super().read(docs, decision)
+        except SeqpipeError:
+            raise
+        except BaseException as error:  # tokenizers panics with a BaseException of its own
+            if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
+                raise
+            told = f"{type(error).__name__}: {error}"
+            raise BundleError(
+                f"the graph's outputs are no answer of the kind {self.kind.kind!r} ({told}): model.onnx and "
+                "bundle.json do not belong together; export the bundle again"
+            ) from error
+
+
+def refuse_nan(kind: Kind, docs: Sequence[Doc], decision: Arrays) -> None:
+    """RecordError for the first text whose answer would hold a number that is none."""
+    for name, part in _outputs(kind):
+        array = decision.get(name)
+        if array is None or array.dtype.kind != "f":
+            continue
+        bad = ~np.isfinite(array) if name.rpartition(".")[2] in _NUMBERS else np.isnan(array)
+        if not bad.any():
+            continue
+        if isinstance(part, Tags) and array.ndim == 2 and not name.endswith(_LOG_PROBABILITIES):
+            lengths = np.array([[len(doc.word_offsets)] for doc in docs])
+            bad &= np.arange(array.shape[1]) < lengths  # (B, T): what follows a text means nothing
+        rows = np.flatnonzero(bad.reshape(len(bad), -1).any(1))
+        if len(rows):
+            told = f"the model's {name!r} is {'NaN' if np.isnan(array[rows[0]]).any() else 'infinite'} for this input"
+            raise RecordError(int(rows[0]), f"{told}; leave it out, or train again: the weights overflow")
+
+
+def _outputs(kind: Kind) -> Iterator[tuple[str, Kind]]:
+    """The names of the outputs that answers are made of, each with the kind of the head that it belongs to."""
+    if isinstance(kind, Joint):
+        for head, part in kind.parts.items():
+            yield from ((f"{head}.{name}", part) for name in (*part.outputs, *_LOG_PROBABILITIES))
+    else:
+        yield from ((name, kind) for name in (*kind.outputs, *_LOG_PROBABILITIES))
