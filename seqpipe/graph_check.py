@@ -187,7 +187,7 @@ def _integers(data: bytes, wire: int, at: int, end: int) -> list[int]:
     """One integer, or several that are packed: of very many the first."""
     if wire == _VARINT:
         return [_signed(at)]
-    found = []
+    found: list[int] = []
     while at < end and len(found) <= _SHAPE:
         value, at = _varint(data, at)
         found.append(_signed(value))

@@ -160,6 +160,11 @@ def other_domain(model: onnx.ModelProto) -> None:
     model.opset_import.append(helper.make_opsetid("com.example", 1))
 
 
+def contrib_domain(model: onnx.ModelProto) -> None:
+    model.graph.node.append(helper.make_node("Gelu", ["log"], ["unused"], domain="com.microsoft"))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+
 def outside(location: str) -> Callable[[onnx.ModelProto], None]:
     """Makes the graph read its table from a file."""
 
@@ -197,12 +202,16 @@ TABLE_BYTES = 4 * 16 * 4  # float32, the toy's 15 tokens and a row more, 4 label
 CONTENTS: dict[str, tuple[Callable[[bundle.Bundle], dict[str, bytes]], str]] = {
     "no graph": (lambda _: {"model.onnx": b"\x00" * 100}, "model.onnx: onnxruntime .* refuses it"),
     "an empty graph": (lambda _: {"model.onnx": b""}, "model.onnx: onnxruntime .* refuses it"),
-    "half a graph": (lambda made: {"model.onnx": made.files["model.onnx"][:900]}, "refuses it"),
-    "a custom operator": (graph(other_domain), "refuses it: .*com.example"),
+    "half a graph": (
+        lambda made: {"model.onnx": made.files["model.onnx"][:900]},
+        "its bytes are not those of an ONNX graph",
+    ),
+    "a custom operator": (graph(other_domain), "holds operators of 'com.example'"),
+    "operators of onnxruntime's own": (graph(contrib_domain), "holds operators of 'com.microsoft'"),
     "a future opset": (graph(unknown_opset), "refuses it"),
-    "data in a file beside": (graph(outside("table.bin")), "refuses it"),
-    "data in a file above": (graph(outside("../table.bin")), "refuses it"),
-    "data in any file": (graph(outside("/etc/passwd")), "refuses it"),
+    "data in a file beside": (graph(outside("table.bin")), "it reads a tensor from another file"),
+    "data in a file above": (graph(outside("../table.bin")), "it reads a tensor from another file"),
+    "data in any file": (graph(outside("/etc/passwd")), "it reads a tensor from another file"),
     "one more input": (graph(one_more_input), "model.onnx and bundle.json disagree about secret"),
     "an output missing": (graph(fewer_outputs), "model.onnx and bundle.json disagree about closes"),
     "no tokenizer": (lambda _: {"tokenizer.json": b"{}"}, "tokenizer.json: not a tokenizer this version reads"),
@@ -222,6 +231,19 @@ def test_contents_that_cannot_be_used_are_refused_with_their_file(
     for folder in (tmp_path, path):  # what the graph would like to read is there
         (folder / "table.bin").write_bytes(bytes(TABLE_BYTES))
     with pytest.raises(BundleError, match=message):
+        load(path, "cpu", threads=1)
+
+
+@pytest.mark.parametrize("location", ["table.bin", "../table.bin", "/etc/passwd", "/dev/null/nowhere/../table.bin"])
+def test_onnxruntime_itself_reads_no_file_either(
+    location: str, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = forged(tiny_bundle, tmp_path, graph(outside(location))(bundle.read(tiny_bundle)))
+    monkeypatch.chdir(path)
+    monkeypatch.setattr("seqpipe.graph_check.fault_of", lambda model: "")
+    for folder in (tmp_path, path):
+        (folder / "table.bin").write_bytes(bytes(TABLE_BYTES))
+    with pytest.raises(BundleError, match="refuses it"):
         load(path, "cpu", threads=1)
 
 
