@@ -174,4 +174,4 @@ def test_texts_without_any_token_are_told_as_such(tmp_path: Path) -> None:
     file = writing(tmp_path, {"tokenizer": "words"})
     write_jsonl(tmp_path / "train.jsonl", [{"text": "  ", "reversed": "a"}] * 3)
     with pytest.raises(DataError, match="the training texts hold no token: all are blank, or the tokenizer's pattern"):
-        learned_of(load(file))
+        learned_of(load(file, ["head.target_tokenizer={use: chars}"]))
