@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seqpipe.answers import Answer, Kind, Tags
-from seqpipe.errors import BundleError, SeqpipeError
+from seqpipe.errors import BundleError, DataError, SeqpipeError
 from seqpipe.features import Arrays, Doc
 from seqpipe.joint import Joint
-from seqpipe.predictor import Predictor, RecordError
+from seqpipe.predictor import Predictor
 
 _NUMBERS = ("score", "vector")  # outputs that are answers themselves, which JSON holds only if finite
 _LOG_PROBABILITIES = ("path_scores",)  # of outputs that not every graph has
@@ -36,7 +36,7 @@ class BundlePredictor(Predictor):
 
 
 def refuse_nan(kind: Kind, docs: Sequence[Doc], decision: Arrays) -> None:
-    """RecordError for the first text whose answer would hold a number that is none."""
+    """DataError if an answer to one of these texts would hold a number that is none."""
     for name, part in _outputs(kind):
         array = decision.get(name)
         if array is None or array.dtype.kind != "f":
@@ -47,10 +47,9 @@ def refuse_nan(kind: Kind, docs: Sequence[Doc], decision: Arrays) -> None:
         if isinstance(part, Tags) and array.ndim == 2 and not name.endswith(_LOG_PROBABILITIES):
             lengths = np.array([[len(doc.word_offsets)] for doc in docs])
             bad &= np.arange(array.shape[1]) < lengths  # (B, T): what follows a text means nothing
-        rows = np.flatnonzero(bad.reshape(len(bad), -1).any(1))
-        if len(rows):
-            told = f"the model's {name!r} is {'NaN' if np.isnan(array[rows[0]]).any() else 'infinite'} for this input"
-            raise RecordError(int(rows[0]), f"{told}; leave it out, or train again: the weights overflow")
+        if bad.any():
+            told = f"the model's {name!r} is {'NaN' if np.isnan(array[bad]).any() else 'infinite'} for this input"
+            raise DataError(f"{told}; leave it out, or train again: the weights overflow")
 
 
 def _outputs(kind: Kind) -> Iterator[tuple[str, Kind]]:
