@@ -108,7 +108,7 @@ class Model:
             check_options(manifest["options"])
             options = option_arrays(manifest["options"], {})
             self._attended = attended_from(manifest.get("explain", {}))
-        except (AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError, UsageError) as error:
             raise BundleError(
                 f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again"
             ) from error
