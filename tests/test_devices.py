@@ -16,6 +16,8 @@ from seqpipe.devices import CPU, CUDA, cuda_fault, providers
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.onnx_runtime import onnxruntime
 
+NO_DEVICE = "this machine shows no NVIDIA device; in a container, start it with --gpus all"
+
 
 @pytest.fixture
 def gpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -37,14 +39,9 @@ def test_a_machine_without_a_device_says_so_before_anything_is_loaded(
 ) -> None:
     monkeypatch.setattr(devices, "_DEVICES", ("/nowhere",))
     del gpu_build.preload_dlls  # which prints lines for each library that is missing
-    assert providers(gpu_build, "auto") == (
-        [CPU],
-        "this machine shows no NVIDIA device; in a container, start it with --gpus all",
-    )
+    assert providers(gpu_build, "auto") == ([CPU], NO_DEVICE)
     assert providers(gpu_build, "cpu") == ([CPU], "")
-    with pytest.raises(
-        EnvError, match=r"--device cuda:1: this machine shows no NVIDIA device; .*doctor --require cuda"
-    ):
+    with pytest.raises(EnvError, match=f"--device cuda:1: {NO_DEVICE}; see `seqpipe doctor --require cuda`"):
         providers(gpu_build, "cuda:1")
 
 
@@ -78,9 +75,8 @@ def test_auto_says_in_one_line_that_it_runs_on_the_cpu(
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
     monkeypatch.setattr(devices, "_DEVICES", ("/nowhere",))
     assert load(tiny_bundle, "auto", threads=1).device == "cpu"
-    told = "this machine shows no NVIDIA device; in a container, start it with --gpus all"
-    expected = f"note: CUDA is installed but did not start, so answers come from the CPU: {told}\n"
-    assert capfd.readouterr().err == expected
+    told = f"note: CUDA is installed but did not start, so answers come from the CPU: {NO_DEVICE}\n"
+    assert capfd.readouterr().err == told
     load(tiny_bundle, "cpu", threads=1)
     assert capfd.readouterr().err == ""
 
