@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
-from seqpipe.answers import Answer, Kind, Tags
+from seqpipe.answers import Answer, Kind, Score, Tags, Vector
 from seqpipe.errors import BundleError, DataError, SeqpipeError
 from seqpipe.features import Arrays, Doc
 from seqpipe.joint import Joint
 from seqpipe.predictor import Predictor
 
-_NUMBERS = ("score", "vector")  # outputs that are answers themselves, which JSON holds only if finite
-_LOG_PROBABILITIES = ("path_scores",)  # of outputs that not every graph has
+PATH_SCORES = "path_scores"  # an output of the kinds tags and spans that not every graph has
 
 
 class BundlePredictor(Predictor):
     """Refuses a decision that holds NaN where an answer would, or of which no answers can be made."""
 
+    @cached_property
+    def _numbers(self) -> list[tuple[str, Kind]]:
+        return number_outputs(self.kind)
+
     def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        refuse_nan(self.kind, docs, decision)
+        refuse_nan(self._numbers, docs, decision)
         try:
             return super().read(docs, decision)
         except SeqpipeError:
@@ -35,16 +39,16 @@ class BundlePredictor(Predictor):
             ) from error
 
 
-def refuse_nan(kind: Kind, docs: Sequence[Doc], decision: Arrays) -> None:
+def refuse_nan(numbers: Sequence[tuple[str, Kind]], docs: Sequence[Doc], decision: Arrays) -> None:
     """DataError if an answer to one of these texts would hold a number that is none."""
-    for name, part in _outputs(kind):
+    for name, part in numbers:
         array = decision.get(name)
         if array is None or array.dtype.kind != "f":
             continue
-        bad = ~np.isfinite(array) if name.rpartition(".")[2] in _NUMBERS else np.isnan(array)
+        bad = ~np.isfinite(array) if isinstance(part, Score | Vector) else np.isnan(array)
         if not bad.any():
             continue
-        if isinstance(part, Tags) and array.ndim == 2 and not name.endswith(_LOG_PROBABILITIES):
+        if isinstance(part, Tags) and array.ndim == 2 and not name.endswith(PATH_SCORES):
             lengths = np.array([[len(doc.word_offsets)] for doc in docs])
             bad &= np.arange(array.shape[1]) < lengths  # (B, T): what follows a text means nothing
         if bad.any():
@@ -52,10 +56,7 @@ def refuse_nan(kind: Kind, docs: Sequence[Doc], decision: Arrays) -> None:
             raise DataError(f"{told}; leave it out, or train again: the weights overflow")
 
 
-def _outputs(kind: Kind) -> Iterator[tuple[str, Kind]]:
-    """The names of the outputs that answers are made of, each with the kind of the head that it belongs to."""
-    if isinstance(kind, Joint):
-        for head, part in kind.parts.items():
-            yield from ((f"{head}.{name}", part) for name in (*part.outputs, *_LOG_PROBABILITIES))
-    else:
-        yield from ((name, kind) for name in (*kind.outputs, *_LOG_PROBABILITIES))
+def number_outputs(kind: Kind) -> list[tuple[str, Kind]]:
+    """The graph's outputs that may be numbers of an answer, each with the kind of the head that it belongs to."""
+    parts = {f"{head}.": part for head, part in kind.parts.items()} if isinstance(kind, Joint) else {"": kind}
+    return [(head + name, part) for head, part in parts.items() for name in (*part.outputs, PATH_SCORES)]

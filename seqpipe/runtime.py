@@ -112,9 +112,10 @@ class Model:
             raise BundleError(
                 f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again"
             ) from error
-        self.session = _session(content.files["model.onnx"], device, content.path)
+        onnxruntime = _onnxruntime()
+        self.session = _session(onnxruntime, content.files["model.onnx"], device, content.path)
         self.device = "cuda" if devices.CUDA in self.session.get_providers() else "cpu"
-        self._path, self._watchdog = content.path, Watchdog(timeout)
+        self._path, self._watchdog = content.path, Watchdog(onnxruntime.RunOptions, timeout)
         workers = 1 if self.device == "cuda" else threads or cores()
         self.predictor = BundlePredictor(
             featurizer,
@@ -306,11 +307,15 @@ def _tokenizer(content: bundle.Bundle, name: str) -> Tokenizer:
     return tokenizer
 
 
-def _session(model: bytes, device: str, path: Path) -> Any:
+def _onnxruntime() -> Any:
     try:
         from seqpipe.onnx_runtime import onnxruntime
     except ImportError as error:
         raise EnvError("onnxruntime is not installed: pip install 'seqpipe[cpu]' (or 'seqpipe[gpu]')") from error
+    return onnxruntime
+
+
+def _session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any:
     if fault := graph_check.fault_of(model):
         raise BundleError(f"{path / 'model.onnx'}: {fault}")
     options = onnxruntime.SessionOptions()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 SECONDS = 600.0  # that a run may take by default
@@ -14,10 +15,14 @@ class Watchdog:
     """Sets `terminate` of the runs that are over their time, from a thread that lives only while there are runs.
 
     A thread for each run would take longer than a run of a small graph does.
+
+    Args:
+        make_options: onnxruntime's RunOptions.
+        seconds: That a run may take; None: any number.
     """
 
-    def __init__(self, seconds: float | None):
-        self.seconds = seconds
+    def __init__(self, make_options: Callable[[], Any], seconds: float | None):
+        self._make_options, self.seconds = make_options, seconds
         self._lock = threading.Lock()
         self._runs: dict[Any, float] = {}  # options of a run: when it has to end
         self._thread: threading.Thread | None = None
@@ -26,9 +31,7 @@ class Watchdog:
         """The RunOptions of a run that begins now; None if it may take any time."""
         if self.seconds is None:
             return None
-        from seqpipe.onnx_runtime import onnxruntime
-
-        options = onnxruntime.RunOptions()
+        options = self._make_options()
         with self._lock:
             self._runs[options] = time.monotonic() + self.seconds
             if self._thread is None or not self._thread.is_alive():  # a fork has none

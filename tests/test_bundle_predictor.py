@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from seqpipe import Model, bundle, load
 from seqpipe.answers import Kind, Label, Score, Spans, Tags, Vector
-from seqpipe.bundle_predictor import refuse_nan
+from seqpipe.bundle_predictor import number_outputs, refuse_nan
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features import Doc
 from seqpipe.joint import Joint
@@ -55,9 +55,9 @@ def test_the_command_names_the_line_and_answers_those_before(overflowing: Path) 
 
 def test_nan_behind_the_end_of_a_text_means_nothing() -> None:
     scores = np.array([[0.5, 0.5], [0.5, np.nan]], np.float32)
-    refuse_nan(Tags(["O"]), TWO, {"scores": scores})
+    refuse_nan(number_outputs(Tags(["O"])), TWO, {"scores": scores})
     with pytest.raises(DataError, match="'scores' is NaN"):
-        refuse_nan(Tags(["O"]), TWO, {"scores": scores[::-1]})
+        refuse_nan(number_outputs(Tags(["O"])), TWO, {"scores": scores[::-1]})
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_nan_behind_the_end_of_a_text_means_nothing() -> None:
 )
 def test_every_kind_of_number_is_looked_at(kind: Kind, name: str, number: float) -> None:
     array = np.full((2,) if name == "score" else (2, 1), 0.5, np.float32)
-    refuse_nan(kind, TWO, {name: array})
+    refuse_nan(number_outputs(kind), TWO, {name: array})
     array[1] = number
     with pytest.raises(DataError, match=f"'{name}' is {'NaN' if np.isnan(number) else 'infinite'}"):
-        refuse_nan(kind, TWO, {name: array})
+        refuse_nan(number_outputs(kind), TWO, {name: array})
 
 
 def with_labels(tiny_bundle: Path, path: Path, answer: Mapping[str, Any], width: int) -> Path:

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from seqpipe.watchdog import Watchdog
 
 
+class RunOptions:
+    terminate = False
+
+
 def eventually(what: Callable[[], bool]) -> bool:
     end = time.monotonic() + 10
     while not what() and time.monotonic() < end:
@@ -21,7 +25,7 @@ def watching() -> bool:
 
 
 def test_only_runs_over_their_time_are_told_to_end() -> None:
-    watchdog = Watchdog(0.4)
+    watchdog = Watchdog(RunOptions, 0.4)
     late = watchdog.start()
     time.sleep(0.3)
     later = watchdog.start()
@@ -36,7 +40,7 @@ def test_only_runs_over_their_time_are_told_to_end() -> None:
 
 
 def test_without_a_limit_nothing_is_watched() -> None:
-    watchdog = Watchdog(None)
+    watchdog = Watchdog(RunOptions, None)
     options = watchdog.start()
     assert options is None
     watchdog.stop(options)
