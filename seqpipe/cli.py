@@ -5,8 +5,11 @@ Heavy modules load only where a command needs them.
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
+import os
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -292,6 +295,9 @@ def predict(
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each text as it is written; for a head that goes on with texts.")
     ] = False,
+    on_error: Annotated[
+        str, typer.Option("--on-error", help="stop at a line without an answer, or skip: it gets its error instead.")
+    ] = "stop",
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
     ] = None,
@@ -311,10 +317,12 @@ def predict(
 
     model = load(bundle, device, threads, timeout=timeout)
     chosen = _decode_options(options or [], {"beams": beams, "n_best": n_best}, model.manifest["options"])
+    if stream and on_error != "stop":
+        raise UsageError("--on-error: --stream stops at a line without an answer; leave one of the two out")
     if stream:
         stream_file(model, input, output, form, chosen)
     else:
-        predict_file(model, input, output, form, documents, chosen)
+        predict_file(model, input, output, form, documents, chosen, on_error)
 
 
 @app.command()
@@ -483,6 +491,7 @@ def main() -> None:
     # Python does, is a fifth of the time of `seqpipe check`.
     gc.set_threshold(50_000, 20, 50)
     debug = "--debug" in sys.argv
+    before = signal.signal(signal.SIGTERM, _end)
     try:
         app(args=[*(["--debug"] if debug else []), *(a for a in sys.argv[1:] if a != "--debug")], standalone_mode=True)
     except SeqpipeError as error:
@@ -498,8 +507,42 @@ def main() -> None:
     except (OSError, MemoryError) as error:
         if debug:
             raise
-        sys.stderr.write(f"seqpipe: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"{_of_the_machine(error)}\n")
         sys.exit(7)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        _drop_unwritable_output()
+
+
+def _end(number: int, frame: object) -> None:
+    """Ends the process as an exception does: what was half written is removed."""
+    sys.exit(128 + number)
+
+
+def _drop_unwritable_output() -> None:
+    """What standard output did not take was told once; Python would try again at its end, and end with code 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _of_the_machine(error: OSError | MemoryError) -> str:
+    """What failed, where, and the cure."""
+    if isinstance(error, MemoryError):
+        return "out of memory; give shorter texts, a smaller train.batch_tokens, or fewer --threads"
+    cures = {
+        errno.ENOSPC: "make room, or write to another place",
+        errno.EDQUOT: "make room, or write to another place",
+        errno.ENOTDIR: "a file stands where a folder has to be; move it, or give another path",
+        errno.EEXIST: "a file stands where a folder has to be; move it, or give another path",
+        errno.EISDIR: "it is a folder; name a file in it",
+        errno.EACCES: "this user may not do that; give another path, or change its permissions",
+        errno.EPERM: "this user may not do that; give another path, or change its permissions",
+        errno.EROFS: "it cannot be written to; give another path",
+    }
+    cure = cures.get(error.errno or 0, "seqpipe --debug shows where it happened")
+    return f"{error.filename or 'standard output or error'}: {error.strerror or error}; {cure}"
 
 
 def _complain(error: SeqpipeError) -> None:

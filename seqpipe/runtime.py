@@ -191,7 +191,7 @@ class Model:
         Raises:
             UsageError: if the bundle does not go on with texts, or several answers are asked for.
         """
-        return stream(self, self._record(item), **options)
+        return stream(self, self.record(item), **options)
 
     def explain(self, item: Any, **options: Any) -> Explanation:
         """The answer to one text or record, with the attention weights of every stage that has any; points as a figure.
@@ -206,7 +206,7 @@ class Model:
                 "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
                 "or export its run again: seqpipe export RUN --set export.explain=true"
             )
-        record, decoding = self._record(item), chosen(self.predictor.options, options, self.predictor.kind)
+        record, decoding = self.record(item), chosen(self.predictor.options, options, self.predictor.kind)
         (doc,) = self.predictor.docs([record])
         if not len(doc):
             return Explanation(doc.text, empty_answer(self.predictor.kind, decoding.arrays), ())
@@ -242,12 +242,13 @@ class Model:
         return next((array[0] for name, array in features.items() if kinds[name] == "sentences"), None)
 
     def _stream(self, inputs: Iterable[Any], documents: bool, chunk: int, options: dict[str, Any]) -> Iterator[Answer]:
-        records = (self._record(item) for item in inputs)
+        records = (self.record(item) for item in inputs)
         if documents:
             return (self.predictor.document(record, **options) for record in records)
         return self.predictor.stream(records, chunk, **options)
 
-    def _record(self, item: Any) -> Record:
+    def record(self, item: Any) -> Record:
+        """An input as a record; DataError or UsageError for what is none."""
         featurizer = self.predictor.featurizer
         fields = fields_of(featurizer)
         if not isinstance(item, Mapping) and not one_text(featurizer):
