@@ -80,7 +80,7 @@ def _telemetry() -> Finding:
 
 
 def _required_cuda(onnxruntime: Any) -> Finding:
-    if fault := devices.cuda_proof_fault(onnxruntime):
+    if fault := devices.cuda_fault(onnxruntime):
         return Finding("error", "CUDA", f"required, and does not work: {fault}")
     return Finding("ok", "CUDA", "a graph runs on it")
 

@@ -323,17 +323,14 @@ def _session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
-    providers, without_cuda = devices.providers(onnxruntime, device)
     try:
-        session = onnxruntime.InferenceSession(model, options, providers=providers)
+        session, without_cuda = devices.open_session(onnxruntime, model, options, device)
+    except SeqpipeError:
+        raise
     except Exception as error:  # onnxruntime's exceptions share no base but Exception
         raise BundleError(
             f"{path / 'model.onnx'}: onnxruntime {onnxruntime.__version__} refuses it: {error}"
         ) from error
-    if len(providers) > 1 and devices.CUDA not in session.get_providers():
-        without_cuda = "onnxruntime could not start it; see `seqpipe doctor --require cuda`"
-        if device.startswith("cuda"):
-            raise EnvError(f"--device {device}: {without_cuda}")
     if without_cuda:
         Console().say(f"note: CUDA is installed but did not start, so answers come from the CPU: {without_cuda}")
     return session

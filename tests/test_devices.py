@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import platform
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from factory import seqpipe
 
 from seqpipe import devices, load
-from seqpipe.devices import CPU, CUDA, cuda_fault, providers
+from seqpipe.devices import CPU, CUDA, cuda_fault, open_session
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.onnx_runtime import onnxruntime
 
@@ -21,52 +21,72 @@ NO_DEVICE = "this machine shows no NVIDIA device; in a container, start it with 
 
 @pytest.fixture
 def gpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What an onnxruntime with CUDA looks like from outside, and a machine that shows a device."""
+    """An onnxruntime that has CUDA, whose sessions run where `works` says, on a machine that shows a device."""
     if platform.system() != "Linux":
         pytest.skip("names of Linux")
     (tmp_path / "capi").mkdir()
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(devices, "_DEVICES", (str(tmp_path / "nvidiactl"),))
-    return SimpleNamespace(
+    severities = []
+
+    def session(model: bytes, options: Any, providers: list[Any]) -> Any:
+        names = [one if isinstance(one, str) else one[0] for one in providers]
+        print("EP Error, falling back")
+        used = names if build.works else [CPU]
+        return SimpleNamespace(asked=providers, get_providers=lambda: used, run=lambda *_: severities.append("run"))
+
+    build = SimpleNamespace(
         __file__=str(tmp_path / "__init__.py"),
+        works=True,
+        severities=severities,
         get_available_providers=lambda: [CUDA, CPU],
-        preload_dlls=lambda: None,
+        preload_dlls=lambda: print("Failed to load libcublasLt.so.13"),
+        set_default_logger_severity=severities.append,
+        SessionOptions=SimpleNamespace,
+        InferenceSession=session,
     )
+    return build
+
+
+def test_where_cuda_starts_it_is_taken(gpu_build: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    for device, index in (("auto", 0), ("cuda", 0), ("cuda:1", 1)):
+        session, fault = open_session(gpu_build, b"", None, device)
+        assert (session.asked, fault) == ([(CUDA, {"device_id": index}), CPU], "")
+    assert cuda_fault(gpu_build) == ""
+    assert gpu_build.severities == [*[4, 2] * 4, "run"]
+    assert capfd.readouterr() == ("", "")  # standard output is for answers
 
 
 def test_a_machine_without_a_device_says_so_before_anything_is_loaded(
     gpu_build: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "_DEVICES", ("/nowhere",))
-    del gpu_build.preload_dlls  # which prints lines for each library that is missing
-    assert providers(gpu_build, "auto") == ([CPU], NO_DEVICE)
-    assert providers(gpu_build, "cpu") == ([CPU], "")
+    del gpu_build.preload_dlls
+    assert open_session(gpu_build, b"", None, "auto")[1] == cuda_fault(gpu_build) == NO_DEVICE
+    assert open_session(gpu_build, b"", None, "cpu")[1] == ""
     with pytest.raises(EnvError, match=f"--device cuda:1: {NO_DEVICE}; see `seqpipe doctor --require cuda`"):
-        providers(gpu_build, "cuda:1")
+        open_session(gpu_build, b"", None, "cuda:1")
 
 
 def test_a_library_that_does_not_load_is_named(gpu_build: Any) -> None:
-    folder = Path(gpu_build.__file__).parent / "capi"
-    (folder / "libonnxruntime_providers_shared.so").touch()
-    (folder / "libonnxruntime_providers_cuda.so").touch()
-    assert "libonnxruntime_providers_shared.so: file too short" in cuda_fault(gpu_build)
-
-
-def test_where_nothing_speaks_against_it_cuda_is_taken(gpu_build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path(gpu_build.__file__).parent / "capi"
-    (folder / "libonnxruntime_providers_cuda.so").touch()
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_: None)
-    assert providers(gpu_build, "auto") == ([(CUDA, {"device_id": 0}), CPU], "")
-    assert providers(gpu_build, "cuda:1") == ([(CUDA, {"device_id": 1}), CPU], "")
+    gpu_build.works = False
+    assert "could not start CUDA and fell back to the CPU; update the driver" in cuda_fault(gpu_build)
+    (Path(gpu_build.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so").touch()
+    session, fault = open_session(gpu_build, b"", None, "auto")
+    assert session.asked == [CPU]
+    assert re.search(r"a library of CUDA does not load \(.*libonnxruntime_providers_cuda.so: file too short\)", fault)
+    with pytest.raises(EnvError, match="--device cuda: a library of CUDA does not load"):
+        open_session(gpu_build, b"", None, "cuda")
 
 
 def test_an_onnxruntime_for_the_cpu_alone_has_nothing_to_say(gpu_build: Any) -> None:
     gpu_build.get_available_providers = lambda: [CPU]
-    assert providers(gpu_build, "auto") == ([CPU], "")
+    session, fault = open_session(gpu_build, b"", None, "auto")
+    assert (session.asked, fault) == ([CPU], "")
     with pytest.raises(EnvError, match=r"this onnxruntime has no CUDA; .* pip install 'seqpipe\[gpu\]'"):
-        providers(gpu_build, "cuda")
+        open_session(gpu_build, b"", None, "cuda")
     with pytest.raises(UsageError, match="must be auto, cpu, cuda or cuda:N"):
-        providers(gpu_build, "gpu")
+        open_session(gpu_build, b"", None, "gpu")
 
 
 def test_auto_says_in_one_line_that_it_runs_on_the_cpu(
