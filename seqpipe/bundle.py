@@ -118,7 +118,7 @@ def _check(manifest: dict[str, Any], what: str) -> None:
         if not isinstance(manifest.get(key), kind):
             names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
             raise BundleError(f"{what}: {key}: missing, or not a {names}")
-    _check_reader(manifest["reader"], what)
+    _check_packages(manifest, what)
     for number, example in enumerate(manifest["golden"], 1):
         if not isinstance(example, dict) or not {"record", "answer"} <= example.keys():
             raise BundleError(f"{what}: golden: example {number} is no object with a record and an answer")
@@ -134,9 +134,18 @@ def _check(manifest: dict[str, Any], what: str) -> None:
             raise BundleError(f"{what}: files: {name} is missing")
 
 
-def _check_reader(reader: dict[str, Any], what: str) -> None:
-    if not isinstance(reader.get("use"), str) or not isinstance(reader.get("options"), dict):
-        raise BundleError(f"{what}: reader: must be an object with the name `use` and the object `options`")
+def _check_packages(manifest: dict[str, Any], what: str) -> None:
+    """BundleError where a reader or the owner of further metrics is not named as an installed component is."""
+    owners = manifest.get("own_metrics", {})
+    named: list[tuple[str, Any, tuple[str, ...]]] = [("reader", manifest["reader"], ("use",))]
+    if not isinstance(owners, dict):
+        raise BundleError(f"{what}: own_metrics: must be an object")
+    named += [(f"own_metrics.{head}", owner, ("use", "distribution", "version")) for head, owner in owners.items()]
+    for key, one, texts in named:
+        sound = isinstance(one, dict) and all(isinstance(one.get(text), str) for text in texts)
+        if not sound or not isinstance(one.get("options"), dict):
+            told = f"must be an object with {', '.join(f'`{text}`' for text in texts)}, and the object `options`"
+            raise BundleError(f"{what}: {key}: {told}")
 
 
 def _bytes(path: Path, most: int) -> bytes:

@@ -218,7 +218,9 @@ STATED: dict[str, tuple[dict[str, Any], str]] = {
     "texts of 10^12 tokens": ({"limits": {"tokens": 10**12}}, "no whole number from 1 to 1,000,000"),
     "texts of no token": ({"limits": {"tokens": 0}}, "no whole number from 1 to 1,000,000"),
     "texts of true tokens": ({"limits": {"tokens": True}}, "no whole number from 1 to 1,000,000"),
-    "a reader without a name": ({"reader": {}}, "reader: must be an object with the name `use`"),
+    "a reader without a name": ({"reader": {}}, "reader: must be an object with `use`, and"),
+    "metrics of nobody": ({"own_metrics": {"": {"use": 5}}}, "own_metrics.: must be an object with `use`, `dist"),
+    "metrics in a list": ({"own_metrics": []}, "own_metrics: must be an object"),
     "an example without a record": ({"golden": [5]}, "golden: example 1 is no object with a record"),
     "an example that is a number": ({"golden": [{"record": 5, "answer": []}]}, "golden: the record"),
 }
