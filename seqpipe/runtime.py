@@ -19,11 +19,11 @@ from seqpipe.explain import Explanation, attention, origins
 from seqpipe.feature_kinds import feature_from
 from seqpipe.features import Arrays, Doc, Record
 from seqpipe.figures import draws, figure
-from seqpipe.inputs import fields_of, one_text, source_from, sources_of, tokenizer_file_of
+from seqpipe.inputs import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.options import chosen, option_arrays
 from seqpipe.pointing import Pointers
-from seqpipe.predictor import CHUNK, Predictor, cores
+from seqpipe.predictor import CHUNK, TOKENS, Predictor, cores
 from seqpipe.streaming import stream
 from seqpipe.vocabulary import SPECIALS
 
@@ -82,6 +82,7 @@ class Model:
         self.session = _session(content.files["model.onnx"], device, content.path)
         self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
         workers = 1 if self.device == "cuda" else threads or cores()
+        self._after_huge = 0  # runs that still give memory back
         self.predictor = Predictor(
             featurizer,
             kind,
@@ -103,17 +104,29 @@ class Model:
 
     def run(self, feeds: Arrays) -> Arrays:
         """One run of the graph: padded features and option inputs to the decision."""
-        return dict(zip(self._outputs, self.session.run(self._outputs, feeds), strict=True))
+        return self._run(self._outputs, feeds)
 
     def run_kept(self, feeds: Arrays) -> Arrays:
         """The decision, and what is kept for a later run, as `present.<name>`."""
-        names = self._outputs + self._kept
-        return dict(zip(names, self.session.run(names, feeds), strict=True))
+        return self._run(self._outputs + self._kept, feeds)
 
     def run_all(self, feeds: Arrays) -> Arrays:
         """The decision, what is kept for a later call, and the attention weights too, as `explain.<name>`."""
-        names = self._outputs + self._kept + self._weights
-        return dict(zip(names, self.session.run(names, feeds), strict=True))
+        return self._run(self._outputs + self._kept + self._weights, feeds)
+
+    def _run(self, names: list[str], feeds: Arrays) -> Arrays:
+        options = _giving_back_memory() if self._is_huge_or_after(feeds) else None
+        return dict(zip(names, self.session.run(names, feeds, options), strict=True))
+
+    def _is_huge_or_after(self, feeds: Arrays) -> bool:
+        """Whether a run gives memory back: that of a huge text, and those after it, when its outputs are gone."""
+        if max((mask.size for mask in masks(feeds).values()), default=0) > TOKENS:
+            self._after_huge = 1 + self.predictor.workers
+        elif self._after_huge:
+            self._after_huge -= 1
+        else:
+            return False
+        return self.device == "cpu"
 
     def __call__(self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, **options: Any) -> Any:
         """Answers: one for a text or record, a list for a list, a generator for any other iterable.
@@ -279,6 +292,15 @@ def _session(model: bytes, device: str, path: Path) -> Any:
             "--device cuda: onnxruntime could not start CUDA and would have used the CPU; see `seqpipe doctor`"
         )
     return session
+
+
+def _giving_back_memory() -> Any:
+    """Options of a run after which onnxruntime keeps no memory that it does not use."""
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
 
 
 def _providers(onnxruntime: Any, device: str) -> list[Any]:
