@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from seqpipe import bundle
+from seqpipe.census import warnings_about
 from seqpipe.config import Component, Config
 from seqpipe.console import Console
 from seqpipe.data import Batch, Batches, examples, sample
@@ -51,7 +52,9 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
     begun = begin(pipeline, config)
-    batch = _first_batch(config, learned, records)
+    for told in () if packed(config) else warnings_about(learned.kind, f"the first {len(records)} records", records):
+        console.say(f"warning: {told}")
+    batch = _first_batch(config, learned, records, console)
     loss = pipeline.loss(batch)
     if not torch.isfinite(loss):
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
@@ -107,10 +110,11 @@ def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> No
         raise ConfigError(problems)
 
 
-def _first_batch(config: Config, learned: Learned, records: Sequence[Record]) -> Batch:
+def _first_batch(config: Config, learned: Learned, records: Sequence[Record], console: Console) -> Batch:
     if packed(config):
         stream = windows(config, in_memory(learned, records))
         return stream(stream.order(0)[0])
-    settings, data = config.train, examples(config, learned, records)
+    settings = config.train
+    data = examples(config, learned, records, tell=lambda told: console.say(f"warning: {told}"))
     batches = Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
     return batches(batches.order(0)[0])

@@ -6,8 +6,10 @@ What runs a batch is given: onnxruntime at deployment, PyTorch in training and e
 from __future__ import annotations
 
 import copy
+import ctypes
 import itertools
 import os
+import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -52,6 +54,7 @@ class Predictor:
         self.featurizer, self.kind, self.options, self.limits, self.workers = featurizer, kind, options, limits, workers
         self.run, self.metrics = run, metrics or {}
         self._pool = ThreadPoolExecutor(workers, "seqpipe") if workers > 1 else None
+        self._after_huge = False  # a text was so long that it ran alone
 
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
         """Answers in the order of the records, in constant memory.
@@ -93,9 +96,14 @@ class Predictor:
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
         """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""
+        if self._after_huge:
+            self._after_huge = False
+            _trim_heap()
         found, tasks = self._docs_or_errors(records, before), []
         docs = {i: doc for i, doc in enumerate(found) if isinstance(doc, Doc)}
-        for rows in batches([self._tokens(docs[i]) if i in docs else 0 for i in range(len(found))]):
+        lengths = [self._tokens(docs[i]) if i in docs else 0 for i in range(len(found))]
+        self._after_huge |= max(lengths, default=0) > TOKENS
+        for rows in batches(lengths):
             batch = [docs[i] for i in rows], decoding, [_place(records[i], before + i) for i in rows]
             if self._pool is None or len(found) <= 1:
                 done: Future[list[Answer | DataError]] = Future()
@@ -252,6 +260,13 @@ def chunks(records: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(records)
     while some := list(itertools.islice(iterator, size)):
         yield some
+
+
+def _trim_heap() -> None:
+    """Gives back the memory that the C library keeps of what is freed, where it can be told to (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.system() == "Linux" else None
+    if trim:
+        trim(0)
 
 
 def _raised(answer: Answer | DataError) -> Answer:

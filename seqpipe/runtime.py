@@ -22,11 +22,11 @@ from seqpipe.explain import Explanation, attention, origins
 from seqpipe.feature_kinds import feature_from
 from seqpipe.features import Arrays, Doc, Record
 from seqpipe.figures import draws, figure
-from seqpipe.inputs import fields_of, one_text, source_from, sources_of, tokenizer_file_of
+from seqpipe.inputs import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.options import chosen, option_arrays
 from seqpipe.pointing import Pointers
-from seqpipe.predictor import CHUNK, cores
+from seqpipe.predictor import CHUNK, TOKENS, cores
 from seqpipe.streaming import stream
 from seqpipe.watchdog import SECONDS, Watchdog
 
@@ -115,8 +115,9 @@ class Model:
         onnxruntime = _onnxruntime()
         self.session = _session(onnxruntime, content.files["model.onnx"], device, content.path)
         self.device = "cuda" if devices.CUDA in self.session.get_providers() else "cpu"
-        self._path, self._watchdog = content.path, Watchdog(onnxruntime.RunOptions, timeout)
+        self._path, self._run_options, self._watchdog = content.path, onnxruntime.RunOptions, Watchdog(timeout)
         workers = 1 if self.device == "cuda" else threads or cores()
+        self._after_huge = 0  # runs that still give memory back
         self.predictor = BundlePredictor(
             featurizer,
             kind,
@@ -150,23 +151,36 @@ class Model:
         return self._run(self._outputs + self._kept + self._weights, feeds)
 
     def _run(self, names: Sequence[str], feeds: Arrays) -> Arrays:
-        limit = self._watchdog.start()
+        options = self._run_options()
+        if self._is_huge_or_after(feeds):
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")  # keep none that is unused
+        self._watchdog.start(options)
         try:
-            arrays = self.session.run(names, feeds, limit)
+            arrays = self.session.run(names, feeds, options)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
-            raise self._run_error(error, limit) from error
+            raise self._run_error(error, options.terminate) from error
         finally:
-            self._watchdog.stop(limit)
+            self._watchdog.stop(options)
         return dict(zip(names, arrays, strict=True))
 
-    def _run_error(self, error: Exception, limit: Any) -> SeqpipeError:
-        if limit is not None and limit.terminate:
+    def _run_error(self, error: Exception, late: bool) -> SeqpipeError:
+        if late:
             told = f"ran for over {self._watchdog.seconds:g} seconds, and was ended"
             return BundleError(f"{self._path}: the graph {told}; if it may take longer, raise `timeout` (--timeout)")
         if any(sign in str(error) for sign in ("allocate", "bad_alloc")):
             told = "needs more memory for this input than there is; shorten the text, or lower decode options"
             return DataError(f"{self._path}: the graph {told} ({error})")
         return BundleError(f"{self._path}: onnxruntime could not run the graph: {error}")
+
+    def _is_huge_or_after(self, feeds: Arrays) -> bool:
+        """Whether a run gives memory back: that of a huge text, and those after it, when its outputs are gone."""
+        if max((mask.size for mask in masks(feeds).values()), default=0) > TOKENS:
+            self._after_huge = 1 + self.predictor.workers
+        elif self._after_huge:
+            self._after_huge -= 1
+        else:
+            return False
+        return self.device == "cpu"
 
     def __call__(self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, **options: Any) -> Any:
         """Answers: one for a text or record, a list for a list, a generator for any other iterable.

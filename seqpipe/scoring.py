@@ -10,6 +10,7 @@ from typing import Any
 from seqpipe import bundle, yaml
 from seqpipe.answers import Text
 from seqpipe.bundle_reader import reader_from
+from seqpipe.census import Census
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.evaluate import evaluate
@@ -42,10 +43,13 @@ def score_target(
     for name, path in tests.items():
         for label, unsplit in ((name, False), *([(f"{name} (raw)", True)] if raw else [])):
             listed = errors if unsplit == raw else None
-            found = evaluate(predictor, _records(reader, path), raw=unsplit, by=by, errors=listed)
+            census = Census(predictor.kind)
+            found = evaluate(predictor, census.watch(_records(reader, path)), raw=unsplit, by=by, errors=listed)
             result[label] = found if by else found[""]
             for group, scores in found.items():
                 console.say(f"\n{label}{f', {group}' if group else ''}\n{table(scores)}")
+            for warning in () if unsplit else census.warnings(name):
+                console.say(f"warning: {warning}")
     parts = predictor.kind.parts.values() if isinstance(predictor.kind, Joint) else [predictor.kind]
     if any(isinstance(part, Text) for part in parts):
         for absent, package in (("bleu and chrf", "sacrebleu"), ("ROUGE", "rouge_score")):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 SECONDS = 600.0  # that a run may take by default
@@ -17,34 +16,30 @@ class Watchdog:
     A thread for each run would take longer than a run of a small graph does.
 
     Args:
-        make_options: onnxruntime's RunOptions.
         seconds: That a run may take; None: any number.
     """
 
-    def __init__(self, make_options: Callable[[], Any], seconds: float | None):
-        self._make_options, self.seconds = make_options, seconds
+    def __init__(self, seconds: float | None):
+        self.seconds = seconds
         self._lock = threading.Lock()
         self._runs: dict[Any, float] = {}  # options of a run: when it has to end
         self._thread: threading.Thread | None = None
 
-    def start(self) -> Any:
-        """The RunOptions of a run that begins now; None if it may take any time."""
+    def start(self, options: Any) -> None:
+        """Watch the run with these RunOptions, which begins now."""
         if self.seconds is None:
-            return None
-        options = self._make_options()
+            return
         with self._lock:
             self._runs[options] = time.monotonic() + self.seconds
             if self._thread is None or not self._thread.is_alive():  # a fork has none
                 pause = min(_OFTEN, self.seconds / 4)
                 self._thread = threading.Thread(target=self._watch, args=(pause,), name="seqpipe-runs", daemon=True)
                 self._thread.start()
-        return options
 
     def stop(self, options: Any) -> None:
         """Forget a run that has ended."""
-        if options is not None:
-            with self._lock:
-                del self._runs[options]
+        with self._lock:
+            self._runs.pop(options, None)
 
     def _watch(self, pause: float) -> None:
         while True:

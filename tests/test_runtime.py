@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -297,3 +299,31 @@ def test_a_run_is_features_in_and_arrays_out(tiny: Model) -> None:
     feeds = featurizer.collate(featurizer.docs([{"text": "Anna in"}]))
     assert tiny.run(feeds)["tags"].tolist() == [[1, 0]]  # an option not given has its default
     assert np.allclose(tiny.run(feeds)["scores"], 0.97)
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+from seqpipe import load
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+model = load(sys.argv[1], "cpu", threads=1)
+model("Anna")
+before = resident()
+model("in " * 300_000)
+huge = resident()
+for _ in range(5):
+    model("Anna")
+print(before, huge, resident())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory of a process from Linux")
+def test_the_memory_of_a_huge_text_is_given_back(tiny_bundle: Path, tmp_path: Path) -> None:
+    path = forged(tiny_bundle, tmp_path, limits={"tokens": 1_000_000})
+    done = subprocess.run([sys.executable, "-c", MEMORY, str(path)], capture_output=True, text=True, check=True)
+    before, huge, after = map(float, done.stdout.split())
+    assert huge > before + 50, done.stdout
+    assert after < before + (huge - before) / 2, done.stdout

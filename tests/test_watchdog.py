@@ -25,22 +25,23 @@ def watching() -> bool:
 
 
 def test_only_runs_over_their_time_are_told_to_end() -> None:
-    watchdog = Watchdog(RunOptions, 0.4)
-    late = watchdog.start()
+    watchdog = Watchdog(0.4)
+    late, later, again = RunOptions(), RunOptions(), RunOptions()
+    watchdog.start(late)
     time.sleep(0.3)
-    later = watchdog.start()
+    watchdog.start(later)
     assert eventually(lambda: late.terminate)
     assert not later.terminate
     watchdog.stop(late)
     watchdog.stop(later)
     assert eventually(lambda: not watching())
-    again = watchdog.start()
+    watchdog.start(again)
     assert eventually(lambda: again.terminate)
     watchdog.stop(again)
 
 
 def test_without_a_limit_nothing_is_watched() -> None:
-    watchdog = Watchdog(RunOptions, None)
-    options = watchdog.start()
-    assert options is None
+    watchdog, options = Watchdog(None), RunOptions()
+    watchdog.start(options)
+    assert not watching()
     watchdog.stop(options)
