@@ -38,6 +38,7 @@ def test_only_runs_over_their_time_are_told_to_end() -> None:
     watchdog.start(again)
     assert eventually(lambda: again.terminate)
     watchdog.stop(again)
+    assert eventually(lambda: not watching())
 
 
 def test_without_a_limit_nothing_is_watched() -> None:
