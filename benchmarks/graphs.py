@@ -77,7 +77,8 @@ def loops(graph: Any) -> list[int]:
 
 def compare(name: str, folders: Sequence[Path], times: int) -> None:
     import onnx
-    import onnxruntime
+
+    from seqpipe.onnx_runtime import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from seqpipe import schemes
 from seqpipe.copying import Copy
+from seqpipe.encoding import encode
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features import Arrays, Doc, Record, locate
 from seqpipe.vocabulary import EOS, UNK, clean, special_id
@@ -166,12 +167,11 @@ class Text:
             answers.append(hypotheses if len(row) > 1 else hypotheses[0])
         return answers
 
-    def encode(self, text: str, doc: Doc) -> list[int]:
-        """The ids of a text that answers this one, without an end."""
+    def encode(self, text: str, doc: Doc, at: str = "") -> list[int]:
+        """The ids of a text that answers this one, without an end; DataError, begun with `at`, if there are none."""
         if self.copies:
-            return self.copies.written(text, doc)
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+            return self.copies.written(text, doc, at)
+        return list(encode(self.tokenizer, text, at).ids)
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
         """Token ids up to the end token, as text; copied words as they stand in the source."""
@@ -193,7 +193,7 @@ class Text:
         return self._unknown_words if self.copies else None
 
     def _unknown_words(self, text: str) -> list[str]:
-        encoding = self.tokenizer.encode(clean(text), add_special_tokens=False)
+        encoding = encode(self.tokenizer, clean(text))
         return [text[a:b] for (a, b), i in zip(encoding.offsets, encoding.ids, strict=True) if i <= self._end]
 
     def kept(self, tokens: list[int]) -> list[int]:
@@ -220,7 +220,7 @@ class Text:
         return [number for _, number in found if number is not None]
 
     def _pieces(self, text: str) -> list[tuple[str | int, int | None]]:
-        encoding = self.tokenizer.encode(clean(text), add_special_tokens=False)
+        encoding = encode(self.tokenizer, clean(text))
         return [(text[a:b], number) for (a, b), number in zip(encoding.offsets, encoding.ids, strict=True)]
 
     def _id(self, token: Any) -> int | None:

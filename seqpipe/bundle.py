@@ -29,11 +29,12 @@ _NEEDED: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle whose hashes are right: what bundle.json says, and the bytes of the files it names."""
+    """A bundle whose hashes are right: what bundle.json says, the bytes of the files it names, its own sha256."""
 
     path: Path
     manifest: Mapping[str, Any]
     files: Mapping[str, bytes]
+    sha256: str = ""
 
 
 def seal(manifest: Mapping[str, Any]) -> bytes:
@@ -78,15 +79,30 @@ def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -
         (folder / MANIFEST).write_bytes(sealed)
 
 
-def read(path: Path) -> Bundle:
-    """Reads and checks a bundle; BundleError says what is wrong with it."""
+def read(path: Path, pin: str | None = None) -> Bundle:
+    """Reads and checks a bundle; BundleError says what is wrong with it.
+
+    Args:
+        path: Its folder.
+        pin: The sha256 that the file bundle.json has to have; None: any.
+
+    Raises:
+        UsageError: if the pin is no sha256.
+    """
+    if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin.lower()):
+        raise UsageError(f"sha256: {pin!r} is none; give the 64 digits that `sha256sum {path / MANIFEST}` prints")
     if not path.is_dir():
         hint = "not a folder" if path.exists() else "no such folder"
         raise BundleError(f"{path}: {hint}; a bundle is the folder that `seqpipe export` or `seqpipe run` writes")
     if not (path / MANIFEST).exists():
         inner = f"; did you mean {path / 'bundle'}?" if (path / "bundle" / MANIFEST).exists() else ""
         raise BundleError(f"{path}: holds no {MANIFEST}{inner}")
-    manifest = unseal(_bytes(path / MANIFEST, MOST_MANIFEST), str(path / MANIFEST))
+    sealed = _bytes(path / MANIFEST, MOST_MANIFEST)
+    own = sha256(sealed)
+    if pin is not None and own != pin.lower():
+        told = f"its sha256 is {own}, not {pin.lower()}"
+        raise BundleError(f"{path / MANIFEST}: {told}: this is another bundle than the one you were told of")
+    manifest = unseal(sealed, str(path / MANIFEST))
     _check(manifest, str(path / MANIFEST))
     files = {}
     for name, entry in manifest["files"].items():
@@ -94,7 +110,7 @@ def read(path: Path) -> Bundle:
         if len(data) != entry["bytes"] or sha256(data) != entry["sha256"]:
             raise BundleError(f"{path / name}: damaged: its sha256 is not the one in {MANIFEST}; copy the bundle again")
         files[name] = data
-    return Bundle(path, manifest, files)
+    return Bundle(path, manifest, files, own)
 
 
 def _check(manifest: dict[str, Any], what: str) -> None:
@@ -109,6 +125,12 @@ def _check(manifest: dict[str, Any], what: str) -> None:
         if not isinstance(manifest.get(key), kind):
             names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
             raise BundleError(f"{what}: {key}: missing, or not a {names}")
+    _check_packages(manifest, what)
+    for number, example in enumerate(manifest["golden"], 1):
+        if not isinstance(example, dict) or not {"record", "answer"} <= example.keys():
+            raise BundleError(f"{what}: golden: example {number} is no object with a record and an answer")
+        if not isinstance(example["record"], str | dict) or not isinstance(example.get("options", {}), dict):
+            raise BundleError(f"{what}: golden: the record or the options of example {number} are no object")
     for name, entry in manifest["files"].items():
         plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) and name != MANIFEST
         if not plain or not isinstance(entry, dict) or set(entry) != {"sha256", "bytes"}:
@@ -117,6 +139,20 @@ def _check(manifest: dict[str, Any], what: str) -> None:
     for name in ("model.onnx", *(f"tokenizer.{text}.json" if text else "tokenizer.json" for text in texts)):
         if name not in manifest["files"]:
             raise BundleError(f"{what}: files: {name} is missing")
+
+
+def _check_packages(manifest: dict[str, Any], what: str) -> None:
+    """BundleError where a reader or the owner of further metrics is not named as an installed component is."""
+    owners = manifest.get("own_metrics", {})
+    named: list[tuple[str, Any, tuple[str, ...]]] = [("reader", manifest["reader"], ("use",))]
+    if not isinstance(owners, dict):
+        raise BundleError(f"{what}: own_metrics: must be an object")
+    named += [(f"own_metrics.{head}", owner, ("use", "distribution", "version")) for head, owner in owners.items()]
+    for key, one, texts in named:
+        sound = isinstance(one, dict) and all(isinstance(one.get(text), str) for text in texts)
+        if not sound or not isinstance(one.get("options"), dict):
+            told = f"must be an object with {', '.join(f'`{text}`' for text in texts)}, and the object `options`"
+            raise BundleError(f"{what}: {key}: {told}")
 
 
 def _bytes(path: Path, most: int) -> bytes:

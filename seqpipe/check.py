@@ -11,13 +11,17 @@ from typing import Any
 import torch
 
 from seqpipe import bundle
-from seqpipe.config import Config
+from seqpipe.census import warnings_about
+from seqpipe.config import Component, Config
 from seqpipe.console import Console
 from seqpipe.data import Batch, Batches, examples, sample
-from seqpipe.errors import TrainingError
+from seqpipe.encoding import shown
+from seqpipe.errors import ConfigError, TrainingError
 from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.features import Record
 from seqpipe.graph_cache import GraphCache
+from seqpipe.hostile import CURE, fault_of
+from seqpipe.inputs import tokenizers_of
 from seqpipe.learned import Learned, learn
 from seqpipe.parity import Tally, compare, given_to, grid, settle, shortened
 from seqpipe.parity_gate import one_thread
@@ -28,6 +32,7 @@ from seqpipe.runtime import Model
 from seqpipe.starting import begin
 from seqpipe.stream import in_memory
 from seqpipe.verified import use_graph
+from seqpipe.wiring import by_source, who
 
 RECORDS = 200  # of the training file, enough to build from
 
@@ -43,10 +48,13 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     clock = time.monotonic()
     records = sample(config, RECORDS)
     learned = learn(config, records)
+    _try_hostile_texts(config, learned, console)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
     begun = begin(pipeline, config)
-    batch = _first_batch(config, learned, records)
+    for told in () if packed(config) else warnings_about(learned.kind, f"the first {len(records)} records", records):
+        console.say(f"warning: {told}")
+    batch = _first_batch(config, learned, records, console)
     loss = pipeline.loss(batch)
     if not torch.isfinite(loss):
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
@@ -82,10 +90,31 @@ def _compared(pipeline: Pipeline, config: Config, console: Console, graph: bytes
     return tally
 
 
-def _first_batch(config: Config, learned: Learned, records: Sequence[Record]) -> Batch:
+def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> None:
+    """ConfigError for a tokenizer that panics at a hostile text; one that is slow at it is told."""
+    tokenizers, problems = tokenizers_of(learned.featurizer), []
+    components = {name: one.tokenizer for name, one in by_source(config.inputs).items()}
+    tried: list[tuple[Any, Any]] = [(components[name], tokenizer) for name, tokenizer in tokenizers.items()]
+    for head, task in zip(config.head, learned.tasks, strict=True):
+        tried.append((head.frame.get("target_tokenizer"), task.target_tokenizer))
+    for component, tokenizer in tried:
+        if not isinstance(component, Component) or tokenizer is None:  # one of `same` is tried already
+            continue
+        fault = fault_of(tokenizer)
+        if fault and fault.fails:
+            told = f"{who(component)} cannot split {shown(fault.text)}: {fault.message}; {CURE}"
+            problems.append(component.problem(told))
+        elif fault:
+            console.say(f"warning: {component.key}: {who(component)} takes {fault.message}; {CURE}")
+    if problems:
+        raise ConfigError(problems)
+
+
+def _first_batch(config: Config, learned: Learned, records: Sequence[Record], console: Console) -> Batch:
     if packed(config):
         stream = windows(config, in_memory(learned, records))
         return stream(stream.order(0)[0])
-    settings, data = config.train, examples(config, learned, records)
+    settings = config.train
+    data = examples(config, learned, records, tell=lambda told: console.say(f"warning: {told}"))
     batches = Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
     return batches(batches.order(0)[0])

@@ -5,8 +5,11 @@ Heavy modules load only where a command needs them.
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
+import os
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -243,18 +246,45 @@ def vectors(
 
 
 @app.command()
-def verify(bundle: BundlePath, device: Device = "auto", as_json: Json = False, quiet: Quiet = False) -> None:
+def verify(
+    bundle: BundlePath,
+    device: Device = "auto",
+    sha256: Annotated[
+        str | None, typer.Option("--sha256", metavar="DIGITS", help="That of its bundle.json, as its maker told you.")
+    ] = None,
+    untrusted: Annotated[
+        bool,
+        typer.Option(
+            "--untrusted", help="A stranger's: open it in a process with limits of memory and time, on the CPU."
+        ),
+    ] = False,
+    memory: Annotated[
+        float | None, typer.Option("--memory", metavar="GIB", help="With --untrusted: GiB it may take; 4 by default.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", metavar="SECONDS", help="With --untrusted: seconds it may take; 120 by default."),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     """Check a bundle's hashes and repeat its golden examples on this machine. Needs no PyTorch."""
-    from seqpipe import load
-    from seqpipe.errors import BundleError
+    if untrusted:
+        from seqpipe.untrusted import Limits, verify_untrusted
 
-    model = load(bundle, device)
-    wrong = model.verify()
-    if wrong:
-        raise BundleError("\n".join([f"{bundle}: answers differ on this machine:", *wrong]))
-    count = len(model.manifest["golden"])
-    _console(quiet, False).say(f"{bundle}: hashes right, {count} golden examples answered the same on {model.device}")
-    _print_json({"bundle": str(bundle), "golden": count, "device": model.device}, as_json)
+        if device not in ("auto", "cpu"):
+            raise UsageError(f"--device {device}: with --untrusted a bundle is opened on the CPU; leave it out")
+        limits = Limits(memory or Limits.memory, timeout or Limits.seconds)
+        result = verify_untrusted(bundle, limits, sha256)
+    else:
+        from seqpipe.runtime import verify_bundle
+
+        if memory or timeout:
+            raise UsageError("--memory and --timeout are limits of --untrusted; give that too")
+        result = verify_bundle(bundle, device, sha256=sha256)
+    told = f"hashes right, {result['golden']} golden examples answered the same on {result['device']}"
+    _console(quiet, False).say(f"{bundle}: {told}\nsha256 of its bundle.json: {result['sha256']}")
+    _print_json(result, as_json)
 
 
 @app.command()
@@ -271,6 +301,9 @@ def predict(
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each text as it is written; for a head that goes on with texts.")
     ] = False,
+    on_error: Annotated[
+        str, typer.Option("--on-error", help="stop at a line without an answer, or skip: it gets its error instead.")
+    ] = "stop",
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
     ] = None,
@@ -280,17 +313,22 @@ def predict(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Runs at once; one a core by default.")
     ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds that one run of the graph may take.")
+    ] = 600.0,
 ) -> None:
     """Answer texts, one a line, in order, one line of JSON each. Needs no PyTorch."""
     from seqpipe import load
     from seqpipe.predict import predict_file, stream_file
 
-    model = load(bundle, device, threads)
+    model = load(bundle, device, threads, timeout=timeout)
     chosen = _decode_options(options or [], {"beams": beams, "n_best": n_best}, model.manifest["options"])
+    if stream and on_error != "stop":
+        raise UsageError("--on-error: --stream stops at a line without an answer; leave one of the two out")
     if stream:
         stream_file(model, input, output, form, chosen)
     else:
-        predict_file(model, input, output, form, documents, chosen)
+        predict_file(model, input, output, form, documents, chosen, on_error)
 
 
 @app.command()
@@ -431,11 +469,19 @@ def schema(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Look at this machine: onnxruntime and its providers, CUDA, wheels in conflict, threads."""
+def doctor(
+    require: Annotated[
+        str | None,
+        typer.Option("--require", metavar="cuda", help="An error (exit 7) unless a graph runs on CUDA here."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at this machine: onnxruntime and its providers, CUDA, telemetry, wheels in conflict, threads."""
     from seqpipe.doctor import examine
 
-    findings = examine()
+    if require not in (None, "cuda"):
+        raise UsageError(f"--require {require}: must be cuda")
+    findings = examine(require is not None)
     if as_json:
         _print_json([finding.__dict__ for finding in findings], True)
     else:
@@ -451,6 +497,7 @@ def main() -> None:
     # Python does, is a fifth of the time of `seqpipe check`.
     gc.set_threshold(50_000, 20, 50)
     debug = "--debug" in sys.argv
+    before = signal.signal(signal.SIGTERM, _end)
     try:
         app(args=[*(["--debug"] if debug else []), *(a for a in sys.argv[1:] if a != "--debug")], standalone_mode=True)
     except SeqpipeError as error:
@@ -466,8 +513,42 @@ def main() -> None:
     except (OSError, MemoryError) as error:
         if debug:
             raise
-        sys.stderr.write(f"seqpipe: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"{_of_the_machine(error)}\n")
         sys.exit(7)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        _drop_unwritable_output()
+
+
+def _end(number: int, frame: object) -> None:
+    """Ends the process as an exception does: what was half written is removed."""
+    sys.exit(128 + number)
+
+
+def _drop_unwritable_output() -> None:
+    """What standard output did not take was told once; Python would try again at its end, and end with code 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _of_the_machine(error: OSError | MemoryError) -> str:
+    """What failed, where, and the cure."""
+    if isinstance(error, MemoryError):
+        return "out of memory; give shorter texts, a smaller train.batch_tokens, or fewer --threads"
+    cures = {
+        errno.ENOSPC: "make room, or write to another place",
+        errno.EDQUOT: "make room, or write to another place",
+        errno.ENOTDIR: "a file stands where a folder has to be; move it, or give another path",
+        errno.EEXIST: "a file stands where a folder has to be; move it, or give another path",
+        errno.EISDIR: "it is a folder; name a file in it",
+        errno.EACCES: "this user may not do that; give another path, or change its permissions",
+        errno.EPERM: "this user may not do that; give another path, or change its permissions",
+        errno.EROFS: "it cannot be written to; give another path",
+    }
+    cure = cures.get(error.errno or 0, "seqpipe --debug shows where it happened")
+    return f"{error.filename or 'standard output or error'}: {error.strerror or error}; {cure}"
 
 
 def _complain(error: SeqpipeError) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from seqpipe.encoding import encode
 from seqpipe.features import AXES, Doc, Fixed
 from seqpipe.vocabulary import EOS, SPECIALS, UNK, normal, token_id
 
@@ -44,14 +45,14 @@ class Copy(Fixed):
         pairs = zip(ids, doc.words, strict=True)
         return [i if i > _LAST_SPECIAL else V + new.setdefault(word, len(new)) for i, word in pairs], [*new]
 
-    def written(self, text: str, doc: Doc) -> list[int]:
+    def written(self, text: str, doc: Doc, at: str = "") -> list[int]:
         """The ids of a text that a head is to write of this source.
 
         A word that the vocabulary lacks has the id of the source's word that is written the same, else of the first
         that the target tokenizer normalises to the same; else that of [UNK].
         """
         tokenizer, (_, new) = self.learned, self.read(doc)
-        encoding = tokenizer.encode(text, add_special_tokens=False)
+        encoding = encode(tokenizer, text, at)
         V, places = tokenizer.get_vocab_size(), {word: i for i, word in enumerate(new)}
         alike = {normal(tokenizer, word): i for word, i in reversed(places.items())}
         ids = []

@@ -69,15 +69,25 @@ def sample(config: Config, most: int) -> list[Record]:
     return records
 
 
-def examples(config: Config, learned: Learned, records: Sequence[Record], unseen: bool = False) -> list[Example]:
-    """Records as examples; empty texts are left out, what is to be skipped, and where `unseen`, unknown labels."""
+def examples(
+    config: Config,
+    learned: Learned,
+    records: Sequence[Record],
+    unseen: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> list[Example]:
+    """Records as examples; empty texts are left out, what is to be skipped, and where `unseen`, unknown labels.
+
+    `tell` is given a line about the empty texts, if there are any.
+    """
     makers = []
     for head, task in zip(config.head, learned.tasks, strict=True):
         make = targets(head, task.labels, task.kind, config.data.misaligned)
         makers.append((f"{task.name}." if task.name else "", make))
-    made = []
+    made, empty = [], []
     for record, doc in zip(records, learned.featurizer.docs(records), strict=True):
         if not len(doc):
+            empty.append(record)
             continue
         try:
             of_heads = [(before, make(record, doc)) for before, make in makers]
@@ -88,6 +98,9 @@ def examples(config: Config, learned: Learned, records: Sequence[Record], unseen
         named = {before + name: one for before, found in of_heads for name, one in (found or {}).items()}
         if all(found is not None for _, found in of_heads):
             made.append(Example(doc, named))
+    if empty and tell:
+        told = f"{len(empty):,} of {len(records):,} records have a text without a token, and are left out of training"
+        tell(f"{told}; the first: {empty[0].get('where', 'without a place')}")
     if not made:
         what = "every text is empty, or has nothing to learn"
         what += ", or a label that training never saw" if unseen else ""

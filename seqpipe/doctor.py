@@ -6,7 +6,9 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
+from seqpipe import devices
 from seqpipe.plugins import Plugins
 from seqpipe.predictor import cores
 from seqpipe.version import VERSION
@@ -23,13 +25,13 @@ class Finding:
     detail: str
 
 
-def examine() -> list[Finding]:
-    """Everything worth knowing before a bundle runs here."""
+def examine(require_cuda: bool = False) -> list[Finding]:
+    """Everything worth knowing before a bundle runs here; whether CUDA works is tried out where it is required."""
     return [
         Finding(
             "ok", "seqpipe", f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
         ),
-        *_onnxruntime(),
+        *_onnxruntime(require_cuda),
         _torch(),
         _threads(),
         *_plugins(),
@@ -43,7 +45,7 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def _onnxruntime() -> list[Finding]:
+def _onnxruntime(require_cuda: bool) -> list[Finding]:
     versions = {name: version for name in WHEELS if (version := _installed(name))}
     if not versions:
         return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe[cpu]' or 'seqpipe[gpu]'")]
@@ -52,12 +54,35 @@ def _onnxruntime() -> list[Finding]:
         cure = "they share one folder, so CUDA is lost: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
         return [Finding("error", "onnxruntime", f"{stated}: {cure}")]
     try:
-        import onnxruntime
+        from seqpipe.onnx_runtime import onnxruntime
     except ImportError as error:
         return [Finding("error", "onnxruntime", f"{stated} does not import: {error}")]
     providers = onnxruntime.get_available_providers()
     findings = [Finding("ok", "onnxruntime", stated), Finding("ok", "providers", ", ".join(providers))]
-    return [*findings, _cuda(providers)]
+    return [*findings, _telemetry(), _required_cuda(onnxruntime) if require_cuda else _cuda(providers)]
+
+
+def _telemetry() -> Finding:
+    from seqpipe.onnx_runtime import IMPORTED_BEFORE, TELEMETRY
+
+    value = os.environ[TELEMETRY]
+    if IMPORTED_BEFORE:
+        told = (
+            f"onnxruntime was imported before seqpipe and may have sent something: set {TELEMETRY}=1 before, or import"
+        )
+        return Finding("note", "telemetry", f"{told} seqpipe first")
+    if value.lower() in ("1", "true", "yes"):
+        return Finding("ok", "telemetry", f"that of onnxruntime is off ({TELEMETRY}={value})")
+    told = f"that of onnxruntime is on, for the environment says {TELEMETRY}={value}"
+    return Finding(
+        "note", "telemetry", f"{told}: it reports to its maker; unset the variable, and seqpipe sets it to 1"
+    )
+
+
+def _required_cuda(onnxruntime: Any) -> Finding:
+    if fault := devices.cuda_fault(onnxruntime):
+        return Finding("error", "CUDA", f"required, and does not work: {fault}")
+    return Finding("ok", "CUDA", "a graph runs on it")
 
 
 def _cuda(providers: list[str]) -> Finding:

@@ -5,6 +5,7 @@ SeqpipeError
 │   └── ConfigError     2   a YAML with problems, all of them listed
 ├── PluginError         2   a component that cannot be found, loaded or trusted
 ├── DataError           3   a data file or an input that cannot be used
+│   └── SkippedError    8   inputs that have no answer, and were skipped as asked for; all others have theirs
 ├── TrainingError       4   training that cannot go on
 ├── ExportError         5   a pipeline that does not become a graph
 │   └── ParityError     5   a graph that answers differently from PyTorch
@@ -59,6 +60,10 @@ class PluginError(SeqpipeError):
 
 class DataError(SeqpipeError):
     exit_code = 3
+
+
+class SkippedError(DataError):
+    exit_code = 8
 
 
 class TrainingError(SeqpipeError):

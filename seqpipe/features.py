@@ -17,6 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe import subwords
+from seqpipe.encoding import encode_batch
 from seqpipe.errors import DataError
 from seqpipe.vocabulary import EOS, SPECIALS, UNK, clean, special_id, token_id
 
@@ -24,7 +25,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fi
 
 AXES = ("batch_size", "sequence_length")  # of what there is one a token
 _SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
-_CACHED = 100_000  # words whose ids are kept
+_CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are kept, and the most characters of one
 _CLOSERS = "[\"'\u201d\u2019)\\]\u300d\u300f\u300b\uff09]*+"
 _SENTENCE_END = re.compile(
     rf"(?:(?<![.!?\u2026])[.!?\u2026]++{_CLOSERS}(?=\s)|[\u3002\uff01\uff1f]+{_CLOSERS}|\n\s*\n|\n(?=\S))"
@@ -165,15 +166,16 @@ class Featurizer:
         if not columns:
             return docs
         return [
-            replace(doc, columns={one.field: one.value(self.text(record, one.field), _at(record)) for one in columns})
-            for doc, record in zip(docs, records, strict=True)
+            replace(doc, columns={one.field: one.value(self.text(record, one.field), at) for one in columns})
+            for doc, record, at in zip(docs, records, map(place_of, records), strict=True)
         ]
 
     def _split(self, records: Sequence[Record]) -> list[Doc]:
         if self.pairs:
-            halves = (self._whole([self.text(record, field) for record in records]) for field in self.fields)
+            halves = (self._whole([self.text(record, field) for record in records], records) for field in self.fields)
             return [joined(*pair) for pair in zip(*halves, strict=True)]
-        whole = iter(self._whole([self.text(record) for record in records if not self.presplit(record)]))
+        unsplit = [record for record in records if not self.presplit(record)]
+        whole = iter(self._whole([self.text(record) for record in unsplit], unsplit))
         return [self._from_words(record) if self.presplit(record) else next(whole) for record in records]
 
     @property
@@ -190,13 +192,12 @@ class Featurizer:
         words = self.fields == ("text",) and record.get("words") is not None
         return words and not (self.lossless and isinstance(record.get("text"), str))
 
-    def _whole(self, given: Sequence[str]) -> list[Doc]:
-        """A Doc of each text."""
+    def _whole(self, given: Sequence[str], records: Sequence[Record]) -> list[Doc]:
+        """A Doc of each text of these records."""
         texts = [clean(text) for text in given]
+        encodings = encode_batch(self.tokenizer, texts, lambda position: place_of(records[position]))
         docs = []
-        for raw, text, encoding in zip(
-            given, texts, self.tokenizer.encode_batch(texts, add_special_tokens=False), strict=True
-        ):
+        for raw, text, encoding in zip(given, texts, encodings, strict=True):
             if self._splits_words and not self.lossless:
                 docs.append(self._of_pieces(raw, text, subwords.of_text(encoding, text)))
             else:
@@ -233,10 +234,8 @@ class Featurizer:
         field = field or self.fields[0]
         text = record.get(field)
         if not isinstance(text, str):
-            has = ", ".join(map(str, record)) or "nothing"
-            raise DataError(
-                f"{_at(record)}field {field!r} must be a text, not {type(text).__name__}; the record has: {has}"
-            )
+            told = f"field {field!r} must be a text, not {type(text).__name__}; the record has: {held_by(record)}"
+            raise DataError(place_of(record) + told)
         return text
 
     def _from_words(self, record: Record) -> Doc:
@@ -244,9 +243,9 @@ class Featurizer:
         words = [clean(word) for word in given]
         text = record.get("text")
         text = text if isinstance(text, str) else " ".join(given)
-        places = locate(given, text, _at(record))
+        places = locate(given, text, place_of(record))
         if self._splits_words:
-            found = subwords.of_words(self.tokenizer, places, clean(text))
+            found = subwords.of_words(self.tokenizer, places, clean(text), place_of(record))
             return self._of_pieces(text, clean(text), found, places)
         known = self._known
         ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
@@ -271,7 +270,9 @@ class Featurizer:
         found = token_id(self.tokenizer, word)
         if len(self._known) >= _CACHED:
             self._known.clear()
-        made = self._known[word] = self._unknown if found is None else found
+        made = self._unknown if found is None else found
+        if len(word) <= _CACHED_LENGTH:
+            self._known[word] = made
         return made
 
 
@@ -293,8 +294,14 @@ def joined(first: Doc, second: Doc) -> Doc:
     return Doc(text, words, offsets, [*first.ids, SPECIALS.index(EOS), *second.ids], starts, places, at)
 
 
-def _at(record: Record) -> str:
+def place_of(record: Record) -> str:
+    """How a message about a record begins: with its place, if it has one."""
     return f"{record['where']}: " if "where" in record else ""
+
+
+def held_by(record: Record) -> str:
+    """The names of a record's fields, as a message lists them."""
+    return ", ".join(str(name) for name in record if name != "where") or "nothing"
 
 
 def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe import subwords
+from seqpipe.encoding import encode
 from seqpipe.errors import DataError
 from seqpipe.features import Arrays, Doc, Record
 from seqpipe.vocabulary import EOS, clean, special_id
@@ -139,7 +140,7 @@ class Filled:
 
     def _words(self, text: str) -> list[list[subwords.Piece]]:
         """The pieces of each word, or each token, with their places."""
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        encoding = encode(self.tokenizer, text)
         if self._splits:
             return subwords.of_text(encoding, text)
         return [[(i, *place)] for i, place in zip(encoding.ids, encoding.offsets, strict=True)]

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from seqpipe import subwords
 from seqpipe.answers import Text
+from seqpipe.encoding import encode
 from seqpipe.features import Record
 from seqpipe.filling import text_in
 from seqpipe.vocabulary import MARKS, clean
@@ -71,7 +72,7 @@ class Hidden(Text):
         return [(int(gap) + a, int(gap) + b) for gap, a, b in zip(gaps, bounds[:-1], bounds[1:], strict=True)]
 
     def _words(self, text: str) -> list[list[subwords.Piece]]:
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        encoding = encode(self.tokenizer, text)
         if subwords.splits_words(self.tokenizer):
             return subwords.of_text(encoding, text)
         return [[(i, *place)] for i, place in zip(encoding.ids, encoding.offsets, strict=True)]

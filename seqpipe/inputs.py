@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError
 from seqpipe.feature_kinds import Matrix
-from seqpipe.features import AXES, Arrays, Column, Doc, Feature, Featurizer, Record
+from seqpipe.features import AXES, Arrays, Column, Doc, Feature, Featurizer, Record, held_by, place_of
 
 MASK = "mask"
 
@@ -36,7 +36,7 @@ class Rows:
         return Doc(" ".join(numbers), words, offsets, [1] * len(rows), rows=rows)
 
     def _rows(self, record: Record) -> np.ndarray:
-        at = f"{record['where']}: " if "where" in record else ""
+        at = place_of(record)
         given, cure = record.get(self.field), "give a list of numbers, or a list of such lists of one length"
         try:
             with np.errstate(over="ignore"):  # told below
@@ -44,7 +44,7 @@ class Rows:
         except (TypeError, ValueError):
             rows = None
         if rows is None or rows.ndim not in (1, 2):
-            has = "" if self.field in record else f"; the record has: {', '.join(map(str, record)) or 'nothing'}"
+            has = "" if self.field in record else f"; the record has: {held_by(record)}"
             told = f"must hold rows of numbers of one length, not {type(given).__name__}"
             raise DataError(f"{at}field {self.field!r} {told}{has}; {cure}")
         if not rows.size:

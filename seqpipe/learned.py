@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from seqpipe.attending import axis_of
 from seqpipe.config import Component, Config
 from seqpipe.continuing import Continuation, judged_in
 from seqpipe.copying import Copy
-from seqpipe.errors import ConfigError, PluginError, UsageError
+from seqpipe.encoding import CURE, guard
+from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.feature_kinds import Matrix, Segments, feature_from
-from seqpipe.features import Column, Doc, Feature, Featurizer, Record, token_counts
+from seqpipe.features import Column, Doc, Feature, Featurizer, Record, place_of, token_counts
 from seqpipe.files import read_json, write
 from seqpipe.hiding import Hidden
 from seqpipe.inputs import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
@@ -47,6 +48,7 @@ from seqpipe.wiring import (
 )
 
 FILE = LEARNED
+Texts = Callable[[], Iterator[tuple[Record, str | list[str]]]]  # with their records, anew at each call
 
 
 @dataclass(frozen=True)
@@ -199,9 +201,12 @@ def _source(
         return rows, None, longest
     field = one.tokenizer.frame.get("field") or "text"
     fields = [field] if isinstance(field, str) else field
-    texts = (_split_or_whole(record, fields, name) for record in records for name in fields)
-    written = (target_text(record, field) for field in _shared(heads) for record in records)
-    tokenizer = _with_special_tokens(_trained(one.tokenizer, chain(texts, written)), heads)
+
+    def texts() -> Iterator[tuple[Record, str | list[str]]]:
+        yield from ((record, _split_or_whole(record, fields, name)) for record in records for name in fields)
+        yield from ((record, target_text(record, name)) for name in _shared(heads) for record in records)
+
+    tokenizer = _with_special_tokens(_trained(one.tokenizer, texts), heads)
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
     lossless = any(map(continues, heads))
@@ -369,14 +374,26 @@ def _target_tokenizer(head: Component, source: Tokenizer | None, records: Sequen
             told = "target_tokenizer: same means the only tokenizer, and there are several, or none; write {use: NAME}"
             raise ConfigError([head.problem(told)])
         return source
-    return _trained(chosen, (target_text(record, field) for record in records))
+    return _trained(chosen, lambda: ((record, target_text(record, field)) for record in records))
 
 
-def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
-    """A component's tokenizer; PluginError if the special tokens are not where every vocabulary has them."""
+def _trained(chosen: Component, texts: Texts) -> Tokenizer:
+    """A component's tokenizer; PluginError if the special tokens are not where every vocabulary has them.
+
+    DataError for the first text that the library panics at.
+    """
     if source := chosen.frame.get("init"):
         return _old_tokenizer(chosen, source)
-    tokenizer = built(chosen).train(texts)
+    component = built(chosen)
+    try:
+        tokenizer = component.train(text for _, text in texts())
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic: alone each text shows whether it was the one
+        for record, text in texts():
+            _refuse_panic(component, record, text)
+        told = f"{chosen.key}: {who(chosen)} cannot be trained on these texts: {error}; {CURE}"
+        raise DataError(told) from error
     whose = f"{chosen.key}: {who(chosen)}"
     if not isinstance(tokenizer, Tokenizer):
         raise PluginError(f"{whose}: `train` must return a tokenizers.Tokenizer, not {type(tokenizer).__name__}")
@@ -385,6 +402,16 @@ def _trained(chosen: Component, texts: Iterable[str | list[str]]) -> Tokenizer:
             f"{whose}: the first ids must be those of {' '.join(SPECIALS)}; train it with them as special tokens"
         )
     return tokenizer
+
+
+def _refuse_panic(component: Any, record: Record, text: str | list[str]) -> None:
+    """DataError if the library panics at this text; what else it cannot learn from a single text is no matter."""
+
+    def train() -> None:
+        with suppress(Exception):
+            component.train([text])
+
+    guard(train, text if isinstance(text, str) else " ".join(text), place_of(record))
 
 
 def _old_tokenizer(chosen: Component, source: Path) -> Tokenizer:
@@ -425,7 +452,7 @@ def unwritable(learned: Learned, task: Task, records: Sequence[Record], longest:
     if not isinstance(kind, Text) or isinstance(kind, Continuation | Hidden) or not records:
         return
     texts, docs = [target_text(record, field) for record in records], learned.featurizer.docs(records)
-    split = [kind.encode(text, doc) for text, doc in zip(texts, docs, strict=True)]
+    split = [kind.encode(text, doc, place_of(record)) for record, text, doc in zip(records, texts, docs, strict=True)]
     written = [kind.decode(ids, doc) for ids, doc in zip(split, docs, strict=True)]
     others = [(text, made) for text, made in zip(texts, written, strict=True) if made != text]
     if kind.copies:

@@ -21,7 +21,8 @@ Known = Mapping[str, Mapping[str, Any]]
 
 _NUMBERS: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _DTYPES = {"int": np.int64, "float": np.float32, "bool": np.bool_}
-_LARGEST = {"int": int(np.iinfo(np.int64).max), "float": float(np.finfo(np.float32).max)}
+MOST_SIZE = 1_000_000  # of an option that the graph takes as the length of a vector
+_LARGEST = {"size": MOST_SIZE, "int": int(np.iinfo(np.int64).max), "float": float(np.finfo(np.float32).max)}
 _OF_A_BLOCK = 8  # numbers that one SHA-256 gives
 
 
@@ -103,7 +104,8 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: Kind | None) 
     if not ((low is None or value >= low) and (high is None or value <= high)):  # nan is not between either
         raise UsageError(f"{name}: {value} is not {_bounds(low, high)}")
     if abs(value) > _LARGEST.get(option["type"], math.inf):
-        raise UsageError(f"{name}: {value} is more than the graph's numbers hold; choose a smaller one")
+        told = f"{MOST_SIZE:,}, the most there is" if option["type"] == "size" else "the graph's numbers hold"
+        raise UsageError(f"{name}: {value} is more than {told}; choose a smaller one")
     return np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, _DTYPES[option["type"]])
 
 

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import select
+import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from seqpipe.answers import Answer
-from seqpipe.console import Console
-from seqpipe.errors import DataError, UsageError
+from seqpipe.bundle_reader import reader_from
+from seqpipe.console import Console, Tick
+from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features import Record, locate
 from seqpipe.files import json_bytes, writing
 from seqpipe.inputs import all_texts, fields_of, one_text
 from seqpipe.plugins import Plugins
-from seqpipe.predictor import CHUNK
+from seqpipe.predictor import CHUNK, Answers
 from seqpipe.runtime import Model
 from seqpipe.schemes import to_tags
 
 FORMATS = ("text", "jsonl", "conll")
+ON_ERROR = ("stop", "skip")
+BLOCK = 1 << 16  # bytes read at once
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".bio": "conll", ".iob": "conll"}
 
 
 def predict_file(
-    model: Model, source: Path | None, target: Path | None, form: str, documents: bool, options: Mapping[str, Any]
+    model: Model,
+    source: Path | None,
+    target: Path | None,
+    form: str,
+    documents: bool,
+    options: Mapping[str, Any],
+    on_error: str = "stop",
 ) -> None:
     """Answers everything in `source`; `target` appears only when all is written.
 
     Text gives a line of JSON a line, JSONL the record with the key `answer` added, CoNLL the words with their tags.
+    What was read is answered when the source has nothing more to read for now.
+
+    Raises:
+        DataError: for the first line that cannot be answered, after the answers to those before it.
+        SkippedError: at the end, where `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
     """
     if form == "auto":
         usual = "text" if all_texts(model.predictor.featurizer) else "jsonl"
@@ -40,17 +58,110 @@ def predict_file(
     tagging = model.manifest["answer"]["kind"] in ("tags", "spans")
     if form == "conll" and (documents or not tagging or options.get("n_best", 1) != 1):
         raise UsageError("--format conll: for bundles that answer with tags or spans, one answer a sentence")
-    interactive = source is None and sys.stdin.isatty()
+    if on_error not in ON_ERROR:
+        raise UsageError(f"--on-error {on_error}: must be one of {', '.join(ON_ERROR)}")
+    if on_error == "skip" and form == "conll":
+        raise UsageError("--on-error skip: for lines of text or JSON; where a bad sentence of CoNLL ends nobody knows")
+    name = str(source or "standard input")
     with ExitStack() as stack:
-        lines = _lines(_open(source, stack), str(source or "standard input"))
-        records, seen = _kept(_records(model, lines, form, str(source or "standard input")))
-        write = _writer(target, stack)
+        stream, write = _open(source, stack), _writer(target, stack)
         tick = stack.enter_context(Console().progress("texts", None)) if target else None
-        answers = model(records, documents=documents, chunk=1 if interactive else CHUNK, **options)
-        for count, answer in enumerate(answers, 1):
-            write(_line(seen.popleft(), answer, form))
-            if tick:
-                tick(count)
+        answers = _Documents(model, options) if documents else Answers(model.predictor, options)
+        answering = _Answering(answers, 1 if documents else CHUNK, on_error == "skip", form, write, tick)
+        stack.push(answering.leave)
+        for record, where in _records(model, _lines(stream, name, answering.flush), form, name):
+            answering.add(record, _checked(model, record, where))
+        answering.flush()
+    if answering.skipped:
+        told = f"{answering.skipped:,} of {answering.count:,} inputs have no answer"
+        raise SkippedError(f"{name}: {told}; each has its error in its place. Correct them and give them again")
+
+
+class _Answering:
+    """Hands records to what answers them in groups, and writes each answer with the record that it belongs to."""
+
+    def __init__(
+        self,
+        answers: Answers | _Documents,
+        size: int,
+        skip: bool,
+        form: str,
+        write: Callable[[bytes], None],
+        tick: Tick | None,
+    ):
+        self._answers, self._size, self._skip, self._form, self._tell = answers, size, skip, form, tick
+        self._write = write
+        self._group: list[Record | DataError] = []
+        self._unanswered: deque[Record | DataError] = deque()
+        self.count = self.skipped = 0
+
+    def add(self, record: Record | DataError, checked: Record | DataError) -> None:
+        """Takes a record as it is written again and as it is answered, or the reason why it cannot be."""
+        self._unanswered.append(record)
+        self._group.append(checked)
+        if len(self._group) == self._size:
+            self._start()
+
+    def flush(self) -> None:
+        """Answers everything that was taken."""
+        if self._group:
+            self._start()
+        self._put(self._answers.rest())
+
+    def leave(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        """What an error or a signal leaves unanswered is not worth a wait."""
+        if kind:
+            self._answers.cancel()
+
+    def _start(self) -> None:
+        group, self._group = self._group, []
+        self._put(self._answers.take(group, ahead=1))
+
+    def _put(self, answers: Iterable[Answer | DataError]) -> None:
+        for answer in answers:
+            record = self._unanswered.popleft()
+            self.count += 1
+            if isinstance(answer, DataError):
+                if not self._skip:
+                    raise answer
+                self.skipped += 1
+                answer = {"error": str(answer)}
+            self._write(_line({} if isinstance(record, DataError) else record, answer, self._form))
+            if self._tell:
+                self._tell(self.count)
+
+
+def _checked(model: Model, record: Record | DataError, where: str) -> Record | DataError:
+    """The record with its place, or the reason why the model cannot read it."""
+    if isinstance(record, DataError):
+        return record
+    try:
+        return model.record({**record, "where": where})
+    except DataError as error:
+        return error
+
+
+class _Documents:
+    """The answers to documents, one by one, each split into sentences."""
+
+    def __init__(self, model: Model, options: Mapping[str, Any]):
+        self._predictor, self._options = model.predictor, options
+
+    def take(self, records: Sequence[Record | DataError], ahead: int) -> Iterator[Answer | DataError]:
+        for record in records:
+            if isinstance(record, DataError):
+                yield record
+                continue
+            try:
+                answer = self._predictor.document(record, **self._options)
+            except DataError as error:
+                answer = error
+            yield answer
+
+    def rest(self) -> Iterator[Answer | DataError]:
+        yield from ()
+
+    def cancel(self) -> None: ...
 
 
 def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
@@ -59,25 +170,19 @@ def stream_file(model: Model, source: Path | None, target: Path | None, form: st
         raise UsageError("--stream: texts go to standard output as they come; leave --output and --format out")
     with ExitStack() as stack:
         name = str(source or "standard input")
-        for record, where in _records(model, _lines(_open(source, stack), name), "text", name):
+        for record, where in _records(model, _lines(_open(source, stack), name, lambda: None), "text", name):
+            if isinstance(record, DataError):
+                raise record
             pieces = model.stream({**record, "where": where}, **options)
-            sys.stdout.write(record[model.predictor.featurizer.fields[-1]])
+            with _writing_out():
+                sys.stdout.write(record[model.predictor.featurizer.fields[-1]])
             for piece in pieces:
-                sys.stdout.write(piece)
+                with _writing_out():
+                    sys.stdout.write(piece)
+                    sys.stdout.flush()
+            with _writing_out():
+                sys.stdout.write("\n")
                 sys.stdout.flush()
-            sys.stdout.write("\n")
-
-
-def _kept(records: Iterable[tuple[Record, str]]) -> tuple[Iterator[Record], deque[Record]]:
-    """The records with the place they come from, each also kept as it was until its answer is written."""
-    seen: deque[Record] = deque()
-
-    def keep() -> Iterator[Record]:
-        for record, where in records:
-            seen.append(record)
-            yield {**record, "where": where}
-
-    return keep(), seen
 
 
 def _open(source: Path | None, stack: ExitStack) -> BinaryIO:
@@ -89,31 +194,87 @@ def _open(source: Path | None, stack: ExitStack) -> BinaryIO:
         raise DataError(f"{source}: cannot be read: {error.strerror}") from error
 
 
-def _lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    for number, line in enumerate(stream, 1):
+def _lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator[tuple[str | DataError, str]]:
+    """Each line without its end, or the reason why it cannot be read, and its place."""
+    for number, line in enumerate(_split(stream, dry), 1):
+        where = f"{name}:{number}"
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            text: str | DataError = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}:{number}: byte {error.start + 1} is not UTF-8; convert it: iconv -f latin1 -t utf-8"
-            ) from error
+            text = DataError(f"{where}: byte {error.start + 1} is not UTF-8; convert it: iconv -f latin1 -t utf-8")
+        yield text, where
 
 
-def _records(model: Model, lines: Iterator[str], form: str, name: str) -> Iterator[tuple[Record, str]]:
+def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
+    """The lines of a stream as they come; `dry` is called before a wait for more."""
+    begun: list[bytes] = []  # of a line whose end is not here yet
+    while True:
+        if _may_wait(stream):
+            dry()
+        block = stream.read1(BLOCK)  # type: ignore[attr-defined]
+        if not block:
+            break
+        first, *lines = block.split(b"\n")
+        begun.append(first)
+        if lines:
+            yield b"".join(begun)
+            *lines, last = lines
+            yield from lines
+            begun = [last]
+    if any(begun):
+        yield b"".join(begun)
+
+
+def _may_wait(stream: BinaryIO) -> bool:
+    """Whether a read would wait for somebody to write; where the system cannot say, it may."""
+    try:
+        handle = stream.fileno()
+        return not stat.S_ISREG(os.fstat(handle).st_mode) and not select.select([handle], [], [], 0)[0]
+    except io.UnsupportedOperation:  # what is in memory
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+def _records(
+    model: Model, lines: Iterator[tuple[str | DataError, str]], form: str, name: str
+) -> Iterator[tuple[Record | DataError, str]]:
+    """Each record, or the reason why a line is none, and its place; after an error in CoNLL there are no more."""
     featurizer = model.predictor.featurizer
     fields = fields_of(featurizer)
     if form == "text" and not all_texts(featurizer):
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON, and --format jsonl")
-    placed = ((line, f"{name}:{number}") for number, line in enumerate(lines, 1))
-    if form == "text":
-        return ((_plain(line, fields, where), where) for line, where in placed)
-    if form == "jsonl":
-        numbers = not all_texts(featurizer)
-        return ((_parsed(line, fields, where, numbers), where) for line, where in placed if line.strip())
+    if form == "conll":
+        yield from _sentences(model, lines, name)
+        return
+    numbers = not all_texts(featurizer)
+    for line, where in lines:
+        if form == "jsonl" and isinstance(line, str) and not line.strip():
+            continue
+        try:
+            text = _raised(line)
+            yield _plain(text, fields, where) if form == "text" else _parsed(text, fields, where, numbers), where
+        except DataError as error:
+            yield error, where
+
+
+def _sentences(
+    model: Model, lines: Iterator[tuple[str | DataError, str]], name: str
+) -> Iterator[tuple[Record | DataError, str]]:
     stored = model.manifest["reader"]
     options = stored["options"] if stored["use"] == "conll" else {}
-    reader: Any = Plugins().find("reader", "conll").load()(**{**options, "tags": None})
-    return ((record, record["where"]) for record in reader.records(lines, name))
+    reader = reader_from({"use": "conll", "options": {**options, "tags": None}}, Plugins())
+    try:
+        for record in reader.records((_raised(line) for line, _ in lines), name):
+            yield record, record["where"]
+    except DataError as error:
+        yield error, name
+
+
+def _raised(line: str | DataError) -> str:
+    if isinstance(line, DataError):
+        raise line
+    return line
 
 
 def one_record(model: Model, text: str) -> Record:
@@ -183,8 +344,23 @@ def _writer(target: Path | None, stack: ExitStack) -> Callable[[bytes], None]:
         stream = stack.enter_context(stack.enter_context(writing(target)).open("wb"))
 
     def write(line: bytes) -> None:
-        stream.write(line)
-        if target is None:
+        if target is not None:
+            stream.write(line)
+            return
+        with _writing_out():
+            stream.write(line)
             stream.flush()
 
     return write
+
+
+@contextmanager
+def _writing_out() -> Iterator[None]:
+    """EnvError if standard output takes no more; a pipe that somebody closed is none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        cure = "make room or give another file; the answers before are whole"
+        raise EnvError(f"standard output cannot be written: {error.strerror}; {cure}") from error

@@ -6,11 +6,14 @@ What runs a batch is given: onnxruntime at deployment, PyTorch in training and e
 from __future__ import annotations
 
 import copy
+import ctypes
 import itertools
 import os
+import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +34,8 @@ ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
 DIVIDED = ("spans", "tags")  # answer kinds of which a document's answer is those of its sentences
 Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
-Task = tuple[Sequence[Doc], list[tuple[list[int], "Future[list[Answer]]"]]]
+# Answers, those that are errors already, and for each batch its rows and their answers to come.
+Task = tuple[list[Answer | DataError], list[tuple[list[int], "Future[list[Answer | DataError]]"]]]
 
 
 class Predictor:
@@ -50,6 +54,7 @@ class Predictor:
         self.featurizer, self.kind, self.options, self.limits, self.workers = featurizer, kind, options, limits, workers
         self.run, self.metrics = run, metrics or {}
         self._pool = ThreadPoolExecutor(workers, "seqpipe") if workers > 1 else None
+        self._after_huge = False  # a text was so long that it ran alone
 
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
         """Answers in the order of the records, in constant memory.
@@ -58,17 +63,10 @@ class Predictor:
         """
         if chunk < 1:
             raise UsageError(f"chunk: {chunk} inputs at a time are none; at least 1")
-        decoding = chosen(self.options, options, self.kind)
-        empty = empty_answer(self.kind, decoding.arrays)
-        pending: deque[Task] = deque()
-        count = 0
+        answers = Answers(self, options)
         for some in chunks(records, chunk):
-            pending.append(self._start(some, decoding, count))
-            count += len(some)
-            if len(pending) > (chunk > 1):
-                yield from _finish(pending.popleft(), empty)
-        while pending:
-            yield from _finish(pending.popleft(), empty)
+            yield from map(_raised, answers.take(some, ahead=chunk > 1))
+        yield from map(_raised, answers.rest())
 
     def document(self, record: Record, **options: Any) -> Answer:
         """Answers for a whole document: split into sentences, offsets into the document."""
@@ -96,17 +94,52 @@ class Predictor:
             self.kind.refuse_empty(docs, records, before)
         return docs
 
-    def _start(self, records: Sequence[Record], decoding: Chosen, before: int) -> Task:
-        docs, tasks = self.docs(records, before), []
-        for rows in batches([self._tokens(doc) for doc in docs]):
-            some = [docs[i] for i in rows]
-            if self._pool is None or len(docs) <= 1:
-                done: Future[list[Answer]] = Future()
-                done.set_result(self.answers(some, decoding))
+    def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
+        """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""
+        if self._after_huge:
+            self._after_huge = False
+            _trim_heap()
+        found, tasks = self._docs_or_errors(records, before), []
+        docs = {i: doc for i, doc in enumerate(found) if isinstance(doc, Doc)}
+        lengths = [self._tokens(docs[i]) if i in docs else 0 for i in range(len(found))]
+        self._after_huge |= max(lengths, default=0) > TOKENS
+        for rows in batches(lengths):
+            batch = [docs[i] for i in rows], decoding, [_place(records[i], before + i) for i in rows]
+            if self._pool is None or len(found) <= 1:
+                done: Future[list[Answer | DataError]] = Future()
+                done.set_result(self._answers_or_errors(*batch))
                 tasks.append((rows, done))
             else:
-                tasks.append((rows, self._pool.submit(self.answers, some, decoding)))
-        return docs, tasks
+                tasks.append((rows, self._pool.submit(self._answers_or_errors, *batch)))
+        return [None if isinstance(one, Doc) else one for one in found], tasks
+
+    def _docs_or_errors(self, records: Sequence[Record | DataError], before: int) -> Sequence[Doc | DataError]:
+        """The records split, and in place of one that cannot be answered the reason."""
+        given = [record for record in records if not isinstance(record, DataError)]
+        if len(given) == len(records):
+            with suppress(DataError):  # which record it is shows one by one
+                return self.docs(given, before)
+        return [self._doc_or_error(record, number) for number, record in enumerate(records, before)]
+
+    def _doc_or_error(self, record: Record | DataError, before: int) -> Doc | DataError:
+        if isinstance(record, DataError):
+            return record
+        try:
+            return self.docs([record], before)[0]
+        except DataError as error:
+            return error
+
+    def _answers_or_errors(
+        self, docs: Sequence[Doc], decoding: Chosen, places: Sequence[str]
+    ) -> list[Answer | DataError]:
+        """The answers to one batch; of one that cannot be answered as a whole those to each text, or the reason."""
+        try:
+            return self.answers(docs, decoding)
+        except DataError as error:
+            if len(docs) == 1:
+                return [DataError(f"{places[0]}: {error}")]
+            alone = (self._answers_or_errors([doc], decoding, [at]) for doc, at in zip(docs, places, strict=True))
+            return [answer for answers in alone for answer in answers]
 
     def _tokens(self, doc: Doc) -> int:
         """How many tokens are read of a text; of one that [BOS] stands before at least that."""
@@ -122,7 +155,51 @@ class Predictor:
 
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
         """The answers to the texts of one batch."""
-        return self.kind.answers(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)))
+        return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)))
+
+    def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        """The answers that a decision means."""
+        return self.kind.answers(docs, decision)
+
+
+class Answers:
+    """The answers to records that come group by group, in their order.
+
+    A record that cannot be answered has its DataError in place of an answer, and no other record suffers by it.
+
+    Args:
+        predictor: Answers with PyTorch or onnxruntime.
+        options: Decode options.
+    """
+
+    def __init__(self, predictor: Predictor, options: Mapping[str, Any]):
+        self._predictor, self._decoding = predictor, chosen(predictor.options, options, predictor.kind)
+        self._empty = empty_answer(predictor.kind, self._decoding.arrays)
+        self._pending: deque[Task] = deque()
+        self._count = 0
+
+    def take(self, records: Sequence[Record | DataError], ahead: int) -> Iterator[Answer | DataError]:
+        """Begins to answer these records; the answers to earlier groups, all but so many of the last."""
+        self._pending.append(self._predictor.start(records, self._decoding, self._count))
+        self._count += len(records)
+        while len(self._pending) > ahead:
+            yield from _finish(self._pending.popleft(), self._empty)
+
+    def rest(self) -> Iterator[Answer | DataError]:
+        """The answers to all that was taken and is not answered yet."""
+        while self._pending:
+            yield from _finish(self._pending.popleft(), self._empty)
+
+    def cancel(self) -> None:
+        """Drops what no core has begun yet."""
+        for _, tasks in self._pending:
+            for _, future in tasks:
+                future.cancel()
+
+
+def _place(record: Record | DataError, before: int) -> str:
+    """What a message calls a record: its place, or its number."""
+    return str(record.get("where", f"record {before + 1}")) if isinstance(record, Mapping) else ""
 
 
 def refuse_long(
@@ -185,9 +262,21 @@ def chunks(records: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield some
 
 
-def _finish(task: Task, empty: Answer) -> Iterator[Answer]:
-    docs, tasks = task
-    answers: list[Answer] = [None] * len(docs)
+def _trim_heap() -> None:
+    """Gives back the memory that the C library keeps of what is freed, where it can be told to (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.system() == "Linux" else None
+    if trim:
+        trim(0)
+
+
+def _raised(answer: Answer | DataError) -> Answer:
+    if isinstance(answer, DataError):
+        raise answer
+    return answer
+
+
+def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
+    answers, tasks = task
     for rows, future in tasks:
         for row, answer in zip(rows, future.result(), strict=True):
             answers[row] = answer

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from seqpipe import bundle, checkpoint, files
+from seqpipe.census import Census, warnings_about
 from seqpipe.config import Component, Config, load, resolved
 from seqpipe.console import Console
 from seqpipe.continuing import prompts
@@ -245,7 +246,14 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     else:
         learned = learn(config, records)
         learned.save(run.folder)
-    batches = _windows(config, learned, run.folder, "train") if streams else _batches(config, learned, records)
+    warnings: list[str] = []
+    batches = (
+        _windows(config, learned, run.folder, "train")
+        if streams
+        else _batches(config, learned, records, warnings.append)
+    )
+    for name, some in () if streams else (("train", records), ("dev", dev)):
+        warnings += warnings_about(learned.kind, name, some)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
     anew = not (run.checkpoints / LAST).exists()
@@ -258,6 +266,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     )
     for note in (*told, *pipeline.notes(), *unwritable_notes(config, learned, () if streams else dev or records)):
         console.say(f"  {note}")
+    for warning in warnings:
+        _warn(console, warning)
     if dev:
         unknown = unknown_share(learned, learned.featurizer.docs(dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
@@ -278,9 +288,13 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     return pipeline
 
 
-def _batches(config: Config, learned: Learned, records: Sequence[Record]) -> Batches:
+def _warn(console: Console, told: str) -> None:
+    console.say(f"  warning: {told}")
+
+
+def _batches(config: Config, learned: Learned, records: Sequence[Record], warn: Callable[[str], None]) -> Batches:
     settings, changing = config.train, of_epoch(config, learned)
-    data = examples(config, learned, records)
+    data = examples(config, learned, records, tell=warn)
     return Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed, changing)
 
 
@@ -374,8 +388,11 @@ def test_scores(run: Run, answer: Predictor, console: Console) -> dict[str, Any]
     scores = {}
     for name, path in sets.items():
         records = Records(run.config.data.reader, path) if packed(run.config) else read(run.config.data.reader, path)
-        scores[name] = evaluate(answer, records)[""]
+        census = Census(answer.kind)
+        scores[name] = evaluate(answer, census.watch(records))[""]
         console.say(f"\n{name}: {len(records):,} records\n{table(scores[name])}")
+        for warning in census.warnings(name):
+            _warn(console, warning)
     return scores
 
 

@@ -2,51 +2,78 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe import bundle
+from seqpipe import bundle, devices, graph_check
 from seqpipe.answers import Answer, Text
 from seqpipe.attended import PREFIX, attended_from
+from seqpipe.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
+from seqpipe.bundle_predictor import BundlePredictor
+from seqpipe.console import Console
 from seqpipe.continuing import PAST, PRESENT
-from seqpipe.errors import BundleError, DataError, EnvError, UsageError
+from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.explain import Explanation, attention, origins
 from seqpipe.feature_kinds import feature_from
 from seqpipe.features import Arrays, Doc, Record
 from seqpipe.figures import draws, figure
-from seqpipe.inputs import fields_of, one_text, source_from, sources_of, tokenizer_file_of
+from seqpipe.inputs import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.options import chosen, option_arrays
 from seqpipe.pointing import Pointers
-from seqpipe.predictor import CHUNK, Predictor, cores
+from seqpipe.predictor import CHUNK, TOKENS, cores
 from seqpipe.streaming import stream
-from seqpipe.vocabulary import SPECIALS
+from seqpipe.watchdog import SECONDS, Watchdog
 
-CUDA = "CUDAExecutionProvider"
+_NOWHERE = os.path.join(os.devnull, "nowhere")  # no file is below this: all that a graph reads is its own bytes
 TOLERANCE, LOOSE = (
     1e-4,
     0.02,
 )  # how far a score may stand from the golden one, and in int8: a rounded number may be the next
 
 
-def load(path: str | Path, device: str = "auto", threads: int | None = None) -> Model:
+def load(
+    path: str | Path,
+    device: str = "auto",
+    threads: int | None = None,
+    *,
+    sha256: str | None = None,
+    timeout: float | None = SECONDS,
+) -> Model:
     """Opens a bundle.
 
     Args:
         path: The bundle's folder.
         device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA if this onnxruntime and machine have it.
         threads: Runs at once on a CPU, each on one core; as many as there are cores by default.
+        sha256: That of the file bundle.json, which holds those of all other files: no other bundle is opened.
+        timeout: Seconds that one run of the graph may take; None: any number.
 
     Raises:
-        BundleError: if the bundle is damaged, hostile or of another version.
+        BundleError: if the bundle is damaged, hostile, of another version, or not the one with this sha256.
         EnvError: if the device or onnxruntime is not there.
     """
-    return Model(bundle.read(Path(path)), device, threads)
+    return Model(bundle.read(Path(path), sha256), device, threads, timeout)
+
+
+def verify_bundle(
+    path: Path, device: str = "auto", threads: int | None = None, sha256: str | None = None
+) -> dict[str, Any]:
+    """What a bundle is that answers its golden examples on this machine as it did where it was made.
+
+    Raises:
+        BundleError: if it does not, or is refused.
+    """
+    model = load(path, device, threads, sha256=sha256)
+    if wrong := model.verify():
+        raise BundleError("\n".join([f"{path}: answers differ on this machine:", *wrong]))
+    golden = len(model.manifest["golden"])
+    return {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
 
 
 class Model:
@@ -55,8 +82,15 @@ class Model:
     An input is a text, or a record: `{"text": …}` or `{"words": […]}` for words already split.
     """
 
-    def __init__(self, content: bundle.Bundle, device: str = "auto", threads: int | None = None):
-        manifest = self.manifest = content.manifest
+    def __init__(
+        self,
+        content: bundle.Bundle,
+        device: str = "auto",
+        threads: int | None = None,
+        timeout: float | None = SECONDS,
+    ):
+        manifest, self.sha256 = content.manifest, content.sha256
+        self.manifest = manifest
         sources = manifest["field"] if isinstance(manifest["field"], dict) else ("",)
         own = {name: tokenizer_file_of(name) for name in sources}
         tokenizers = {name: _tokenizer(content, file) for name, file in own.items() if file in content.files}
@@ -69,20 +103,22 @@ class Model:
             lossless = "continues" in manifest["answer"]
             featurizer = source_from(manifest["field"], features, tokenizers, lossless)
             kind = answer_from(manifest["answer"], targets)
-            given = manifest["limits"]
-            limits = {
-                name: int(given[name]) for name in ("tokens", "first_tokens") if name == "tokens" or name in given
-            }
+            limits = limits_of(manifest["limits"])
+            check_features(features.values())
+            check_options(manifest["options"])
             options = option_arrays(manifest["options"], {})
             self._attended = attended_from(manifest.get("explain", {}))
-        except (AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError, UsageError) as error:
             raise BundleError(
                 f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again"
             ) from error
-        self.session = _session(content.files["model.onnx"], device, content.path)
-        self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
+        onnxruntime = _onnxruntime()
+        self.session = _session(onnxruntime, content.files["model.onnx"], device, content.path)
+        self.device = "cuda" if devices.CUDA in self.session.get_providers() else "cpu"
+        self._path, self._run_options, self._watchdog = content.path, onnxruntime.RunOptions, Watchdog(timeout)
         workers = 1 if self.device == "cuda" else threads or cores()
-        self.predictor = Predictor(
+        self._after_huge = 0  # runs that still give memory back
+        self.predictor = BundlePredictor(
             featurizer,
             kind,
             self.run,
@@ -100,20 +136,51 @@ class Model:
         odd += sorted({*self._weights} ^ {one.output for one in self._attended})
         if odd:
             raise BundleError(f"{content.path}: model.onnx and {bundle.MANIFEST} disagree about {', '.join(odd)}")
+        check_labels(kind, {output.name: output.shape for output in self.session.get_outputs()}, str(content.path))
 
     def run(self, feeds: Arrays) -> Arrays:
         """One run of the graph: padded features and option inputs to the decision."""
-        return dict(zip(self._outputs, self.session.run(self._outputs, feeds), strict=True))
+        return self._run(self._outputs, feeds)
 
     def run_kept(self, feeds: Arrays) -> Arrays:
         """The decision, and what is kept for a later run, as `present.<name>`."""
-        names = self._outputs + self._kept
-        return dict(zip(names, self.session.run(names, feeds), strict=True))
+        return self._run(self._outputs + self._kept, feeds)
 
     def run_all(self, feeds: Arrays) -> Arrays:
         """The decision, what is kept for a later call, and the attention weights too, as `explain.<name>`."""
-        names = self._outputs + self._kept + self._weights
-        return dict(zip(names, self.session.run(names, feeds), strict=True))
+        return self._run(self._outputs + self._kept + self._weights, feeds)
+
+    def _run(self, names: Sequence[str], feeds: Arrays) -> Arrays:
+        options = self._run_options()
+        if self._is_huge_or_after(feeds):
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")  # keep none that is unused
+        self._watchdog.start(options)
+        try:
+            arrays = self.session.run(names, feeds, options)
+        except Exception as error:  # onnxruntime's exceptions share no base but Exception
+            raise self._run_error(error, options.terminate) from error
+        finally:
+            self._watchdog.stop(options)
+        return dict(zip(names, arrays, strict=True))
+
+    def _run_error(self, error: Exception, late: bool) -> SeqpipeError:
+        if late:
+            told = f"ran for over {self._watchdog.seconds:g} seconds, and was ended"
+            return BundleError(f"{self._path}: the graph {told}; if it may take longer, raise `timeout` (--timeout)")
+        if any(sign in str(error) for sign in ("allocate", "bad_alloc")):
+            told = "needs more memory for this input than there is; shorten the text, or lower decode options"
+            return DataError(f"{self._path}: the graph {told} ({error})")
+        return BundleError(f"{self._path}: onnxruntime could not run the graph: {error}")
+
+    def _is_huge_or_after(self, feeds: Arrays) -> bool:
+        """Whether a run gives memory back: that of a huge text, and those after it, when its outputs are gone."""
+        if max((mask.size for mask in masks(feeds).values()), default=0) > TOKENS:
+            self._after_huge = 1 + self.predictor.workers
+        elif self._after_huge:
+            self._after_huge -= 1
+        else:
+            return False
+        return self.device == "cpu"
 
     def __call__(self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, **options: Any) -> Any:
         """Answers: one for a text or record, a list for a list, a generator for any other iterable.
@@ -138,7 +205,7 @@ class Model:
         Raises:
             UsageError: if the bundle does not go on with texts, or several answers are asked for.
         """
-        return stream(self, self._record(item), **options)
+        return stream(self, self.record(item), **options)
 
     def explain(self, item: Any, **options: Any) -> Explanation:
         """The answer to one text or record, with the attention weights of every stage that has any; points as a figure.
@@ -153,7 +220,7 @@ class Model:
                 "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
                 "or export its run again: seqpipe export RUN --set export.explain=true"
             )
-        record, decoding = self._record(item), chosen(self.predictor.options, options, self.predictor.kind)
+        record, decoding = self.record(item), chosen(self.predictor.options, options, self.predictor.kind)
         (doc,) = self.predictor.docs([record])
         if not len(doc):
             return Explanation(doc.text, empty_answer(self.predictor.kind, decoding.arrays), ())
@@ -169,7 +236,7 @@ class Model:
                 weights, tokens = made[f"{one.output.rpartition('.')[0]}.attention"][0], writer.tokens(ids, doc)
                 words, _ = writer.copies.read(doc)
                 copied[one.key] = origins(doc, writer.kept(ids), words, tokens, weights, made[one.output][0])
-        answer = self.predictor.kind.answers([doc], made)[0]
+        answer = self.predictor.read([doc], made)[0]
         return Explanation(doc.text, answer, tuple(found), figure(self.predictor.kind, doc, answer), copied)
 
     def _written(self, key: str, made: Arrays) -> tuple[Text | Pointers | None, list[int]]:
@@ -189,12 +256,13 @@ class Model:
         return next((array[0] for name, array in features.items() if kinds[name] == "sentences"), None)
 
     def _stream(self, inputs: Iterable[Any], documents: bool, chunk: int, options: dict[str, Any]) -> Iterator[Answer]:
-        records = (self._record(item) for item in inputs)
+        records = (self.record(item) for item in inputs)
         if documents:
             return (self.predictor.document(record, **options) for record in records)
         return self.predictor.stream(records, chunk, **options)
 
-    def _record(self, item: Any) -> Record:
+    def record(self, item: Any) -> Record:
+        """An input as a record; DataError or UsageError for what is none."""
         featurizer = self.predictor.featurizer
         fields = fields_of(featurizer)
         if not isinstance(item, Mapping) and not one_text(featurizer):
@@ -250,46 +318,33 @@ def _tokenizer(content: bundle.Bundle, name: str) -> Tokenizer:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise BundleError(f"{content.path / name}: not a tokenizer this version reads: {error}") from error
-    missing = [token for token in SPECIALS if tokenizer.token_to_id(token) is None]
-    if missing:
-        raise BundleError(f"{content.path / name}: has no token {', '.join(missing)}; export it again")
+    check_tokenizer(tokenizer, str(content.path / name))
     return tokenizer
 
 
-def _session(model: bytes, device: str, path: Path) -> Any:
+def _onnxruntime() -> Any:
     try:
-        import onnxruntime
+        from seqpipe.onnx_runtime import onnxruntime
     except ImportError as error:
         raise EnvError("onnxruntime is not installed: pip install 'seqpipe[cpu]' (or 'seqpipe[gpu]')") from error
+    return onnxruntime
+
+
+def _session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any:
+    if fault := graph_check.fault_of(model):
+        raise BundleError(f"{path / 'model.onnx'}: {fault}")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    providers = _providers(onnxruntime, device)
-    with tempfile.TemporaryDirectory() as empty:  # nothing outside the bundle's own bytes is ever read
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", empty)
-        try:
-            session = onnxruntime.InferenceSession(model, options, providers=providers)
-        except Exception as error:  # onnxruntime's exceptions share no base but Exception
-            raise BundleError(
-                f"{path / 'model.onnx'}: onnxruntime {onnxruntime.__version__} refuses it: {error}"
-            ) from error
-    if device.startswith("cuda") and CUDA not in session.get_providers():
-        raise EnvError(
-            "--device cuda: onnxruntime could not start CUDA and would have used the CPU; see `seqpipe doctor`"
-        )
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
+    try:
+        session, without_cuda = devices.open_session(onnxruntime, model, options, device)
+    except SeqpipeError:
+        raise
+    except Exception as error:  # onnxruntime's exceptions share no base but Exception
+        raise BundleError(
+            f"{path / 'model.onnx'}: onnxruntime {onnxruntime.__version__} refuses it: {error}"
+        ) from error
+    if without_cuda:
+        Console().say(f"note: CUDA is installed but did not start, so answers come from the CPU: {without_cuda}")
     return session
-
-
-def _providers(onnxruntime: Any, device: str) -> list[Any]:
-    name, _, index = device.partition(":")
-    if name not in ("auto", "cpu", "cuda") or (index and not (name == "cuda" and index.isdigit())):
-        raise UsageError(f"--device {device}: must be auto, cpu, cuda or cuda:N")
-    have = CUDA in onnxruntime.get_available_providers()
-    if name == "cuda" and not have:
-        raise EnvError(
-            "--device cuda: this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe[gpu]'"
-        )
-    if name == "cpu" or not have:
-        return ["CPUExecutionProvider"]
-    onnxruntime.preload_dlls()
-    return [(CUDA, {"device_id": int(index or 0)}), "CPUExecutionProvider"]

@@ -9,6 +9,8 @@ from typing import Any
 
 from seqpipe import bundle, yaml
 from seqpipe.answers import Text
+from seqpipe.bundle_reader import reader_from
+from seqpipe.census import Census
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.evaluate import evaluate
@@ -41,10 +43,13 @@ def score_target(
     for name, path in tests.items():
         for label, unsplit in ((name, False), *([(f"{name} (raw)", True)] if raw else [])):
             listed = errors if unsplit == raw else None
-            found = evaluate(predictor, _records(reader, path), raw=unsplit, by=by, errors=listed)
+            census = Census(predictor.kind)
+            found = evaluate(predictor, census.watch(_records(reader, path)), raw=unsplit, by=by, errors=listed)
             result[label] = found if by else found[""]
             for group, scores in found.items():
                 console.say(f"\n{label}{f', {group}' if group else ''}\n{table(scores)}")
+            for warning in () if unsplit else census.warnings(name):
+                console.say(f"warning: {warning}")
     parts = predictor.kind.parts.values() if isinstance(predictor.kind, Joint) else [predictor.kind]
     if any(isinstance(part, Text) for part in parts):
         for absent, package in (("bleu and chrf", "sacrebleu"), ("ROUGE", "rouge_score")):
@@ -67,13 +72,12 @@ def _run(folder: Path, device: str, data: Path | None, console: Console) -> tupl
 
 def _bundle(path: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
     model, plugins = load(path, device), Plugins()
-    reader = model.manifest["reader"]
-    made = plugins.find("reader", reader["use"]).load()(**reader["options"])
+    reader = reader_from(model.manifest["reader"], plugins)
     if "own_metrics" in model.manifest:
         owners = model.manifest["own_metrics"]
         found = {head: _own_metrics(owner, plugins, console) for head, owner in owners.items()}
         model.predictor.metrics = {head: own for head, own in found.items() if own}
-    return model.predictor, made, {data.name: data} if data else _tests_beside(path)
+    return model.predictor, reader, {data.name: data} if data else _tests_beside(path)
 
 
 def _own_metrics(owner: Mapping[str, Any], plugins: Plugins, console: Console) -> Metrics | None:

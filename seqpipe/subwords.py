@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordLevel
 
+from seqpipe.encoding import encode
+
 Piece = tuple[int, int, int]  # id, start, end
 Place = tuple[int, int]
 
@@ -21,16 +23,15 @@ def of_text(encoding: Encoding, text: str) -> list[list[Piece]]:
     return [found for found in _by_word(encoding, text, [], 0) if found]
 
 
-def of_words(tokenizer: Tokenizer, places: Sequence[Place], text: str) -> list[list[Piece]]:
+def of_words(tokenizer: Tokenizer, places: Sequence[Place], text: str, at: str = "") -> list[list[Piece]]:
     """The pieces of the word at each place, none of a word of which the normalizer leaves nothing.
 
     A word is given to the tokenizer with the white space that stands before it in the text, one code point of it: many
-    tell the first piece of a word by that.
+    tell the first piece of a word by that. DataError, begun with `at`, if they cannot be split.
     """
     begins = [start - text[start - 1 : start].isspace() for start, _ in places]  # before 0 is nothing
     given = [text[begin:end] for begin, (_, end) in zip(begins, places, strict=True)]
-    encoding = tokenizer.encode(given, is_pretokenized=True, add_special_tokens=False)
-    return _by_word(encoding, text, begins, len(places))
+    return _by_word(encode(tokenizer, given, at), text, begins, len(places))
 
 
 def _by_word(encoding: Encoding, text: str, begins: Sequence[int], count: int) -> list[list[Piece]]:

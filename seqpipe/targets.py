@@ -11,7 +11,7 @@ from seqpipe.answers import Kind, Text, label_of, label_set_of, number_of, refer
 from seqpipe.config import Component
 from seqpipe.continuing import Continuation
 from seqpipe.errors import DataError
-from seqpipe.features import Doc, Record
+from seqpipe.features import Doc, Record, place_of
 from seqpipe.pointing import Pointers, learnable
 from seqpipe.reading import gold_answers, placed
 from seqpipe.span import second_text
@@ -84,7 +84,7 @@ class _Ids(dict[str, int]):
 
 def _text_target(kind: Text, field: str, equal: bool) -> Make:
     def text(record: Record, doc: Doc) -> Targets:
-        ids = kind.encode(target_text(record, field), doc)
+        ids = kind.encode(target_text(record, field), doc, place_of(record))
         first = doc.parts[0] if doc.parts else doc
         if equal and len(ids) not in (len(first), len(first.word_offsets)):
             told = f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"

@@ -12,6 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
+from seqpipe.encoding import guard
 from seqpipe.errors import DataError
 
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
@@ -48,7 +49,8 @@ def special_id(tokenizer: Tokenizer, token: str) -> int:
 
 def normal(tokenizer: Tokenizer, word: str) -> str:
     """A word as the tokenizer looks it up."""
-    return str(tokenizer.normalizer.normalize_str(word)) if tokenizer.normalizer else word
+    normalizer = tokenizer.normalizer
+    return guard(lambda: str(normalizer.normalize_str(word)), word) if normalizer else word
 
 
 def token_id(tokenizer: Tokenizer, word: str) -> int | None:
@@ -96,8 +98,8 @@ def word_level(
     frequent = sorted(kept, key=lambda token: (-counts[token], token))
     if not counts:
         raise DataError(
-            "the training texts hold no token: all are empty or blank; correct the data, or have the reader take the "
-            "field that holds the text"
+            "the training texts hold no token: all are blank, or the tokenizer's pattern matches nothing; correct the "
+            "data, or have the reader take the field that holds the text"
         )
     if not frequent:
         raise DataError(f"no token occurs {min_count} times in the training texts; lower the tokenizer's min_count")

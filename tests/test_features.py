@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Regex, pre_tokenizers
 
 from seqpipe import feature_kinds, features
+from seqpipe.encoding import guard
 from seqpipe.errors import BundleError, DataError
 from seqpipe.feature_kinds import Chars, Pieces, Sentences, feature_from
 from seqpipe.features import Doc, Featurizer, locate, sentences, token_counts
+from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 
 TOKENIZER = Words(lowercase=True).train(["anna calls bern , new york ."])
@@ -78,7 +81,7 @@ def test_with_another_field_the_words_are_not_looked_at() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"title": "x", "where": "a.jsonl:7"}, "a.jsonl:7: field 'text' must be a text, not NoneType; .* title, where"),
+        ({"title": "x", "where": "a.jsonl:7"}, "a.jsonl:7: field 'text' must be a text, not NoneType; .* title$"),
         ({"text": 5}, "^field 'text' must be a text, not int"),
         ({}, "the record has: nothing"),
         ({"words": ["b", "a"], "text": "a b", "where": "x:2"}, "x:2: word 'a' does not stand in the text ''; leave"),
@@ -265,3 +268,33 @@ def test_the_kinds_without_a_vocabulary_survive_their_manifest() -> None:
         assert feature_from(one.manifest()) == one.learn(["a"]) == one
     with pytest.raises(BundleError, match="feature kind 'sentences' with split 'verse' is not known"):
         feature_from({"kind": "sentences", "split": "verse"})
+
+
+EVIL = r"([a-z0-9]+[.-]?)+@[a-z]+|\w+"
+PANIC = (
+    r"b\.txt:2: the tokenizer cannot split 'a{40}'… \(60 characters\): .*retry-limit-in-match over; .* a repeat inside"
+)
+
+
+def test_a_panic_of_the_library_is_an_error_that_names_the_record() -> None:
+    featurizer = Featurizer(Words(pattern=EVIL).train(["Bern a b"]), {})
+    records = [{"text": text, "where": f"b.txt:{i}"} for i, text in enumerate(["a b", "a" * 60, "a"], 1)]
+    with pytest.raises(DataError, match=PANIC):
+        featurizer.docs(records)
+    assert [len(doc) for doc in featurizer.docs([records[0], records[2]])] == [2, 1]
+
+
+def test_a_panic_in_learned_pieces_of_split_words_names_the_record_too() -> None:
+    tokenizer = BPE().train(["Bern a b"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(EVIL), "removed", invert=True)
+    with pytest.raises(DataError, match=PANIC):
+        Featurizer(tokenizer, {}).docs([{"words": ["a" * 60], "where": "b.txt:2"}])
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_process_is_no_error_of_a_text(signal: type[BaseException]) -> None:
+    def split() -> None:
+        raise signal
+
+    with pytest.raises(signal):
+        guard(split, "a")

@@ -128,7 +128,7 @@ def test_what_is_no_matrix_is_refused_with_its_place_and_a_cure(given: Any, word
 
 
 def test_a_missing_field_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(DataError, match="the record has: q, where"):
+    with pytest.raises(DataError, match="the record has: q;"):
         Rows({}, "p").docs([{"q": 1, "where": "f:7"}])
 
 

@@ -158,3 +158,20 @@ def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path
     ]
     assert [*unwritable(learned, task, [{"text": "", "reversed": "a a a a"}], None)] == []
     assert [*unwritable(learned, learned_of(tiny(tmp_path)).tasks[0], records, 4)] == []
+
+
+@pytest.mark.parametrize(("text", "target"), [("a" * 60, "b"), ("a", "a" * 60)])
+def test_a_text_that_the_library_panics_at_is_named_with_its_place(text: str, target: str, tmp_path: Path) -> None:
+    file = writing(tmp_path)
+    write_jsonl(tmp_path / "train.jsonl", [{"text": "ab", "reversed": "ba"}, {"text": text, "reversed": target}])
+    words = "{use: words, pattern: '([a-z0-9]+[.-]?)+@[a-z]+|\\w+'}"
+    config = load(file, [f"tokenizer={words}", f"head.target_tokenizer={words}"])
+    with pytest.raises(DataError, match=r"train\.jsonl:2: the tokenizer cannot split 'a{40}'… \(60 characters\)"):
+        learned_of(config)
+
+
+def test_texts_without_any_token_are_told_as_such(tmp_path: Path) -> None:
+    file = writing(tmp_path, {"tokenizer": "words"})
+    write_jsonl(tmp_path / "train.jsonl", [{"text": "  ", "reversed": "a"}] * 3)
+    with pytest.raises(DataError, match="the training texts hold no token: all are blank, or the tokenizer's pattern"):
+        learned_of(load(file, ["head.target_tokenizer={use: chars}"]))

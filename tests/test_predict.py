@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
+import select
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from seqpipe import Model
-from seqpipe.errors import DataError, UsageError
+from seqpipe import Model, bundle
+from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.predict import predict_file
 
 COMMAND = [sys.executable, "-c", "from seqpipe.cli import main; main()", "predict"]
@@ -164,3 +169,154 @@ def test_who_types_is_answered_at_once(tiny_bundle: Path) -> None:
         assert process.wait(30) == 0
     os.close(theirs)
     os.close(ours)
+
+
+# ── answers flow, and one bad line costs no other its answer ─────────────────
+
+LONG = "a " * 1001
+EVIL = r"([a-z0-9]+[.-]?)+@[a-z]+|\w+"
+BAD_LINES = {
+    "not UTF-8": (b"\xe9t\xe9", "byte 1 is not UTF-8"),
+    "too long": (LONG.encode(), "1,001 tokens are over the limit"),
+    "panics": (b"a" * 60, "the tokenizer cannot split 'a{40}'… .60 characters.: Onig"),
+}
+
+
+@pytest.fixture(scope="module")
+def fragile_bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy with a pattern that the library panics at."""
+    made = bundle.read(tiny_bundle)
+    tokenizer = Tokenizer.from_str(made.files["tokenizer.json"].decode())
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(EVIL), "removed", invert=True)
+    files = {**made.files, "tokenizer.json": tokenizer.to_str().encode()}
+    manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")}
+    folder = tmp_path_factory.mktemp("fragile") / "bundle"
+    bundle.write(folder, files, manifest)
+    return folder
+
+
+@pytest.mark.parametrize("bad", BAD_LINES)
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_skipping_gives_a_bad_line_its_error_and_every_other_its_answer(
+    bad: str, threads: str, fragile_bundle: Path, tmp_path: Path
+) -> None:
+    line, told = BAD_LINES[bad]
+    content = b"Anna\n" * 1500 + line + b"\n" + b"Bern\n" * 1500 + line
+    done = subprocess.run(
+        [*COMMAND, str(fragile_bundle), "--threads", threads, "--on-error", "skip"],
+        input=content,
+        capture_output=True,
+        timeout=60,
+    )
+    answers = lines(done.stdout.decode())
+    errors = {number: answer["error"] for number, answer in enumerate(answers, 1) if isinstance(answer, dict)}
+    assert (done.returncode, len(answers), [*errors]) == (SkippedError.exit_code, 3002, [1501, 3002])
+    assert all(re.match(f"standard input:{number}: {told}", error) for number, error in errors.items())
+    assert b"2 of 3,002 inputs have no answer" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert [words(answer) for answer in answers if isinstance(answer, list)] == [["Anna"]] * 1500 + [["Bern"]] * 1500
+
+
+@pytest.mark.parametrize("bad", BAD_LINES)
+def test_all_lines_before_a_bad_one_are_answered(bad: str, fragile_bundle: Path) -> None:
+    line, told = BAD_LINES[bad]
+    done = subprocess.run(
+        [*COMMAND, str(fragile_bundle)], input=b"Anna\n" * 2000 + line, capture_output=True, timeout=60
+    )
+    assert done.returncode == DataError.exit_code
+    assert [words(answer) for answer in lines(done.stdout.decode())] == [["Anna"]] * 2000
+    assert re.search(f"^standard input:2001: {told}", done.stderr.decode(), re.MULTILINE)
+
+
+def test_skipped_records_of_json_keep_their_fields(tiny: Model, tmp_path: Path) -> None:
+    content = '{"text": "Anna"}\nno json\n{"id": 7}\n{"words": 5}\n{"text": "Bern", "id": 8}\n'
+    (tmp_path / "a.jsonl").write_text(content)
+    with pytest.raises(SkippedError, match=r"a\.jsonl: 3 of 5 inputs have no answer"):
+        predict_file(tiny, tmp_path / "a.jsonl", tmp_path / "out", "auto", False, {}, "skip")
+    first, broken, lacking, wrong, last = lines((tmp_path / "out").read_text())
+    assert (words(first["answer"]), words(last["answer"]), last["id"]) == (["Anna"], ["Bern"], 8)
+    assert broken.keys() == {"answer"}
+    assert "a.jsonl:2: not JSON" in broken["answer"]["error"]
+    assert (lacking["id"], wrong["words"]) == (7, 5)
+    assert "a.jsonl:3: field 'text' must be a text, not NoneType; the record has: id" in lacking["answer"]["error"]
+    assert "'words' must be a list" in wrong["answer"]["error"]
+
+
+def test_a_document_without_an_answer_is_skipped_alone(tiny: Model, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(f"Anna. Bern.\n{LONG}\nBen.\n")
+    with pytest.raises(SkippedError, match="1 of 3 inputs"):
+        predict_file(tiny, tmp_path / "a.txt", tmp_path / "out", "auto", True, {}, "skip")
+    first, broken, last = lines((tmp_path / "out").read_text())
+    assert (words(first), words(last)) == (["Anna", "Bern"], ["Ben"])
+    assert "a.txt:2: 1,001 tokens" in broken["error"]
+
+
+@pytest.mark.parametrize(
+    ("form", "on_error", "message"), [("text", "go", "must be one of stop, skip"), ("conll", "skip", "lines of text")]
+)
+def test_what_cannot_be_skipped_is_told(form: str, on_error: str, message: str, tiny: Model, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("Anna\n")
+    with pytest.raises(UsageError, match=f"--on-error {on_error}: .*{message}"):
+        predict_file(tiny, tmp_path / "a", None, form, False, {}, on_error)
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "expected"),
+    [
+        ("text", ["Anna\n", "in Bern\nBen\nsom", "e\n"], [1, 2, 1]),
+        ("jsonl", ['{"text": "Anna"}\n', '\n"Ben"\n'], [1, 1]),
+        ("conll", ["Anna\tO\n\nin", "\tO\nBern O\n\n"], [2, 3]),  # the first sentence comes before the second is whole
+    ],
+)
+def test_a_pipe_that_stays_open_gets_each_answer_when_its_input_runs_dry(
+    form: str, given: list[str], expected: list[int], tiny_bundle: Path
+) -> None:
+    with subprocess.Popen(
+        [*COMMAND, str(tiny_bundle), "--format", form], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for text, count in zip(given, expected, strict=True):
+            process.stdin.write(text.encode())
+            for _ in range(count):
+                assert select.select([process.stdout], [], [], 30)[0]
+                assert process.stdout.readline().endswith(b"\n")
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_a_long_line_comes_in_many_pieces(tiny: Model, tmp_path: Path) -> None:
+    text = "Anna\n" + " " * 3_000_000 + "Bern\n\nBen"
+    assert [words(answer) for answer in lines(predicted(tiny, tmp_path, "a.txt", text))] == [
+        ["Anna"],
+        ["Bern"],
+        [],
+        ["Ben"],
+    ]
+
+
+# ── what the machine does to it ──────────────────────────────────────────────
+
+
+def test_a_full_standard_output_is_told_with_a_cure(tiny_bundle: Path) -> None:
+    for arguments in (["predict", str(tiny_bundle)], ["schema"]):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [*COMMAND[:-1], *arguments], input=b"Anna\n" * 9, stdout=full, stderr=subprocess.PIPE, timeout=60
+            )
+        assert done.returncode == EnvError.exit_code
+        told = done.stderr.decode()
+        assert re.fullmatch(r"standard output.*No space left on device; make room,? or .*\n", told), told
+
+
+def test_sigterm_leaves_nothing_behind(tiny_bundle: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, str(tiny_bundle), "-o", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"Anna\n" * 5000)
+        process.stdin.flush()
+        while not list(tmp_path.glob(".out.*.part")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []

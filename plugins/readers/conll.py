@@ -10,6 +10,7 @@ from pathlib import Path
 
 from seqpipe import schemes
 from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.patterns import may_explode
 
 from . import IllFormed, Record, SchemeOption, TagError, free, numbered, read_file, to_iob2
 
@@ -225,6 +226,13 @@ def _columns(number: int) -> str:
 
 def _compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
     try:
-        return None if pattern is None else re.compile(pattern)
+        compiled = None if pattern is None else re.compile(pattern)
+        explodes = pattern is not None and may_explode(pattern)
     except re.error as error:
         raise UsageError(f"conll.{option}: {pattern!r} is no regular expression: {error}") from error
+    if explodes:
+        told = "repeats what repeats or chooses itself, which may take exponential time"
+        raise UsageError(
+            f"conll.{option}: {pattern!r} {told}; write the inner one so that it is not undone: x++ or (?>…)"
+        )
+    return compiled

@@ -121,7 +121,7 @@ class Graph:
 
 def _session(data: bytes) -> Run:
     try:
-        import onnxruntime
+        from seqpipe.onnx_runtime import onnxruntime
     except ImportError as error:
         raise SkippedError("onnxruntime is not installed", "pip install 'seqpipe[cpu]'") from error
     settings = onnxruntime.SessionOptions()

@@ -126,7 +126,8 @@ load(sys.argv[1], "cpu", threads=2)("warm")  # whatever is imported late is impo
 seen = []
 def watch(event, args):
     writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-    if writes or event.split(".")[0] in ("socket", "subprocess", "exec", "ctypes", "import", "compile") or event in (
+    if writes or event.split(".")[0] in ("socket", "subprocess", "exec", "ctypes", "import", "compile",
+        "tempfile") or event in ("os.mkdir",
         "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.remove", "os.rename", "os.putenv"):
         seen.append((event, *map(repr, args)))
 sys.addaudithook(watch)
@@ -146,6 +147,11 @@ def watched(path: Path, planted: str = "") -> subprocess.CompletedProcess[str]:
 def test_loading_and_predicting_runs_nothing_writes_nothing_and_calls_nobody(copy: Path) -> None:
     done = watched(copy)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_watch_sees_a_temporary_folder(copy: Path) -> None:
+    done = watched(copy, "import tempfile; tempfile.mkdtemp()")
+    assert (done.returncode, "'os.mkdir'" in done.stderr) == (1, True)
 
 
 def test_the_watch_sees_a_file_being_written(copy: Path) -> None:

@@ -1,0 +1,28 @@
+"""What a bundle states of its reader in, that reader out, its options checked as those of a YAML are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqpipe.errors import BundleError, UsageError
+from seqpipe.plugins import Plugins
+from seqpipe.signature import options_model, validate, values
+
+
+def reader_from(stated: Mapping[str, Any], plugins: Plugins) -> Any:
+    """The installed reader that is called `use`, with these `options`.
+
+    Raises:
+        PluginError: if it is not installed.
+        BundleError: names every option that it does not have, or that has another type.
+    """
+    cls = plugins.find("reader", stated["use"]).load()
+    options, mistakes = validate(options_model(cls), stated["options"])
+    if options is None:
+        told = "; ".join(f"{'.'.join(map(str, one.where))}: {one.message}" for one in mistakes)
+        raise BundleError(f"bundle.json: reader.options: {told}; export the bundle again")
+    try:
+        return cls(**values(options))
+    except UsageError as error:
+        raise BundleError(f"bundle.json: reader.options: {error}") from error

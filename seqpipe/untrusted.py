@@ -1,0 +1,127 @@
+"""A stranger's bundle verified in a process of its own, which may take so much memory and time and no more.
+
+That ends what takes too much. It is no sandbox: the process may read what the user may read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
+
+MEMORY, SECONDS = 4.0, 120.0  # GiB of address space, and seconds, by default
+_LONGEST = 10_000  # characters of a message; as JSON they fit into a pipe
+_PIPE = 1 << 16  # bytes that a pipe holds
+_KINDS: dict[int, type[SeqpipeError]] = {
+    kind.exit_code: kind for kind in (UsageError, DataError, BundleError, EnvError)
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the process may take: GiB of address space, and seconds, both by the clock and of the processor."""
+
+    memory: float = MEMORY
+    seconds: float = SECONDS
+
+
+def verify_untrusted(path: Path, limits: Limits, sha256: str | None = None) -> dict[str, Any]:
+    """What `runtime.verify_bundle` gives on the CPU, from a child process with limits.
+
+    Raises:
+        BundleError: if the bundle is refused, answers otherwise, or takes more than the limits.
+        EnvError: if this platform cannot limit a process.
+    """
+    if limits.memory <= 0 or limits.seconds <= 0:
+        raise UsageError("--memory and --timeout must be above 0")
+    _resource()
+    numbers = int(limits.memory * 2**30), int(limits.seconds) + 1  # bytes and seconds, as the system takes them
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as answer:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(path), str(writer), *map(str, numbers), sha256 or ""],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # whatever native code prints of a stranger's names
+            stderr=subprocess.DEVNULL,
+            pass_fds=[writer],
+            start_new_session=True,
+        )
+        os.close(writer)
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(limits.seconds)
+            late = child.returncode is None
+        finally:
+            if child.returncode is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        said = b"" if late else answer.read(_PIPE)
+    return _result(path, limits, late, child.returncode, said)
+
+
+def _resource() -> Any:
+    try:
+        import resource
+    except ImportError as error:
+        told = "this platform cannot limit the memory and time of a process (it has no setrlimit)"
+        raise EnvError(f"--untrusted: {told}; verify the bundle in a container or a virtual machine") from error
+    return resource
+
+
+def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> dict[str, Any]:
+    """What the child said; an error where it ended without a word."""
+    if late or code == -signal.SIGXCPU:
+        raise BundleError(f"{path}: took more than {limits.seconds:g} seconds, and was ended; --timeout allows more")
+    if not said:
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        told = (
+            f"the process that opened it ended {how}: it needs more than {limits.memory:g} GiB (--memory allows more)"
+        )
+        raise BundleError(f"{path}: {told}, or makes onnxruntime or tokenizers crash; do not use it")
+    result: dict[str, Any] = json.loads(said)
+    if "error" in result:
+        raise _KINDS.get(result["exit_code"], BundleError)(_printable(result["error"]))
+    return result
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal takes for commands: a stranger chose some of these characters."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+
+
+def _limit(memory: int, seconds: int) -> None:
+    resource = _resource()
+    wanted = {"RLIMIT_AS": memory, "RLIMIT_CPU": seconds, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
+    for name, value in wanted.items():
+        try:
+            resource.setrlimit(getattr(resource, name), (value, value))
+        except (AttributeError, ValueError, OSError) as error:
+            told = f"this platform does not set {name} of a process to {value} ({error})"
+            raise EnvError(f"--untrusted: {told}; verify the bundle in a container or a virtual machine") from error
+
+
+def main(path: str, writer: str, memory: str, seconds: str, sha256: str) -> None:
+    """The child: limits itself before it imports anything that reads the bundle."""
+    try:
+        _limit(int(memory), int(seconds))
+        from seqpipe.runtime import verify_bundle
+
+        result = verify_bundle(Path(path), "cpu", threads=1, sha256=sha256 or None)
+    except SeqpipeError as error:
+        result = {"error": str(error)[:_LONGEST], "exit_code": error.exit_code}
+    except MemoryError:
+        result = {"error": f"{path}: needs more memory than the limit; --memory allows more", "exit_code": 6}
+    with os.fdopen(int(writer), "w") as answer:
+        json.dump(result, answer)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

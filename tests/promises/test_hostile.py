@@ -1,0 +1,347 @@
+"""Bundles whose hashes are right and that would hang, crash or fill the memory: each is refused, or ended in time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from factory import Done, process, seqpipe
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+
+from seqpipe import bundle, load
+from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
+
+Change = Callable[[onnx.ModelProto], None]
+TEXT = "Anna in Bern"
+
+
+def forged(source: Path, folder: Path, files: dict[str, bytes] | None = None, **changes: Any) -> Path:
+    """The bundle with other files and another manifest, all hashes right."""
+    content = bundle.read(source)
+    manifest = {key: value for key, value in content.manifest.items() if key not in ("files", "sha256")} | changes
+    bundle.write(folder / "forged", {**content.files, **(files or {})}, manifest)
+    return folder / "forged"
+
+
+def with_graph(source: Path, folder: Path, change: Change, **changes: Any) -> Path:
+    model = onnx.load_from_string(bundle.read(source).files["model.onnx"])
+    change(model)
+    return forged(source, folder, {"model.onnx": model.SerializeToString()}, **changes)
+
+
+def with_tokenizer(source: Path, folder: Path, change: Callable[[Tokenizer], None]) -> Path:
+    tokenizer = Tokenizer.from_buffer(bundle.read(source).files["tokenizer.json"])
+    change(tokenizer)
+    return forged(source, folder, {"tokenizer.json": tokenizer.to_str().encode()})
+
+
+def instead_of(name: str, *nodes: onnx.NodeProto) -> Change:
+    """Puts nodes first that make `name`, which the toy's graph holds as a constant."""
+
+    def change(model: onnx.ModelProto) -> None:
+        (constant,) = (tensor for tensor in model.graph.initializer if tensor.name == name)
+        constant.name = f"{name}_given"
+        rest = list(model.graph.node)
+        del model.graph.node[:]
+        model.graph.node.extend([*nodes, *rest])
+
+    return change
+
+
+def endless() -> onnx.NodeProto:
+    """A loop whose condition is always true."""
+    inputs = [("i", TensorProto.INT64, []), ("go", TensorProto.BOOL, []), ("state", TensorProto.FLOAT, None)]
+    outputs = [("on", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, None)]
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Sin", ["state"], ["next"])],
+        "body",
+        [helper.make_tensor_value_info(*one) for one in inputs],
+        [helper.make_tensor_value_info(*one) for one in outputs],
+    )
+    return helper.make_node("Loop", ["", "forever", "table_given"], ["table"], body=body)
+
+
+def loops(model: onnx.ModelProto) -> None:
+    forever = helper.make_node("Constant", [], ["forever"], value=helper.make_tensor("", TensorProto.BOOL, [], [True]))
+    instead_of("table", forever, endless())(model)
+
+
+def constant(name: str, values: list[int]) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array(values, np.int64)))
+
+
+def huge(operator: str) -> Change:
+    """40 GB that an operator makes of a few bytes; the toy's bias is taken from it."""
+    numbers = {"ConstantOfShape": ["many"], "Expand": ["bias_given", "many"], "Tile": ["bias_row", "many"]}
+    inputs = numbers.get(operator, [])
+    nodes = [constant("many", [10_000_000_000]), constant("axis", [0])]
+    if operator == "Tile":
+        nodes.append(helper.make_node("Unsqueeze", ["bias_given", "axis"], ["bias_row"]))
+    if operator == "Range":
+        for name, number in (("from", 0), ("to", 10_000_000_000), ("by", 1)):
+            value = numpy_helper.from_array(np.array(number, np.int64))
+            nodes.append(helper.make_node("Constant", [], [name], value=value))
+        nodes.append(helper.make_node("Range", ["from", "to", "by"], ["numbers"]))
+        nodes.append(helper.make_node("Cast", ["numbers"], ["all"], to=TensorProto.FLOAT))
+    elif operator == "RandomUniform":
+        nodes.append(helper.make_node("RandomUniform", [], ["all"], shape=[100_000, 100_000]))
+    else:
+        nodes.append(helper.make_node(operator, inputs, ["all"]))
+    nodes.append(helper.make_node("ReduceMax", ["all"], ["bias"], keepdims=0))
+    return instead_of("bias", *nodes)
+
+
+def stated(model: onnx.ModelProto) -> None:
+    """A tensor that states 40 GB and holds none of them."""
+    tensor = next(tensor for tensor in model.graph.initializer if tensor.name == "table")
+    del tensor.dims[:]
+    tensor.dims.extend([100_000, 100_000])
+
+
+def test_an_endless_loop_is_ended_and_the_next_call_answers(tiny_bundle: Path, tmp_path: Path) -> None:
+    model = load(with_graph(tiny_bundle, tmp_path, loops), "cpu", threads=1, timeout=0.5)
+    for _ in range(2):
+        begun = time.monotonic()
+        with pytest.raises(BundleError, match=r"ran for over 0.5 seconds, and was ended; .* raise `timeout`"):
+            model(TEXT)
+        assert time.monotonic() - begun < 10
+
+
+def test_an_endless_loop_ends_the_command(tiny_bundle: Path, tmp_path: Path) -> None:
+    path = with_graph(tiny_bundle, tmp_path, loops)
+    done = seqpipe("predict", path, "--timeout", "0.5", "--device", "cpu", stdin=TEXT.encode())
+    assert (done.code, "Traceback" in done.err) == (6, False)
+
+
+@pytest.mark.parametrize("operator", ["ConstantOfShape", "Expand", "Tile", "Range", "RandomUniform"])
+def test_an_operator_told_to_make_40_gigabytes_is_refused(operator: str, tiny_bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=rf"model\.onnx: {operator} would make 10,000,000,000 elements"):
+        load(with_graph(tiny_bundle, tmp_path, huge(operator), inputs={}), "cpu", threads=1)
+
+
+def test_a_tensor_that_states_more_than_it_holds_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"'table' states the shape \[100000, 100000\] and holds 256 bytes"):
+        load(with_graph(tiny_bundle, tmp_path, stated), "cpu", threads=1)
+
+
+def grows(times: int) -> Callable[[Tokenizer], None]:
+    def change(tokenizer: Tokenizer) -> None:
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 1000) for _ in range(times)])
+
+    return change
+
+
+def decodes_to_more(tokenizer: Tokenizer) -> None:
+    tokenizer.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace("a", "a" * 1000)])
+
+
+def pads(tokenizer: Tokenizer) -> None:
+    tokenizer.enable_padding(length=10**9)
+
+
+TOKENIZERS: dict[str, tuple[Callable[[Tokenizer], None], str]] = {
+    "a normalizer that grows a text by 10^12": (grows(4), r"makes a text up to 1e\+12 times longer"),
+    "a decoder that grows a text by 1000": (decodes_to_more, r"makes a text up to 1e\+03 times longer"),
+    "padding to 10^9 tokens": (pads, "pads or truncates texts"),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_tokenizer_that_takes_any_memory_is_refused(name: str, tiny_bundle: Path, tmp_path: Path) -> None:
+    change, message = TOKENIZERS[name]
+    with pytest.raises(BundleError, match=message):
+        load(with_tokenizer(tiny_bundle, tmp_path, change), "cpu", threads=1)
+
+
+def splits_in_exponential_time(tokenizer: Tokenizer) -> None:
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(x+x+)+y"), "removed", invert=True)
+
+
+def replaces_in_exponential_time(tokenizer: Tokenizer) -> None:
+    tokenizer.normalizer = normalizers.Replace(Regex("(x+x+)+y"), "z")
+
+
+@pytest.mark.parametrize("change", [splits_in_exponential_time, replaces_in_exponential_time])
+def test_a_regular_expression_of_a_tokenizer_ends_in_an_error(
+    change: Callable[[Tokenizer], None], tiny_bundle: Path, tmp_path: Path
+) -> None:
+    model = load(with_tokenizer(tiny_bundle, tmp_path, change), "cpu", threads=1)
+    with pytest.raises(SeqpipeError):
+        model("x" * 28)
+
+
+READERS: dict[str, tuple[dict[str, Any], str]] = {
+    "a regular expression that takes exponential time": ({"skip": "(x+x+)+y"}, "may take exponential time"),
+    "an option that there is not": ({"evil": 1}, "evil: unknown"),
+    "an option of another type": ({"joiner": 5}, "joiner: should be text, not 5"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_a_bundle_states_of_its_reader_is_checked(name: str, tiny_bundle: Path, tmp_path: Path) -> None:
+    options, message = READERS[name]
+    path = forged(tiny_bundle, tmp_path, reader={"use": "conll", "options": options})
+    lines = ("x" * 40 + "\n").encode()
+    for done in (
+        seqpipe("predict", path, "--format", "conll", "--device", "cpu", stdin=lines),
+        seqpipe("evaluate", path, "--data", tmp_path / "none.conll", "--device", "cpu"),
+    ):
+        assert (done.code, "Traceback" in done.err) == (6, False)
+        assert "bundle.json: reader.options: " in done.err
+        assert message in done.err
+
+
+STATED: dict[str, tuple[dict[str, Any], str]] = {
+    "fewer labels than tags": ({"answer": {"kind": "tags", "labels": ["O"], "target": None}}, "no answer of the kind"),
+    "a size of 10^8": ({"options": {"bias": {"type": "size", "default": 10**8}}}, "more than 1,000,000"),
+    "a size of 10^12": ({"options": {"bias": {"type": "size", "default": 10**12}}}, "more than 1,000,000"),
+    "a size that may be 10^12": (
+        {"options": {"bias": {"type": "size", "default": 1, "maximum": 10**12}}},
+        "no bound of a size",
+    ),
+    "a bound that is text": ({"options": {"bias": {"type": "float", "default": 0.0, "minimum": "0"}}}, "the bound '0'"),
+    "a bound that no float holds": (
+        {"options": {"bias": {"type": "float", "default": 0.0, "maximum": 10**400}}},
+        "misstates int too large",
+    ),
+    "a minimum over its maximum": (
+        {"options": {"bias": {"type": "float", "default": 0.0, "minimum": 2, "maximum": 1}}},
+        "the minimum 2 is over the maximum 1",
+    ),
+    "texts of 10^12 tokens": ({"limits": {"tokens": 10**12}}, "no whole number from 1 to 1,000,000"),
+    "texts of no token": ({"limits": {"tokens": 0}}, "no whole number from 1 to 1,000,000"),
+    "texts of true tokens": ({"limits": {"tokens": True}}, "no whole number from 1 to 1,000,000"),
+    "a reader without a name": ({"reader": {}}, "reader: must be an object with `use`, and"),
+    "metrics of nobody": ({"own_metrics": {"": {"use": 5}}}, "own_metrics.: must be an object with `use`, `dist"),
+    "metrics in a list": ({"own_metrics": []}, "own_metrics: must be an object"),
+    "an example without a record": ({"golden": [5]}, "golden: example 1 is no object with a record"),
+    "an example that is a number": ({"golden": [{"record": 5, "answer": []}]}, "golden: the record"),
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_what_a_manifest_states_is_bounded(name: str, tiny_bundle: Path, tmp_path: Path) -> None:
+    changes, message = STATED[name]
+    with pytest.raises(BundleError, match=message):
+        load(forged(tiny_bundle, tmp_path, **changes), "cpu", threads=1)(TEXT)
+
+
+def test_words_as_long_as_a_forger_likes_are_refused(tiny_bundle: Path, tmp_path: Path) -> None:
+    inputs = dict(bundle.read(tiny_bundle).manifest["inputs"])
+    inputs["chars"] = {**inputs["chars"], "longest": 10**12}
+    with pytest.raises(BundleError, match=r"chars\.longest: 1000000000000 is not between 1 and 10,000"):
+        load(forged(tiny_bundle, tmp_path, inputs=inputs), "cpu", threads=1)
+
+
+def crashes(model: onnx.ModelProto) -> None:
+    """Gathers behind the end of the table: onnxruntime raises an exception of its own."""
+    instead_of("virtual", constant("far", [10**6]), helper.make_node("Add", ["virtual_given", "far"], ["virtual"]))(
+        model
+    )
+
+
+def test_what_onnxruntime_raises_is_an_error_of_the_bundle(tiny_bundle: Path, tmp_path: Path) -> None:
+    model = load(with_graph(tiny_bundle, tmp_path, crashes), "cpu", threads=1)
+    with pytest.raises(BundleError, match="onnxruntime could not run the graph: "):
+        model("Zoe")
+    assert model("Anna")
+
+
+def needs_memory(model: onnx.ModelProto) -> None:
+    """Makes 10^17 numbers, which shape arithmetic hides from the look at the graph."""
+    nodes = [
+        constant("ten", [10**8]),
+        helper.make_node("Shape", ["ids"], ["rows"], end=1),
+        helper.make_node("Mul", ["rows", "ten"], ["many"]),
+        helper.make_node("Mul", ["many", "ten"], ["more"]),
+        helper.make_node("ConstantOfShape", ["more"], ["all"]),
+        helper.make_node("ReduceMax", ["all"], ["bias"], keepdims=0),
+    ]
+    del model.graph.input[-1]
+    instead_of("bias", *nodes)(model)
+
+
+def test_memory_that_is_not_there_is_an_error_too(tiny_bundle: Path, tmp_path: Path) -> None:
+    model = load(with_graph(tiny_bundle, tmp_path, needs_memory, options={}), "cpu", threads=1)
+    with pytest.raises(DataError, match="needs more memory for this input than there is"):
+        model(TEXT)
+
+
+# ── pinned ───────────────────────────────────────────────────────────────────
+
+
+def test_a_bundle_may_be_pinned_by_the_sha256_of_its_manifest(tiny_bundle: Path, tmp_path: Path) -> None:
+    own = bundle.sha256((tiny_bundle / "bundle.json").read_bytes())
+    assert load(tiny_bundle, "cpu", threads=1, sha256=own.upper()).sha256 == own
+    done = seqpipe("verify", tiny_bundle, "--sha256", own, "--json", "--device", "cpu")
+    assert (done.code, json.loads(done.out)["sha256"], own in done.err) == (0, own, True)
+    other = forged(tiny_bundle, tmp_path, name="other")
+    with pytest.raises(BundleError, match=f"its sha256 is [0-9a-f]{{64}}, not {own}: this is another bundle"):
+        load(other, "cpu", threads=1, sha256=own)
+    assert seqpipe("verify", other, "--sha256", own, "--device", "cpu").code == 6
+    with pytest.raises(UsageError, match="'abc' is none; give the 64 digits that `sha256sum "):
+        load(tiny_bundle, "cpu", sha256="abc")
+
+
+# ── --untrusted ──────────────────────────────────────────────────────────────
+
+
+def untrusted(path: Path, folder: Path, *arguments: str) -> Done:
+    return process("verify", path, "--untrusted", *arguments, folder=folder)
+
+
+def test_a_sound_bundle_is_verified_within_the_limits(tiny_bundle: Path, tmp_path: Path) -> None:
+    done = untrusted(tiny_bundle, tmp_path, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["golden"] == 1
+
+
+def test_a_loop_that_no_deadline_of_a_run_ends_is_killed(tiny_bundle: Path, tmp_path: Path) -> None:
+    begun = time.monotonic()
+    done = untrusted(with_graph(tiny_bundle, tmp_path, loops), tmp_path, "--timeout", "3")
+    assert (done.code, "took more than 3 seconds, and was ended" in done.err) == (6, True), done.err
+    assert time.monotonic() - begun < 30
+
+
+def fills_memory(model: onnx.ModelProto) -> None:
+    """Makes 3 GB, which shape arithmetic hides from the look at the graph."""
+    nodes = [
+        constant("ten", [750_000_000]),
+        helper.make_node("Shape", ["ids"], ["rows"], end=1),
+        helper.make_node("Mul", ["rows", "ten"], ["many"]),
+        helper.make_node("ConstantOfShape", ["many"], ["all"]),
+        helper.make_node("ReduceMax", ["all"], ["bias"], keepdims=0),
+    ]
+    del model.graph.input[-1]
+    instead_of("bias", *nodes)(model)
+
+
+def test_a_bundle_that_takes_more_memory_is_ended(tiny_bundle: Path, tmp_path: Path) -> None:
+    path = with_graph(tiny_bundle, tmp_path, fills_memory, options={})
+    done = untrusted(path, tmp_path, "--memory", "1")
+    assert (done.code, "memory" in done.err, "Traceback" in done.err) == (3, True, False), done.err
+
+
+def test_a_refused_bundle_says_why_without_commands_to_the_terminal(tiny_bundle: Path, tmp_path: Path) -> None:
+    answer = {"kind": "\x1b[2Jevil"}
+    done = untrusted(forged(tiny_bundle, tmp_path, answer=answer), tmp_path)
+    assert (done.code, "\x1b" in done.err) == (6, False), done.err
+    assert "is not known to this version" in done.err
+
+
+def test_limits_are_for_untrusted_bundles_on_the_cpu(tiny_bundle: Path) -> None:
+    assert seqpipe("verify", tiny_bundle, "--timeout", "5").code == 2
+    assert seqpipe("verify", tiny_bundle, "--untrusted", "--device", "cuda").code == 2
+
+
+def test_a_platform_without_limits_is_told_so(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "resource", None)
+    done = seqpipe("verify", tiny_bundle, "--untrusted")
+    assert (done.code, "cannot limit the memory and time of a process" in done.err) == (7, True)

@@ -1,0 +1,102 @@
+"""Data of which a score says nothing is told with numbers, in training, after it and by `evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import seqpipe, write_jsonl
+
+from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags
+from seqpipe.census import warnings_about
+from seqpipe.joint import Joint
+
+YAML = """
+name: little
+data: {reader: jsonl, train: train.jsonl, dev: dev.jsonl, test: test.jsonl}
+tokenizer: words
+embedding: {use: lookup, dim: 4}
+encoder: {use: lstm, hidden: 4}
+head: {use: label}
+train: {epochs: 1, threads: 1}
+"""
+
+
+def labelled(*labels: str) -> list[dict[str, Any]]:
+    return [{"text": f"a {i}", "label": label} for i, label in enumerate(labels)]
+
+
+def tagged(*tags: list[str]) -> list[dict[str, Any]]:
+    return [{"words": ["a"] * len(some), "tags": some} for some in tags]
+
+
+@pytest.mark.parametrize(
+    ("kind", "records", "expected"),
+    [
+        (Label(["a", "b"]), labelled("a", "b", "a"), []),
+        (Label(["a", "b"]), labelled("a", "a"), ["test: all have the label 'a' (2 records)"]),
+        (Label(["a", "b"]), labelled("a"), ["test: there is 1 record; a score of one record says nothing"]),
+        (
+            Label(["a", "b"]),
+            labelled("a", "c", "c", "d"),
+            ["test: 3 of 4 records hold labels that the model does not know, and that count as missed: 'c' (2), 'd'"],
+        ),
+        (
+            Label(["a", " a", "b"]),
+            labelled("a", " a", "a", "b"),
+            ["test: the labels 'a' (2), ' a' (1) differ by white space alone"],
+        ),
+        (Label(["a", "b", "none"], out_of_scope="none"), labelled("a", "none"), []),
+        (Labels(["a", "b"]), [{"labels": ["a"]}, {"labels": []}], ["test: all have the label 'a' (2 records)"]),
+        (Labels(["a", "b"]), [{"labels": []}] * 2, ["test: none of 2 records holds a label"]),
+        (Tags(["A", "B"]), tagged(["A", "A"], ["A"]), ["test: every word has the tag 'A' (2 records)"]),
+        (Tags(["A", "B"]), tagged(["A", "B"], ["A"]), []),
+        (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["O"]), ["test: none of 2 records holds a span"]),
+        (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["B-x"]), []),
+        (Spans(["O", "B-x", "I-x"]), tagged(["B-y"], ["B-x"]), ["test: 1 of 2 records hold labels that the model"]),
+        (Score(), [{"score": 1.0}] * 2, []),
+        (Joint({"one": Label(["a", "b"]), "two": Score()}), labelled("a", "a"), ["test: one: all have the label 'a'"]),
+    ],
+)
+def test_a_set_that_says_nothing_is_told(kind: Kind, records: list[dict[str, Any]], expected: list[str]) -> None:
+    for told, begin in zip(warnings_about(kind, "test", records), expected, strict=True):
+        assert told.startswith(begin)
+
+
+@pytest.fixture(scope="module")
+def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("little")
+    (folder / "little.yaml").write_text(YAML)
+    write_jsonl(folder / "train.jsonl", [*labelled("lead", " lead", "b", "b"), {"text": "  ", "label": "b"}])
+    write_jsonl(folder / "dev.jsonl", labelled("b"))
+    write_jsonl(folder / "test.jsonl", labelled("b", "b", "b"))
+    return folder
+
+
+def test_a_run_warns_of_its_data_with_numbers(little: Path) -> None:
+    done = seqpipe("run", "little.yaml", folder=little)
+    assert done.code == 0, done.err
+    for told in (
+        "warning: 1 of 5 records have a text without a token, and are left out of training; the first: ",
+        "warning: train: the labels 'lead' (1), ' lead' (1) differ by white space alone",
+        "warning: dev: there is 1 record",
+        "warning: test: all have the label 'b' (3 records); a score of them says nothing",
+    ):
+        assert done.err.count(told) == 1, done.err
+
+
+def test_evaluate_warns_of_labels_that_the_model_does_not_know(little: Path) -> None:
+    seqpipe("run", "little.yaml", folder=little)
+    write_jsonl(little / "other.jsonl", labelled("b", "x", "lead"))
+    for target in ("runs/little", "runs/little/bundle"):
+        done = seqpipe("evaluate", target, "--data", "other.jsonl", folder=little)
+        told = "warning: other.jsonl: 1 of 3 records hold labels that the model does not know"
+        assert done.err.count(told) == 1, done.err
+        assert "'x' (1)" in done.err
+
+
+def test_check_warns_of_its_records(little: Path) -> None:
+    done = seqpipe("check", "little.yaml", folder=little)
+    assert "warning: 1 of 5 records have a text without a token" in done.err
+    assert "warning: the first 5 records: the labels 'lead' (1), ' lead' (1) differ by white space alone" in done.err

@@ -1,0 +1,78 @@
+"""Patterns that text can bring down, or slow down, are found; those that are safe pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from factory import tiny
+from tokenizers import Tokenizer
+
+from seqpipe.check import check_export
+from seqpipe.console import Console
+from seqpipe.errors import ConfigError
+from seqpipe.hostile import fault_of
+from seqpipe_plugins.tokenizers.bpe import BPE
+from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.unigram import Unigram
+from seqpipe_plugins.tokenizers.wordpiece import WordPiece
+from seqpipe_plugins.tokenizers.words import Words
+
+TEXTS = ["the cat sat on the mat, aaa aaab abba 12"] * 5
+EVIL = r"([a-z0-9]+[.-]?)+@[a-z]+|\w+"
+
+
+def words(pattern: str) -> Tokenizer:
+    return Words(pattern=pattern).train(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (EVIL, "a" * 64),  # one letter
+        (r"(?:\d+,?)+€|\w+", "1" * 64),  # digits
+        (r"(?:\s|\s\s)+€|\w+", " " * 64),  # blanks
+        (r"(?:x+x+)+y|\w+", "x" * 64),  # what the pattern names
+        (r"(?:#|##)+y|\w+", "#" * 64),
+        (r"(?:\w+\s?)+€|\w+", "a"),
+    ],
+)
+def test_a_pattern_that_panics_is_found_with_its_text(pattern: str, text: str) -> None:
+    fault = fault_of(words(pattern))
+    assert fault is not None
+    assert fault.fails
+    assert fault.text.startswith(text)
+    assert "retry-limit" in fault.message
+
+
+@pytest.mark.parametrize("pattern", [r"\s+$|\w+", r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|\w+|[^\w\s]"])
+def test_a_pattern_that_takes_the_square_of_the_length_is_found(pattern: str) -> None:
+    fault = fault_of(words(pattern))
+    assert fault is not None
+    assert not fault.fails
+    assert "four times as long" in fault.message
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        Words().train(TEXTS),
+        words(r"\w+(?:[-.,:]\w+)*|[^\w\s]"),
+        words(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}|\w+|[^\w\s]"),
+        words(r"(?:[a-z]++-?)++|\w+"),
+        Chars().train(TEXTS),
+        BPE().train(TEXTS),
+        BPE(byte_level=True, max_size=300).train(TEXTS),
+        Unigram().train(TEXTS),
+        WordPiece().train(TEXTS),
+    ],
+    ids=str,
+)
+def test_a_safe_tokenizer_passes(tokenizer: Tokenizer) -> None:
+    assert fault_of(tokenizer) is None
+
+
+def test_check_names_the_text_and_how_to_write_the_pattern(tmp_path: Path) -> None:
+    config = tiny(tmp_path, f"tokenizer={{use: words, pattern: '{EVIL}'}}")
+    with pytest.raises(ConfigError, match=r"tokenizer 'words' .* cannot split 'a{40}'… .*; let each character"):
+        check_export(config, Console(-1))

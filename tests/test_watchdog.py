@@ -1,0 +1,48 @@
+"""Runs that are over their time are told to end; the thread that looks at them ends with them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from seqpipe.watchdog import Watchdog
+
+
+class RunOptions:
+    terminate = False
+
+
+def eventually(what: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 10
+    while not what() and time.monotonic() < end:
+        time.sleep(0.01)
+    return what()
+
+
+def watching() -> bool:
+    return any(thread.name == "seqpipe-runs" for thread in threading.enumerate())
+
+
+def test_only_runs_over_their_time_are_told_to_end() -> None:
+    watchdog = Watchdog(0.4)
+    late, later, again = RunOptions(), RunOptions(), RunOptions()
+    watchdog.start(late)
+    time.sleep(0.3)
+    watchdog.start(later)
+    assert eventually(lambda: late.terminate)
+    assert not later.terminate
+    watchdog.stop(late)
+    watchdog.stop(later)
+    assert eventually(lambda: not watching())
+    watchdog.start(again)
+    assert eventually(lambda: again.terminate)
+    watchdog.stop(again)
+    assert eventually(lambda: not watching())
+
+
+def test_without_a_limit_nothing_is_watched() -> None:
+    watchdog, options = Watchdog(None), RunOptions()
+    watchdog.start(options)
+    assert not watching()
+    watchdog.stop(options)
