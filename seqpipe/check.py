@@ -52,7 +52,8 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
     begun = begin(pipeline, config)
-    for told in () if packed(config) else warnings_about(learned.kind, f"the first {len(records)} records", records):
+    looked_at = "train" if len(records) < RECORDS else f"the first {RECORDS} records of train"
+    for told in () if packed(config) else warnings_about(learned.kind, looked_at, records):
         console.say(f"warning: {told}")
     batch = _first_batch(config, learned, records, console)
     loss = pipeline.loss(batch)

@@ -99,4 +99,4 @@ def test_evaluate_warns_of_labels_that_the_model_does_not_know(little: Path) -> 
 def test_check_warns_of_its_records(little: Path) -> None:
     done = seqpipe("check", "little.yaml", folder=little)
     assert "warning: 1 of 5 records have a text without a token" in done.err
-    assert "warning: the first 5 records: the labels 'lead' (1), ' lead' (1) differ by white space alone" in done.err
+    assert "warning: train: the labels 'lead' (1), ' lead' (1) differ by white space alone" in done.err
