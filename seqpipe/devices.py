@@ -61,7 +61,7 @@ def cuda_fault(onnxruntime: Any) -> str:
 def _absent(onnxruntime: Any) -> str:
     """What CUDA needs and is not there, as far as can be seen without loading it."""
     if CUDA not in onnxruntime.get_available_providers():
-        return "this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe[gpu]'"
+        return "this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe-nlp[gpu]'"
     if platform.system() == "Linux" and not any(map(os.path.exists, _DEVICES)):
         return "this machine shows no NVIDIA device; in a container, start it with --gpus all"
     return ""
@@ -95,5 +95,5 @@ def _fallback(onnxruntime: Any) -> str:
         try:
             ctypes.CDLL(str(library))
         except OSError as error:
-            return f"a library of CUDA does not load ({error}); pip install 'seqpipe[gpu]' brings all of them"
+            return f"a library of CUDA does not load ({error}); pip install 'seqpipe-nlp[gpu]' brings all of them"
     return "onnxruntime could not start CUDA and fell back to the CPU; update the driver of the GPU"

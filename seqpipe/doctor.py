@@ -48,7 +48,7 @@ def _installed(name: str) -> str | None:
 def _onnxruntime(require_cuda: bool) -> list[Finding]:
     versions = {name: version for name in WHEELS if (version := _installed(name))}
     if not versions:
-        return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe[cpu]' or 'seqpipe[gpu]'")]
+        return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'")]
     stated = ", ".join(f"{name} {version}" for name, version in versions.items())
     if len(versions) == 2:
         cure = "they share one folder, so CUDA is lost: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
@@ -88,7 +88,9 @@ def _required_cuda(onnxruntime: Any) -> Finding:
 def _cuda(providers: list[str]) -> Finding:
     if "CUDAExecutionProvider" not in providers:
         return Finding(
-            "note", "CUDA", "this onnxruntime is built for the CPU alone; for a GPU: pip install 'seqpipe[gpu]' instead"
+            "note",
+            "CUDA",
+            "this onnxruntime is built for the CPU; for a GPU: pip install 'seqpipe-nlp[gpu]' instead",
         )
     if not os.path.exists("/dev/nvidiactl") and platform.system() == "Linux":
         return Finding(
@@ -106,7 +108,7 @@ def _torch() -> Finding:
     return (
         Finding("ok", "torch", f"{version} (for training)")
         if version
-        else Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe[train]'")
+        else Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe-nlp[train]'")
     )
 
 

@@ -24,6 +24,7 @@ from seqpipe.learned import Learned
 from seqpipe.metrics import shown
 from seqpipe.parity_gate import Comparison, verify_parity
 from seqpipe.pipeline import Pipeline, option_table
+from seqpipe.plugins import BUILTIN
 from seqpipe.precision import judge_int8
 from seqpipe.quantising import in_int8
 from seqpipe.runtime import Model
@@ -144,7 +145,7 @@ def bundle_manifest(
         **(_explain(pipeline) if config.export.explain else {}),
         "parity": {},
         "made_with": {
-            "packages": {name: importlib.metadata.version(name) for name in ("seqpipe", *PACKAGES)},
+            "packages": {name: importlib.metadata.version(name) for name in (BUILTIN, *PACKAGES)},
             "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
             "python": platform.python_version(),
         },
@@ -211,7 +212,7 @@ def _card(manifest: Mapping[str, Any]) -> str:
         "## Use",
         "",
         "```",
-        'pip install "seqpipe[cpu]"',
+        'pip install "seqpipe-nlp[cpu]"',
         'echo "some text" | seqpipe predict PATH_OF_THIS_FOLDER',
         "```",
         "",

@@ -21,7 +21,7 @@ from seqpipe.errors import PluginError, nearest
 
 GROUP = "seqpipe"
 KINDS = ("reader", "tokenizer", "embedding", "encoder", "head")
-BUILTIN = "seqpipe"  # the distribution whose components are the built-ins
+BUILTIN = "seqpipe-nlp"  # the distribution whose components are the built-ins
 SLOW = 0.5  # seconds: a plugin that takes longer to import is named
 
 
@@ -185,5 +185,5 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
 def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split())
     lacks_torch = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-    cure = " (it needs the training extra: pip install 'seqpipe[train]')" if lacks_torch else ""
+    cure = " (it needs the training extra: pip install 'seqpipe-nlp[train]')" if lacks_torch else ""
     return (f"{type(error).__name__}: {text}" if text else type(error).__name__) + cure

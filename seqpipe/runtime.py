@@ -326,7 +326,9 @@ def _onnxruntime() -> Any:
     try:
         from seqpipe.onnx_runtime import onnxruntime
     except ImportError as error:
-        raise EnvError("onnxruntime is not installed: pip install 'seqpipe[cpu]' (or 'seqpipe[gpu]')") from error
+        raise EnvError(
+            "onnxruntime is not installed: pip install 'seqpipe-nlp[cpu]' (or 'seqpipe-nlp[gpu]')"
+        ) from error
     return onnxruntime
 
 

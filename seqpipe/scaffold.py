@@ -15,7 +15,7 @@ from string import Template
 
 from seqpipe.errors import UsageError, nearest
 from seqpipe.files import write, writing_folder
-from seqpipe.plugins import KINDS, Plugins
+from seqpipe.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.version import VERSION
 from seqpipe.yaml import resolve
 
@@ -126,7 +126,7 @@ def _files(name: str, use: str, module: str, kind: str, license: str) -> dict[st
         "component": component,
         "table": f"{{{offer}}}" if len(offer) <= _WIDTH else f"{{\n        {offer},\n    }}",
         "data": data,
-        "requirement": f"seqpipe{'[train]' if learns else ''}>={VERSION}",
+        "requirement": f"{BUILTIN}{'[train]' if learns else ''}>={VERSION}",
         "license_lines": f'license = "{license}"\nlicense-files = ["LICENSE"]\n' if licensed else "",
         "license_told": f"{license}; see LICENSE." if licensed else "None yet. Choose one before you publish.",
         "year": time.strftime("%Y"),

@@ -72,7 +72,7 @@ def test_a_stage_that_makes_no_numbers_is_named(tmp_path: Path) -> None:
 
 def test_when_all_stages_are_sound_it_is_the_head(tmp_path: Path) -> None:
     pipeline, _ = parts(tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders()))
-    told = "head: head 'tags' of seqpipe: the stages before it export and answer the same"
+    told = "head: head 'tags' of seqpipe-nlp: the stages before it export and answer the same"
     assert culprit(pipeline, 18) == told
     with pytest.raises(ParityError, match=f"^two differ\nat fault: {told}$"), blamed(pipeline, 18):
         raise ParityError("two differ")

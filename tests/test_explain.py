@@ -266,7 +266,7 @@ def test_a_file_that_is_no_font_is_refused(tmp_path: Path) -> None:
 
 def test_without_pillow_the_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(EnvError, match=r"pip install 'seqpipe\[explain\]'"):
+    with pytest.raises(EnvError, match=r"pip install 'seqpipe-nlp\[explain\]'"):
         draw(explanation(), tmp_path / "a.png")
     assert not list(tmp_path.iterdir())
     draw(explanation(), tmp_path / "a.html")

@@ -53,7 +53,7 @@ def test_the_bundle_says_what_goes_in_and_what_comes_out(made: Trained) -> None:
     assert set(manifest["outputs"]) <= {o.name for o in session.get_outputs()}
     assert manifest["answer"]["labels"] == list(made.pipeline.learned.tasks[0].labels)
     assert manifest["reader"] == {"use": "conll", "options": dict(made.config.data.reader.options)}
-    assert manifest["made_with"]["components"]["encoder lstm"].startswith("seqpipe ")
+    assert manifest["made_with"]["components"]["encoder lstm"].startswith("seqpipe-nlp ")
 
 
 def test_the_parity_that_was_shown_stands_in_it(made: Trained) -> None:
@@ -76,7 +76,7 @@ def test_golden_examples_are_answered_again_with_and_without_words_and_options(m
 
 def test_the_model_card_names_labels_scores_and_makers(made: Trained) -> None:
     card = (made.path / "README.md").read_text()
-    for part in ("# tiny", "`B-PER`", "| test | f1 | 50.00 |", "- torch ", "- encoder lstm: seqpipe", "agreed on"):
+    for part in ("# tiny", "`B-PER`", "| test | f1 | 50.00 |", "- torch ", "- encoder lstm: seqpipe-nlp", "agreed on"):
         assert part in card
 
 

@@ -35,8 +35,8 @@ class Halves:
 def test_every_component_stands_on_a_line_with_its_distribution() -> None:
     lines = [line.split() for line in listing().splitlines()]
     assert lines[0] == ["kind", "use", "from"]
-    assert ["tokenizer", "words", "seqpipe", VERSION] in lines
-    assert ["head", "crf", "seqpipe", VERSION] in lines
+    assert ["tokenizer", "words", "seqpipe-nlp", VERSION] in lines
+    assert ["head", "crf", "seqpipe-nlp", VERSION] in lines
     kinds = [line[0] for line in lines if line and line[0] in KINDS]
     assert kinds == sorted(kinds, key=KINDS.index)
     assert lines[-1] == ["next:", "seqpipe", "plugins", "show", "NAME"]
@@ -68,7 +68,7 @@ def test_all_components_of_a_name_are_shown_or_the_one_that_is_meant(install: In
     assert shown("chars").count("tokenizer chars (") == 2
     assert shown("seqpipe-toy/chars").count("tokenizer chars (") == 1
     assert shown("tokenizer/chars") == shown("chars")
-    assert "(seqpipe " in shown("seqpipe/chars")
+    assert "(seqpipe-nlp " in shown("seqpipe-nlp/chars")
     assert shown("tokenizer/words") != shown("words")  # an encoder is called so too
 
 
@@ -83,7 +83,7 @@ def test_what_a_plugin_does_at_import_and_who_is_left_out_is_listed(
 
 def test_every_installed_component_can_be_shown() -> None:
     for offer in Plugins().offers:
-        assert shown(f"{offer.kind}/{offer.name}").startswith(f"{offer.kind} {offer.name} (seqpipe {VERSION})\n")
+        assert shown(f"{offer.kind}/{offer.name}").startswith(f"{offer.kind} {offer.name} (seqpipe-nlp {VERSION})\n")
 
 
 @pytest.mark.parametrize("name", ["lstn", "head/lstm", "elsewhere/lstm"])

@@ -43,7 +43,7 @@ def test_built_in_components_are_found_through_their_own_entry_point() -> None:
     assert found.broken == []
     assert {"conll", "jsonl"} <= set(found.names("reader"))
     assert {"words", "chars"} <= set(found.names("tokenizer"))
-    assert found.find("tokenizer", "words").distribution == "seqpipe"
+    assert found.find("tokenizer", "words").distribution == "seqpipe-nlp"
     assert found.find("tokenizer", "words").load().__name__ == "Words"
 
 
@@ -161,17 +161,17 @@ def test_a_component_that_lacks_torch_says_how_to_get_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert done.stderr.startswith("encoder 'lstm' of seqpipe ")
-    assert "(it needs the training extra: pip install 'seqpipe[train]')" in done.stderr
+    assert done.stderr.startswith("encoder 'lstm' of seqpipe-nlp ")
+    assert "(it needs the training extra: pip install 'seqpipe-nlp[train]')" in done.stderr
 
 
 def test_a_name_that_two_distributions_offer_must_be_written_in_full(install: Install) -> None:
     install("seqpipe-one", HOOK + "def register_encoders():\n    return {'lstm': One}\n\nclass One:\n    pass\n")
     found = Plugins()
-    with pytest.raises(PluginError, match="write 'seqpipe/lstm' or 'seqpipe-one/lstm'"):
+    with pytest.raises(PluginError, match="write 'seqpipe-nlp/lstm' or 'seqpipe-one/lstm'"):
         found.find("encoder", "lstm")
     assert found.find("encoder", "seqpipe-one/lstm").load().__name__ == "One"
-    assert found.find("encoder", "seqpipe/lstm").distribution == "seqpipe"
+    assert found.find("encoder", "seqpipe-nlp/lstm").distribution == "seqpipe-nlp"
     assert found.names("encoder").count("lstm") == 1
 
 
@@ -194,7 +194,7 @@ def test_plugins_can_be_switched_off(install: Install, monkeypatch: pytest.Monke
     monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
     found = Plugins()
     assert found.broken == []
-    assert {offer.distribution for offer in found.offers} == {"seqpipe"}
+    assert {offer.distribution for offer in found.offers} == {"seqpipe-nlp"}
     monkeypatch.setenv("SEQPIPE_PLUGINS", "on")
     assert len(Plugins().broken) == 1
 

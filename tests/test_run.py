@@ -119,12 +119,12 @@ def test_the_saved_yaml_says_which_versions_made_it_and_another_one_installed_is
     config = load(tagging(here), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"])
     run = begin_run(config)
     assert load(run.folder / "pipeline.yaml").plugins.versions == {
-        "data.reader": f"seqpipe {VERSION}",
-        "tokenizer": f"seqpipe {VERSION}",
-        "embedding.0": f"seqpipe {VERSION}",
-        "embedding.1": f"seqpipe {VERSION}",
+        "data.reader": f"seqpipe-nlp {VERSION}",
+        "tokenizer": f"seqpipe-nlp {VERSION}",
+        "embedding.0": f"seqpipe-nlp {VERSION}",
+        "embedding.1": f"seqpipe-nlp {VERSION}",
         "encoder": "seqpipe-toy 1.0",
-        "head": f"seqpipe {VERSION}",
+        "head": f"seqpipe-nlp {VERSION}",
     }
     open_run(run.folder, Console())
     assert capsys.readouterr().err == ""

@@ -169,7 +169,7 @@ def test_it_asks_for_what_it_needs(site: Path) -> None:
         needed = metadata(site, f"toy_{kind}").get_all("Requires-Dist")
         torch = "" if kind in ("reader", "tokenizer") else "[train]"
         assert needed is not None
-        assert needed[0] == f"seqpipe{torch}>={__version__}"
+        assert needed[0] == f"seqpipe-nlp{torch}>={__version__}"
 
 
 @pytest.mark.parametrize("license", LICENSES)
@@ -212,10 +212,11 @@ WRONG = {
     "null": "can be no module of Python, or no text in a YAML",
     "True": "can be no module of Python, or no text in a YAML",
     "seqpipe": "is seqpipe's own name; choose another, such as 'acme-seqpipe'",
+    "seqpipe-nlp": "there is the distribution seqpipe-nlp",
     "Seqpipe.Plugins": "is seqpipe's own name",
     "json": "is a module of Python's own",
-    "lstm": "is the name of encoder 'lstm' of seqpipe",
-    "Char-CNN": "is the name of embedding 'char-cnn' of seqpipe",
+    "lstm": "is the name of encoder 'lstm' of seqpipe-nlp",
+    "Char-CNN": "is the name of embedding 'char-cnn' of seqpipe-nlp",
     "numpy": "there is the distribution numpy 2",
     "yaml": "there is a module 'yaml' here already; choose another, such as 'acme-yaml'",
 }
@@ -278,6 +279,6 @@ def test_a_yaml_may_call_the_component_otherwise_than_pip_the_package(tmp_path: 
     assert "{use: wide-window" in (tmp_path / "acme-tools/example.yaml").read_text(encoding="utf-8").replace(
         "encoder: wide-window", "encoder: {use: wide-window"
     )
-    with pytest.raises(UsageError, match=r"'lstm' is the name of encoder 'lstm' of seqpipe .* or say with --use"):
+    with pytest.raises(UsageError, match=r"'lstm' is the name of encoder 'lstm' of seqpipe-nlp .* or say with --use"):
         new("acme-more", "encoder", tmp_path, use="lstm")
     assert not (tmp_path / "acme-more").exists()

@@ -339,7 +339,7 @@ def test_every_key_has_a_description_and_every_setting_its_default() -> None:
 
 
 def test_every_component_has_a_summary_and_its_options_with_their_defaults() -> None:
-    offers = [offer for offer in Plugins().offers if offer.distribution == "seqpipe"]
+    offers = [offer for offer in Plugins().offers if offer.distribution == "seqpipe-nlp"]
     for offer in offers:
         told = shipped()["$defs"][f"{offer.kind}.seqpipe.{offer.name}"]
         assert told["description"]

@@ -35,7 +35,7 @@ def picture(explanation: Explanation, font: Path | None = None) -> bytes:
     try:
         from PIL import Image
     except ImportError as error:
-        raise EnvError("Pillow, which draws .png, is not installed: pip install 'seqpipe[explain]'") from error
+        raise EnvError("Pillow, which draws .png, is not installed: pip install 'seqpipe-nlp[explain]'") from error
     sheet = _Sheet(Fonts(SIZE, font))
     for line in told(explanation.answer):
         sheet.paragraph([Piece(line)])

@@ -123,7 +123,7 @@ def _session(data: bytes) -> Run:
     try:
         from seqpipe.onnx_runtime import onnxruntime
     except ImportError as error:
-        raise SkippedError("onnxruntime is not installed", "pip install 'seqpipe[cpu]'") from error
+        raise SkippedError("onnxruntime is not installed", "pip install 'seqpipe-nlp[cpu]'") from error
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.log_severity_level = 1, 3
     session = onnxruntime.InferenceSession(data, settings, providers=["CPUExecutionProvider"])

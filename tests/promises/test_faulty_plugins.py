@@ -116,9 +116,9 @@ def test_a_name_that_two_distributions_offer_is_an_error_only_where_it_is_used(h
     assert "'lstm' is offered more than once: write `use: distribution/lstm`" in seqpipe("plugins").out
     done = seqpipe("check", "tiny.yaml", "--static")
     assert done.code == 2
-    assert "write 'acme-faults/lstm' or 'seqpipe/lstm'" in done.err
+    assert "write 'acme-faults/lstm' or 'seqpipe-nlp/lstm'" in done.err
     assert seqpipe("check", "tiny.yaml", "--static", "encoder=sound").code == 0
-    assert seqpipe("check", "tiny.yaml", "--static", "encoder.use=seqpipe/lstm").code == 0
+    assert seqpipe("check", "tiny.yaml", "--static", "encoder.use=seqpipe-nlp/lstm").code == 0
     assert seqpipe("check", "tiny.yaml", "--static", "plugins.allow=[]").code == 0
 
 
