@@ -516,7 +516,7 @@ def main() -> None:
         sys.stderr.write(f"{_of_the_machine(error)}\n")
         sys.exit(7)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
         _drop_unwritable_output()
 
 

@@ -18,7 +18,8 @@ SHORT = 64  # repeats at which a pattern that tries every way to part a run has 
 SLOW = 0.02  # seconds for RUN characters, a tenth of which a pattern takes that reads each character a few times
 BUDGET = 5.0  # seconds for all texts of one tokenizer
 UNITS = "a1 .-你"  # a letter, a digit, a blank, what joins words, and a letter without any blanks around it
-MOST = 14  # characters of the patterns and UNITS together
+SYNTAX = "()[]{}?*+|^$\\:"  # tried after what else a pattern names
+MOST, PAIRED = 40, 14  # characters that are tried, and those of them that are tried in pairs
 TAILS = ("", "!", " ")  # what keeps a run from being matched as a whole
 CURE = (
     "let each character be matched in one way only: no repeat inside a repeat ([a-z]+(?:-[a-z]+)* for (?:[a-z]+-?)+), "
@@ -55,8 +56,8 @@ def fault_of(tokenizer: Tokenizer) -> Fault | None:
 def hostile_texts(tokenizer: Tokenizer) -> Iterator[str]:
     """Runs of one character, and of two in turn, of those that patterns name and some others; short ones first."""
     patterns = "".join(regular_expressions(json.loads(tokenizer.to_str())))
-    units = list(dict.fromkeys([*UNITS, *patterns]))[:MOST]
-    pairs = ["".join(pair) for pair in combinations(units, 2)]
+    units = list(dict.fromkeys([*UNITS, *sorted(patterns, key=SYNTAX.__contains__)]))[:MOST]
+    pairs = ["".join(pair) for pair in combinations(units[:PAIRED], 2)]
     yield from (unit * SHORT + tail for unit in [*units, *pairs] for tail in TAILS)
     yield from (unit * RUN + tail for unit in units for tail in TAILS)
     yield from (pair * (RUN // 2) for pair in pairs)

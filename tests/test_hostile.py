@@ -35,6 +35,7 @@ def words(pattern: str) -> Tokenizer:
         (r"(?:x+x+)+y|\w+", "x" * 64),  # what the pattern names
         (r"(?:#|##)+y|\w+", "#" * 64),
         (r"(?:\w+\s?)+€|\w+", "a"),
+        (r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}|<[^>]+>|(?:%+%?)+;|\w+", "%" * 64),
     ],
 )
 def test_a_pattern_that_panics_is_found_with_its_text(pattern: str, text: str) -> None:
