@@ -283,6 +283,7 @@ def verify(
             raise UsageError("--memory and --timeout are limits of --untrusted; give that too")
         result = verify_bundle(bundle, device, sha256=sha256)
     told = f"hashes right, {result['golden']} golden examples answered the same on {result['device']}"
+    told += f"; {result['no_golden']}" if "no_golden" in result else ""
     _console(quiet, False).say(f"{bundle}: {told}\nsha256 of its bundle.json: {result['sha256']}")
     _print_json(result, as_json)
 

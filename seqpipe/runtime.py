@@ -70,10 +70,15 @@ def verify_bundle(
         BundleError: if it does not, or is refused.
     """
     model = load(path, device, threads, sha256=sha256)
+    if not model.manifest["golden"] and not model.manifest.get("no_golden"):
+        raise BundleError(
+            f"{path}: it holds no golden examples, so that nothing shows whether it answers right here; export it again"
+        )
     if wrong := model.verify():
         raise BundleError("\n".join([f"{path}: answers differ on this machine:", *wrong]))
     golden = len(model.manifest["golden"])
-    return {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
+    found = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
+    return found if golden else {**found, "no_golden": model.manifest["no_golden"]}
 
 
 class Model:

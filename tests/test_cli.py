@@ -298,14 +298,3 @@ def test_check_builds_and_exports_in_the_small(here: Path) -> None:
     assert done.err.rstrip().endswith("next: seqpipe run tiny.yaml")
     wrong = write_jsonl(here / "no.jsonl", [{"text": "a"}])
     assert seqpipe("check", "tiny.yaml", f"data.train={wrong}", "data.reader=jsonl", folder=here).code == 3
-
-
-def test_a_file_where_a_folder_has_to_be_is_told_with_a_cure(tmp_path: Path) -> None:
-    tagging(tmp_path)
-    (tmp_path / "runs").write_text("")
-    done = seqpipe("run", "tiny.yaml", folder=tmp_path)
-    assert done.code == 7
-    assert (
-        done.err
-        == "runs/tiny: Not a directory; a file stands where a folder has to be; move it, or give another path\n"
-    )

@@ -17,7 +17,7 @@ from onnx import helper
 
 from seqpipe import Model, bundle, load
 from seqpipe.errors import BundleError, DataError, EnvError, UsageError
-from seqpipe.runtime import same_answer
+from seqpipe.runtime import same_answer, verify_bundle
 
 
 def words(answer: list[dict[str, Any]]) -> list[str]:
@@ -146,6 +146,14 @@ def forged(source: Path, folder: Path, files: dict[str, bytes] | None = None, **
     manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")} | changes
     bundle.write(folder / "forged", {**made.files, **(files or {})}, manifest)
     return folder / "forged"
+
+
+def test_a_bundle_without_golden_examples_is_refused_unless_it_says_why(tiny_bundle: Path, tmp_path: Path) -> None:
+    bare = forged(tiny_bundle, tmp_path, golden=[])
+    with pytest.raises(BundleError, match=r"it holds no golden examples, .*; export it again"):
+        verify_bundle(bare)
+    told = forged(tiny_bundle, tmp_path, golden=[], no_golden="every answer ties")
+    assert verify_bundle(told)["no_golden"] == "every answer ties"
 
 
 def graph(change: Callable[[onnx.ModelProto], None]) -> Callable[[bundle.Bundle], dict[str, bytes]]:

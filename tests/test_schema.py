@@ -341,14 +341,14 @@ def test_every_key_has_a_description_and_every_setting_its_default() -> None:
 def test_every_component_has_a_summary_and_its_options_with_their_defaults() -> None:
     offers = [offer for offer in Plugins().offers if offer.distribution == "seqpipe-nlp"]
     for offer in offers:
-        told = shipped()["$defs"][f"{offer.kind}.seqpipe.{offer.name}"]
+        told = shipped()["$defs"][f"{offer.kind}.seqpipe-nlp.{offer.name}"]
         assert told["description"]
         assert "Args" not in told["description"]
         for name, field in options_model(offer.load()).model_fields.items():
             if not field.is_required():
                 model = options_model(offer.load()).model_json_schema()["properties"][name]
                 assert told["properties"][field.alias or name]["default"] == model["default"]
-    assert shipped()["$defs"]["encoder.seqpipe.lstm"]["properties"]["hidden"] == {
+    assert shipped()["$defs"]["encoder.seqpipe-nlp.lstm"]["properties"]["hidden"] == {
         "description": "Units in each direction.",
         "default": 128,
         "exclusiveMinimum": 0,
