@@ -326,6 +326,7 @@ def train(
 ) -> Progress:
     """Trains to the end, from last.ckpt in the folder if there is one, and loads the best weights into the pipeline."""
     make_folder(folder)
+    pipeline.train()  # what a checkpoint was made of comes in evaluation
     training = Training(pipeline, config, batches, evaluate, folder, console, device)
     if training.restore() and not training.progress.done:
         at = training.progress

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from factory import QUIET, writing
+from factory import QUIET, begin_run, writing
 
 from seqpipe.config import Config, load
 from seqpipe.data import Batches, examples, read
 from seqpipe.errors import UsageError
 from seqpipe.pipeline import Pipeline
-from seqpipe.run import start, train_run
+from seqpipe.run import train_run
 from seqpipe.train import METRICS
 
 TRAIN = {"epochs": 4, "batch_tokens": 48, "threads": 1}
@@ -26,7 +26,7 @@ def test_the_weights_of_the_least_perplexity_are_kept_and_it_is_that_of_dev(
     monkeypatch.chdir(tmp_path)
     optimizer = {"use": "adamw", "lr": 0.05}
     config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "perplexity", "optimizer": optimizer}}))
-    run = start(config, QUIET)
+    run = begin_run(config)
     pipeline = train_run(run, QUIET)
     rows = [json.loads(line) for line in (run.checkpoints / METRICS).read_text().splitlines()]
     found = [row["dev"]["perplexity"] for row in rows]
@@ -54,7 +54,7 @@ def perplexity(pipeline: Pipeline, config: Config) -> float:
 def test_a_score_that_is_not_there_is_told_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "blue"}}))
-    run = start(config, QUIET)
+    run = begin_run(config)
     with pytest.raises(UsageError, match="there is no dev score 'blue'; did you mean 'bleu'"):
         train_run(run, QUIET)
     assert not (run.checkpoints / METRICS).exists()
@@ -64,4 +64,4 @@ def test_without_dev_there_is_no_score_to_choose_by(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "bleu"}}), ["data.dev=null"])
     with pytest.raises(UsageError, match=r"train.metric: it is a score of data.dev, and there is none"):
-        train_run(start(config, QUIET), QUIET)
+        train_run(begin_run(config), QUIET)

@@ -146,8 +146,8 @@ def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.Mo
 
     whole = features.Featurizer._whole
 
-    def shifted(self: Any, given: Any) -> Any:
-        docs = whole(self, given)
+    def shifted(self: Any, *given: Any) -> Any:
+        docs = whole(self, *given)
         if self is tags.pipeline.learned.featurizer:
             return docs
         return [replace(doc, offsets=[(a, b + 1) for a, b in doc.offsets]) for doc in docs]
