@@ -5,6 +5,7 @@ Heavy modules load only where a command needs them.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import json
@@ -506,6 +507,10 @@ def main() -> None:
             raise
         _complain(error)
         sys.exit(error.exit_code)
+    except _TerminatedError as end:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(end.number)  # Python would wait for threads, one of which may have been starting just then
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
@@ -521,9 +526,15 @@ def main() -> None:
         _drop_unwritable_output()
 
 
+class _TerminatedError(BaseException):
+    """The process is to end with this code, once what was half written is removed."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+
 def _end(number: int, frame: object) -> None:
-    """Ends the process as an exception does: what was half written is removed."""
-    sys.exit(128 + number)
+    raise _TerminatedError(128 + number)
 
 
 def _drop_unwritable_output() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -52,10 +53,9 @@ def writing(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: is no ordinary file and is left as it is; name a file")
     with disk_errors_named(path):
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
-        try:
+        temporary = _beside(path)
+        try:  # a signal may come as soon as it is there
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             yield temporary
             temporary.chmod(0o644)
             _sync(temporary)
@@ -73,8 +73,9 @@ def writing_folder(path: Path) -> Iterator[Path]:
     """
     with disk_errors_named(path):
         make_folder(path.parent)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        temporary = _beside(path)
         try:
+            temporary.mkdir(0o700)
             yield temporary
             temporary.chmod(0o755)
             for file in temporary.rglob("*"):
@@ -90,6 +91,11 @@ def writing_folder(path: Path) -> Iterator[Path]:
             _sync(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _beside(path: Path) -> Path:
+    """A name for what is to take the place of `path`, which nobody else makes."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
 
 
 def make_folder(path: Path) -> None:

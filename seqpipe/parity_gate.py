@@ -224,7 +224,7 @@ class Comparison(Predictor):
         self._tied: set[int] = set()  # of texts seen, by identity
         self._ran: deque[tuple[Arrays, Arrays]] = deque()  # inputs and decisions of the graph
         theirs = model.predictor
-        self._theirs = Predictor(theirs.featurizer, theirs.kind, self._again, theirs.options, theirs.limits)
+        self._theirs = type(theirs)(theirs.featurizer, theirs.kind, self._again, theirs.options, theirs.limits)
 
     def compared(self, records: Sequence[Record], **options: Any) -> tuple[list[Answer], list[Answer]]:
         """PyTorch's answers and the bundle's; ParityError where they differ and no tie explains it."""
