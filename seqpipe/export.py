@@ -7,7 +7,7 @@ import json
 import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from seqpipe.inputs import tokenizer_file_of, tokenizers_of
 from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
 from seqpipe.metrics import shown
-from seqpipe.parity_gate import Comparison, verify_parity
+from seqpipe.parity_gate import SEED, Comparison, verify_parity
 from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.plugins import BUILTIN
 from seqpipe.precision import judge_int8
@@ -61,45 +61,73 @@ def export(
     """
     pipeline.eval()
     docs = pipeline.learned.featurizer.docs([posed(pipeline.learned.kind, record) for record in records])
-    made = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, max(map(len, docs), default=0))
+    longest = max(map(len, docs), default=0)
+    manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     console.say("exporting to ONNX")
 
-    def compared(graph: bytes) -> tuple[Comparison, dict[str, bytes], dict[str, Any], list[dict[str, Any]]]:
+    def compared(graph: bytes) -> _Compared:
         files = bundle_files(pipeline, graph)
-        with tempfile.TemporaryDirectory() as folder:  # read as a deployment reads it
-            bundle.write(Path(folder) / path.name, files, made)
-            model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
+        model = _read_back(path, files, manifest)
         console.say("comparing onnxruntime with PyTorch")
         comparison = Comparison(pipeline, config, model)
         parity = verify_parity(comparison, records)
-        return comparison, files, parity, golden_examples(comparison, records)
+        return _Compared(comparison, model, files, parity, golden_examples(comparison, records))
 
-    comparison, files, parity, golden = use_graph(pipeline, config, cache, console, compared)
-    model = comparison.model
+    made = use_graph(pipeline, config, cache, console, compared)
+    _tell(made.parity, len(records), console)
+    if config.export.precision == "int8":
+        made = _in_int8(made, records, path, console)
+    manifest |= {"parity": made.parity, "golden": made.golden}
+    if not made.golden:
+        manifest["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
+    bundle.write(path, {**made.files, "README.md": _card(manifest).encode()}, manifest)
+    made.model.manifest = bundle.read(path).manifest
+    return made.model
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A bundle that was compared with PyTorch and is not written yet."""
+
+    comparison: Comparison
+    model: Model
+    files: dict[str, bytes]
+    parity: dict[str, Any]
+    golden: list[dict[str, Any]]
+
+
+def _read_back(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Model:
+    """The bundle that is to stand at `path`, written somewhere else and read as a deployment reads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        bundle.write(Path(folder) / path.name, files, manifest)
+        return Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
+
+
+def _tell(parity: Mapping[str, Any], held_out: int, console: Console) -> None:
     score = shown(parity["metric"], parity["pytorch"])
     console.say(
         f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
         f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
     )
+    drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"
     console.say(
-        f"  {parity['read']:,} records and probes read alike, "
-        f"{parity['records']:,} of {len(records):,} held-out records answered alike"
+        f"  the same features of {held_out:,} held-out records and {parity['read'] - held_out:,} generated texts; "
+        f"the same answers to {'all' if parity['records'] == held_out else drawn} held-out records"
     )
-    if config.export.precision == "int8":
-        files["model.onnx"] = in_int8(files["model.onnx"])
-        model = Model(bundle.Bundle(path, model.manifest, files), "cpu")
-        parity |= judge_int8(comparison, model, records)
-        golden = [{**one, "answer": model(one["record"], **one.get("options", {}))} for one in golden]
-        console.say(f"  in int8 {parity['metric']} {shown(parity['metric'], parity['onnxruntime'])}, in fp32 {score}")
-        if "agreement" in parity:
-            told = f"{parity['compared']:,} decisions, {parity['agreement']:.1%} as in fp32"
-            console.say(f"  judged by {told}: {parity['records']} records are few")
-    manifest = {**model.manifest, "parity": parity, "golden": golden}
-    if not golden:
-        manifest["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
-    bundle.write(path, {**files, "README.md": _card(manifest).encode()}, manifest)
-    model.manifest = bundle.read(path).manifest
-    return model
+
+
+def _in_int8(made: _Compared, records: Sequence[Record], path: Path, console: Console) -> _Compared:
+    """The same bundle in int8; ParityError where it answers worse."""
+    files = {**made.files, "model.onnx": in_int8(made.files["model.onnx"])}
+    model = Model(bundle.Bundle(path, made.model.manifest, files), "cpu")
+    parity = made.parity | judge_int8(made.comparison, model, records)
+    fp32, int8 = (shown(parity["metric"], parity[side]) for side in ("pytorch", "onnxruntime"))
+    console.say(f"  in int8 {parity['metric']} {int8}, in fp32 {fp32}")
+    if "agreement" in parity:
+        told = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
+        console.say(f"  judged by its decisions, since {parity['records']} records are few: {told}")
+    golden = [{**one, "answer": model(one["record"], **one.get("options", {}))} for one in made.golden]
+    return _Compared(made.comparison, model, files, parity, golden)
 
 
 def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
