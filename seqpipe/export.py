@@ -112,7 +112,9 @@ def _tell(parity: Mapping[str, Any], held_out: int, console: Console) -> None:
     drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"
     console.say(
         f"  the same features of {held_out:,} held-out records and {parity['read'] - held_out:,} generated texts; "
-        f"the same answers to {'all' if parity['records'] == held_out else drawn} held-out records"
+        f"the same answers to {'all' if parity['records'] == held_out else drawn} held-out records and "
+        f"{parity['texts']:,} texts"
+        + (f", under other decode options to {parity['otherwise']:,} of these records" if parity["otherwise"] else "")
     )
 
 

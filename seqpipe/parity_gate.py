@@ -29,7 +29,7 @@ from seqpipe.runtime import Model, same_answer
 MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, and their metrics with them
 ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
 MOST_RECORDS = 2_000  # records that both answer
-FEW = 16  # records and probes that both answer under every trial of decode options
+OTHERWISE = {"records": 200, "probes": 50}  # how many both answer under other decode options than the defaults, too
 GARBAGE = 1_024  # tokens, padding included, of a random batch whose padding is also filled with garbage
 PROBED = 60  # tokens of such a probe
 SEED = 1  # of what is drawn
@@ -52,8 +52,8 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
 
     - Decisions on random ragged batches, under many decode options (`seqpipe.parity`).
     - Features, exactly, of all records and of probes: texts of every script and of all that was learned.
-    - Answers to the records, or to `MOST_RECORDS` that are drawn; to `FEW` of them and of the probes under many decode
-      options.
+    - Answers to the records, or to `MOST_RECORDS` that are drawn; under other decode options, to some of them and of the
+      probes.
     - The metric of these answers.
 
     Args:
@@ -78,9 +78,11 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     else:
         wanted, scores = (judged(ours, zip(some, one, strict=True))[""] for one in comparison.compared(some))
     answerable = [probe for probe in probes if 0 <= _length(ours, probe) <= PROBED]
-    few = [*draw.sample(answerable, min(FEW, len(answerable))), *draw.sample(some, min(FEW, len(some)))]
-    for given in trials(ours.options):
-        comparison.compared(few, **shortened(ours.options, given))
+    texts = draw.sample(answerable, min(OTHERWISE["probes"], len(answerable)))
+    again = draw.sample(some, min(OTHERWISE["records"], len(some)))
+    others = [shortened(ours.options, given) for given in trials(ours.options)]
+    for options in others:
+        comparison.compared([*texts, *again] if options else texts, **options)
     (name, one), (_, other) = headline(wanted), headline(scores)
     measured = pipeline.continues or MEASURED & pipeline.learned.kinds
     allowed = comparison.ties + 1e-6 + (CLOSE * len(some) * max(1.0, abs(one)) if measured else 0)
@@ -94,6 +96,8 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
         "worst_score": tally.worst,
         "records": len(some),
         "read": len(records) + len(probes),
+        "texts": len(texts),
+        "otherwise": len(again) if any(others) else 0,
         "metric": name,
         "pytorch": one,
         "onnxruntime": other,

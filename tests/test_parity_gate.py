@@ -77,6 +77,23 @@ def test_what_is_read_and_answered_alike_is_written_and_says_on_what(tags: Train
     stated = load(tags.folder / "bundle", "cpu").manifest["parity"]
     assert stated["records"] == len(tags.records)
     assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.learned.featurizer, 1_000)])
+    assert (stated["texts"], stated["otherwise"]) == (parity_gate.OTHERWISE["probes"], len(tags.records))
+
+
+def test_records_and_texts_are_also_answered_under_other_decode_options(
+    writer: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    compared = parity_gate.Comparison.compared
+    monkeypatch.setattr(
+        parity_gate.Comparison,
+        "compared",
+        lambda self, records, **options: seen.append((len(records), options)) or compared(self, records, **options),
+    )
+    monkeypatch.setattr(parity_gate, "OTHERWISE", {"records": 5, "probes": 7})
+    stated = writer.export("otherwise").manifest["parity"]
+    assert (stated["texts"], stated["otherwise"]) == (7, 5)
+    assert sum(n == 12 and bool(options) for n, options in seen) == len(trials(load(writer.folder / "bundle", "cpu").predictor.options))
 
 
 def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_the_yaml_says(tags: Trained) -> None:
