@@ -52,8 +52,8 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
 
     - Decisions on random ragged batches, under many decode options (`seqpipe.parity`).
     - Features, exactly, of all records and of probes: texts of every script and of all that was learned.
-    - Answers to the records, or to `MOST_RECORDS` that are drawn; under other decode options, to some of them and of the
-      probes.
+    - Answers to the records, or to `MOST_RECORDS` that are drawn; to some of them and of the probes under other decode
+      options.
     - The metric of these answers.
 
     Args:

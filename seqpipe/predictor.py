@@ -68,6 +68,19 @@ class Predictor:
             yield from map(_raised, answers.take(some, ahead=chunk > 1))
         yield from map(_raised, answers.rest())
 
+    def answer(self, record: Record, **options: Any) -> Answer:
+        """The answer to one record, the same as in a stream and sooner: nothing is put into groups and order."""
+        decoding = chosen(self.options, options, self.kind)
+        (doc,) = self.docs([record])
+        length = self._tokens(doc)
+        if not length:
+            return empty_answer(self.kind, decoding.arrays)
+        self._free_memory(length)
+        try:
+            return self.answers([doc], decoding)[0]
+        except DataError as error:
+            raise DataError(f"{_place(record, 0)}: {error}") from None
+
     def document(self, record: Record, **options: Any) -> Answer:
         """Answers for a whole document: split into sentences, offsets into the document."""
         if self.kind.kind not in DIVIDED:
@@ -96,13 +109,10 @@ class Predictor:
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
         """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""
-        if self._after_huge:
-            self._after_huge = False
-            _trim_heap()
         found, tasks = self._docs_or_errors(records, before), []
         docs = {i: doc for i, doc in enumerate(found) if isinstance(doc, Doc)}
         lengths = [self._tokens(docs[i]) if i in docs else 0 for i in range(len(found))]
-        self._after_huge |= max(lengths, default=0) > TOKENS
+        self._free_memory(max(lengths, default=0))
         for rows in batches(lengths):
             batch = [docs[i] for i in rows], decoding, [_place(records[i], before + i) for i in rows]
             if self._pool is None or len(found) <= 1:
@@ -112,6 +122,12 @@ class Predictor:
             else:
                 tasks.append((rows, self._pool.submit(self._answers_or_errors, *batch)))
         return [None if isinstance(one, Doc) else one for one in found], tasks
+
+    def _free_memory(self, longest: int) -> None:
+        """Gives back what a huge text before left; called before each run, with the tokens of its longest text."""
+        if self._after_huge:
+            _trim_heap()
+        self._after_huge = longest > TOKENS
 
     def _docs_or_errors(self, records: Sequence[Record | DataError], before: int) -> Sequence[Doc | DataError]:
         """The records split, and in place of one that cannot be answered the reason."""

@@ -197,7 +197,8 @@ class Model:
             options: Decode options of the bundle, such as `n_best=3`.
         """
         if isinstance(inputs, str | Mapping):
-            return next(self._stream([inputs], documents, chunk, options))
+            one = self.predictor.document if documents else self.predictor.answer
+            return one(self.record(inputs), **options)
         if isinstance(inputs, list | tuple):
             return list(self._stream(inputs, documents, chunk, options))
         if not isinstance(inputs, Iterable) or isinstance(inputs, bytes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,11 @@ class Watched:
         self.threads.add(threading.current_thread().name)
         flat = np.zeros(feeds["ids"].shape, np.float32)
         return {"tags": (feeds["ids"] == BERN).astype(int), "scores": flat, "opens": flat, "closes": flat}
+
+
+class Overflowing(Watched):
+    def __call__(self, feeds: Arrays) -> Arrays:
+        raise DataError("NaN")
 
 
 def predictor(run: Watched | None = None, workers: int = 1, field: str = "text", **options: Any) -> Predictor:
@@ -130,6 +135,36 @@ def test_too_long_a_text_is_named_and_the_cure_too() -> None:
     with pytest.raises(DataError, match=r"x\.txt:7: 51 tokens"):
         list(predictor().stream([{**long, "where": "x.txt:7"}]))
     assert found(predictor(), ["a " * 50]) == [[]]
+
+
+@pytest.mark.parametrize(
+    "record", [{"text": "a Bern"}, {"text": " "}, {"text": "a " * 51}, {"text": "a", "where": "x:7"}]
+)
+def test_a_record_alone_is_answered_as_in_a_stream(record: dict[str, str]) -> None:
+    def outcome(answer: Callable[[], Any]) -> Any:
+        try:
+            return answer()
+        except DataError as error:
+            return str(error)
+
+    made = predictor(Overflowing() if "where" in record else None)
+    alone = outcome(lambda: made.answer(record))
+    assert alone == outcome(lambda: next(made.stream([record])))
+    assert isinstance(alone, str) == (len(record["text"]) > 50 or "where" in record)
+
+
+def test_memory_is_given_back_when_the_next_text_comes_after_a_huge_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: list[None] = []
+    monkeypatch.setattr("seqpipe.predictor._trim_heap", lambda: freed.append(None))
+    monkeypatch.setattr("seqpipe.predictor.TOKENS", 40)
+    made, huge, small = predictor(), {"text": "a " * 41}, {"text": "a"}
+    counts = []
+    for record in (small, huge, small, small):
+        made.answer(record)
+        counts.append(len(freed))
+    assert counts == [0, 0, 1, 1]
+    assert len([*made.stream([huge, small, small], chunk=1)]) == 3
+    assert len(freed) == 2
 
 
 def test_a_document_is_answered_sentence_by_sentence_with_its_own_offsets() -> None:
