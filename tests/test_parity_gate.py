@@ -93,7 +93,9 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
     monkeypatch.setattr(parity_gate, "OTHERWISE", {"records": 5, "probes": 7})
     stated = writer.export("otherwise").manifest["parity"]
     assert (stated["texts"], stated["otherwise"]) == (7, 5)
-    assert sum(n == 12 and bool(options) for n, options in seen) == len(trials(load(writer.folder / "bundle", "cpu").predictor.options))
+    assert sum(n == 12 and bool(options) for n, options in seen) == len(
+        trials(load(writer.folder / "bundle", "cpu").predictor.options)
+    )
 
 
 def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_the_yaml_says(tags: Trained) -> None:
