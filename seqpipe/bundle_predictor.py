@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from seqpipe.answers import Answer, Kind, Score, Tags, Vector
-from seqpipe.errors import BundleError, DataError, SeqpipeError
+from seqpipe.encoding import is_library_error
+from seqpipe.errors import BundleError, DataError
 from seqpipe.features import Arrays, Doc
 from seqpipe.joint import Joint
 from seqpipe.predictor import Predictor
@@ -27,10 +28,8 @@ class BundlePredictor(Predictor):
         refuse_nan(self._numbers, docs, decision)
         try:
             return super().read(docs, decision)
-        except SeqpipeError:
-            raise
-        except BaseException as error:  # tokenizers panics with a BaseException of its own
-            if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
+        except BaseException as error:
+            if not is_library_error(error):
                 raise
             told = f"{type(error).__name__}: {error}"
             raise BundleError(

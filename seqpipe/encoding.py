@@ -11,38 +11,49 @@ from seqpipe.errors import DataError, SeqpipeError
 
 SHOWN = 40  # characters of a text that stand in a message
 CURE = "shorten or correct the text, or write the tokenizer's pattern without a repeat inside a repeat and train again"
-_PASSED_ON = (SeqpipeError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 Result = TypeVar("Result")
 
 
 def encode(tokenizer: Tokenizer, text: str | Sequence[str], at: str = "") -> Encoding:
     """The tokens of a text, or of words that are split already; DataError, begun with `at`, if it cannot be split."""
     words = not isinstance(text, str)
-    return guard(
-        lambda: tokenizer.encode(text, is_pretokenized=words, add_special_tokens=False),
-        text if isinstance(text, str) else " ".join(text),
-        at,
-    )
+    return guard(lambda: tokenizer.encode(text, is_pretokenized=words, add_special_tokens=False), text, at)
 
 
 def encode_batch(tokenizer: Tokenizer, texts: Sequence[str], at: Callable[[int], str]) -> list[Encoding]:
     """The tokens of each text; DataError for the first that cannot be split, begun with `at` of its position."""
     try:
         return list(tokenizer.encode_batch(texts, add_special_tokens=False))
-    except _PASSED_ON:
-        raise
-    except BaseException:  # a panic is no Exception; which text it was shows one by one
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
         return [encode(tokenizer, text, at(position)) for position, text in enumerate(texts)]
 
 
-def guard(split: Callable[[], Result], text: str, at: str = "") -> Result:
+def guard(split: Callable[[], Result], text: str | Sequence[str], at: str = "") -> Result:
     """What `split` returns; DataError that shows the text, begun with `at`, if the library raises or panics."""
     try:
         return split()
-    except _PASSED_ON:
-        raise
-    except BaseException as error:  # tokenizers panics with a BaseException of its own
-        raise DataError(f"{at}the tokenizer cannot split {shown(text)}: {error}; {CURE}") from error
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
+        raise cannot_split(text, error, at) from error
+
+
+def cannot_split(text: str | Sequence[str], error: BaseException, at: str = "") -> DataError:
+    """The error about a text, or words, that the library refuses."""
+    whole = text if isinstance(text, str) else " ".join(text)
+    return DataError(f"{at}the tokenizer cannot split {shown(whole)}: {error}; {CURE}")
+
+
+def is_library_error(error: BaseException) -> bool:
+    """Whether a library raised this: not seqpipe itself, for lack of memory, or to end the process."""
+    return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, SeqpipeError | MemoryError))
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether the Rust code of `tokenizers` panicked: PyO3 raises a direct subclass of BaseException for that."""
+    return type(error).__name__ == "PanicException"
 
 
 def shown(text: str) -> str:

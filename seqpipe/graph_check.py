@@ -14,27 +14,35 @@ from dataclasses import dataclass, field
 MOST_ELEMENTS = 1 << 27  # of a tensor that an operator makes of a constant shape
 MOST_DEPTH = 16  # of graphs within graphs
 _SHAPE = 64  # elements of the longest constant that may be a shape
-# Operators whose output is as large as the numbers in a constant input say, and which input that is.
+# Operators whose output is as large as the numbers in a constant input say, and which inputs these are.
 _SIZED = {
-    b"ConstantOfShape": 0, b"Expand": 1, b"Tile": 1, b"OneHot": 1, b"Pad": 1, b"Resize": 3, b"MaxUnpool": 2,
-    b"CenterCropPad": 1, b"HannWindow": 0, b"HammingWindow": 0, b"BlackmanWindow": 0,
+    b"ConstantOfShape": (0,), b"Expand": (1,), b"Tile": (1,), b"OneHot": (1,), b"Pad": (1,), b"Resize": (2, 3),
+    b"MaxUnpool": (2,), b"CenterCropPad": (1,), b"HannWindow": (0,), b"HammingWindow": (0,), b"BlackmanWindow": (0,),
 }  # fmt: skip
 _RANDOM = (b"RandomNormal", b"RandomUniform")  # their attribute says it
-_INT64, _RAW, _EXTERNAL = 7, 9, 1  # TensorProto.DataType.INT64, its field raw_data, its data_location EXTERNAL
+# Types of tensors (TensorProto.DataType) that may say a size, as `struct` unpacks them from the field raw_data.
+_NUMBERS = {1: "f", 6: "i", 7: "q", 11: "d", 12: "I", 13: "Q"}
+_FLOATS, _INTEGERS = {4: "f", 10: "d"}, (5, 7, 11)  # fields of a tensor that hold numbers otherwise
+_RAW, _EXTERNAL = 9, 1  # field raw_data; data_location EXTERNAL
 _DATA = (4, 5, 6, 7, _RAW, 10, 11)  # fields of a tensor that hold its elements
 _VARINT, _BYTES = 0, 2
 _WIDTHS = {1: 8, 5: 4}  # bytes of the other wire types
 
 Field = tuple[int, int, int, int]  # number, wire type, and a value from 0, or where its bytes begin and end
+Numbers = list[float]  # of a constant, those that come first
 
 
 @dataclass
 class _Graph:
     """What is known of a model so far."""
 
-    constants: dict[bytes, list[int]] = field(default_factory=dict)  # int64 values of small ones, by name
+    constants: dict[bytes, list[Numbers]] = field(default_factory=dict)  # by name: subgraphs may use a name again
     sized: list[tuple[bytes, bytes]] = field(default_factory=list)  # operator, the input that says its size
     ranges: list[list[bytes]] = field(default_factory=list)  # the inputs of each Range
+
+    def add_constant(self, name: bytes, numbers: Numbers) -> None:
+        if numbers:
+            self.constants.setdefault(name, []).append(numbers)
 
 
 def fault_of(model: bytes) -> str:
@@ -50,11 +58,12 @@ def fault_of(model: bytes) -> str:
                 raise _RefusedError("it holds functions or training steps; a bundle's graph has operators alone")
             elif wire not in (_VARINT, _BYTES):
                 raise ValueError
+        _refuse_large(graph)
     except _RefusedError as error:
         return str(error)
     except (IndexError, ValueError):
         return "its bytes are not those of an ONNX graph"
-    return _too_large(graph)
+    return ""
 
 
 class _RefusedError(Exception):
@@ -118,7 +127,7 @@ def _read_graph(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> No
 
 def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> None:
     inputs: list[bytes] = []
-    integers: list[int] = []  # of its attributes
+    numbers: Numbers = []  # of its attributes
     output = operator = b""
     for number, _, a, b in _fields(data, at, end):
         if number == 1:
@@ -128,37 +137,38 @@ def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Non
         elif number == 4:
             operator = data[a:b]
         elif number == 5:
-            integers += _read_attribute(data, a, b, graph, depth)
+            numbers += _read_attribute(data, a, b, graph, depth)
     if operator == b"Constant" or operator in _RANDOM:
-        graph.constants[output] = integers
-    if operator in _SIZED and len(inputs) > _SIZED[operator]:
-        graph.sized.append((operator, inputs[_SIZED[operator]]))
-    elif operator == b"Range":
+        graph.add_constant(output, numbers)
+    graph.sized += [(operator, inputs[i]) for i in _SIZED.get(operator, ()) if i < len(inputs)]
+    if operator == b"Range":
         graph.ranges.append(inputs)
     elif operator in _RANDOM:
         graph.sized.append((operator, output))
 
 
-def _read_attribute(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> list[int]:
-    """The integers of an attribute, where there are few."""
-    integers: list[int] = []
+def _read_attribute(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Numbers:
+    """The numbers of an attribute, where there are few."""
+    numbers: Numbers = []
     for number, wire, a, b in _fields(data, at, end):
         if number in (6, 11):
             _read_graph(data, a, b, graph, depth + 1)
         elif number in (5, 10):
-            integers += _read_tensor(data, a, b, graph)
+            numbers += _read_tensor(data, a, b, graph)
         elif number in (22, 23):
             raise _RefusedError("it holds a sparse tensor; a bundle's are dense")
         elif number in (3, 8):
-            integers += _integers(data, wire, a, b)
-    return integers[: _SHAPE + 1]
+            numbers += _integers(data, wire, a, b)
+        elif number in (2, 7):
+            numbers += _unpacked("f", data[a:b])
+    return numbers[: _SHAPE + 1]
 
 
-def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> list[int]:
-    """The elements of a tensor of int64, where there are few."""
+def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
+    """The elements of a tensor whose type may say a size, where there are few."""
     dims: list[int] = []
-    integers: list[int] = []
-    name, kind, held = b"", 0, 0
+    numbers: Numbers = []
+    name, kind, held, raw = b"", 0, 0, b""
     for number, wire, a, b in _fields(data, at, end):
         if number == 1:
             dims += _integers(data, wire, a, b)
@@ -170,17 +180,26 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> list[int]:
             raise _RefusedError("it reads a tensor from another file; a bundle's graph holds its weights itself")
         elif number in _DATA:
             held += b - a if wire == _BYTES else 10
-            if number == _RAW and b - a <= 8 * _SHAPE:
-                integers = [*struct.unpack(f"<{(b - a) // 8}q", data[a : b - (b - a) % 8])]
-            elif number == 7:
-                integers += _integers(data, wire, a, b)
+            if number == _RAW:
+                raw = data[a:b] if b - a <= 8 * _SHAPE else b""
+            elif number in _FLOATS:
+                numbers += _unpacked(_FLOATS[number], data[a:b]) if b - a <= 8 * _SHAPE else []
+            elif number in _INTEGERS:
+                numbers += _integers(data, wire, a, b)
     elements = math.prod(dims[:_SHAPE])
     if min(dims, default=0) < 0 or len(dims) > _SHAPE or elements > 2 * held:  # the smallest elements have 4 bits
         raise _RefusedError(f"{_named(name)} states the shape {str(dims)[:60]} and holds {held:,} bytes")
-    if kind != _INT64:
+    if kind not in _NUMBERS:
         return []
-    graph.constants[name] = integers
-    return integers
+    numbers += _unpacked(_NUMBERS[kind], raw)
+    graph.add_constant(name, numbers)
+    return numbers
+
+
+def _unpacked(kind: str, data: bytes) -> Numbers:
+    """Numbers of a type of `struct`, little-endian, one after the other."""
+    whole = len(data) // struct.calcsize(f"<{kind}")
+    return [*struct.unpack_from(f"<{whole}{kind}", data)]
 
 
 def _integers(data: bytes, wire: int, at: int, end: int) -> list[int]:
@@ -198,20 +217,23 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _too_large(graph: _Graph) -> str:
-    """The first operator that is told by constants to make more elements than any sound graph does."""
+def _refuse_large(graph: _Graph) -> None:
+    """Refuses an operator whose constant inputs make it write more elements than any sound graph does."""
     for operator, name in graph.sized:
-        sizes = [max(1, abs(one)) for one in graph.constants.get(name, ())]
-        size = max(sizes, default=1) if operator == b"Pad" else math.prod(sizes)
-        if size > MOST_ELEMENTS:
-            return f"{operator.decode()} would make {size:,} elements or more; the limit is {MOST_ELEMENTS:,}"
+        for numbers in graph.constants.get(name, ()):
+            sizes = [max(1.0, abs(one)) for one in numbers]
+            _check_size(operator, max(sizes) if operator == b"Pad" else math.prod(sizes))
     for inputs in graph.ranges:
-        ends = [graph.constants.get(name) for name in inputs]
-        if len(ends) == 3 and ends[0] and ends[1] and ends[2] and ends[2][0]:
-            size = (ends[1][0] - ends[0][0]) // ends[2][0]
-            if size > MOST_ELEMENTS:
-                return f"Range would make {size:,} elements; the limit is {MOST_ELEMENTS:,}"
-    return ""
+        start, limit, step = ([one[0] for one in graph.constants.get(name, ())] for name in (*inputs, b"", b"")[:3])
+        if start and limit and any(step):
+            span = max(max(limit) - min(start), max(start) - min(limit))
+            _check_size(b"Range", span / min(abs(by) for by in step if by))
+
+
+def _check_size(operator: bytes, size: float) -> None:
+    if not size <= MOST_ELEMENTS:  # NaN is none
+        shown = f"{size:,.0f} elements" if math.isfinite(size) else "any number of elements"
+        raise _RefusedError(f"{operator.decode()} would make {shown}; the limit is {MOST_ELEMENTS:,}")
 
 
 def _named(name: bytes) -> str:

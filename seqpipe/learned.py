@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from seqpipe.attending import axis_of
 from seqpipe.config import Component, Config
 from seqpipe.continuing import Continuation, judged_in
 from seqpipe.copying import Copy
-from seqpipe.encoding import CURE, guard
+from seqpipe.encoding import CURE, cannot_split, is_panic
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.feature_kinds import Matrix, Segments, feature_from
 from seqpipe.features import Column, Doc, Feature, Featurizer, Record, place_of, token_counts
@@ -387,11 +386,10 @@ def _trained(chosen: Component, texts: Texts) -> Tokenizer:
     component = built(chosen)
     try:
         tokenizer = component.train(text for _, text in texts())
-    except (Exception, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic: alone each text shows whether it was the one
-        for record, text in texts():
-            _refuse_panic(component, record, text)
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        _refuse_panic(component, [*texts()])
         told = f"{chosen.key}: {who(chosen)} cannot be trained on these texts: {error}; {CURE}"
         raise DataError(told) from error
     whose = f"{chosen.key}: {who(chosen)}"
@@ -404,14 +402,26 @@ def _trained(chosen: Component, texts: Texts) -> Tokenizer:
     return tokenizer
 
 
-def _refuse_panic(component: Any, record: Record, text: str | list[str]) -> None:
-    """DataError if the library panics at this text; what else it cannot learn from a single text is no matter."""
+def _refuse_panic(component: Any, texts: list[tuple[Record, Any]]) -> None:
+    """DataError that names the text at which the library panics, found by halving, if one text alone suffices."""
 
-    def train() -> None:
-        with suppress(Exception):
-            component.train([text])
+    def panic_of(some: list[tuple[Record, Any]]) -> BaseException | None:
+        try:
+            component.train(text for _, text in some)
+        except Exception:  # what else it cannot learn from few texts is no matter
+            return None
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            return error
+        return None
 
-    guard(train, text if isinstance(text, str) else " ".join(text), place_of(record))
+    while len(texts) > 1:
+        half = texts[: len(texts) // 2]
+        texts = half if panic_of(half) else texts[len(half) :]
+    if error := panic_of(texts):
+        record, text = texts[0]
+        raise cannot_split(text, error, place_of(record)) from error
 
 
 def _old_tokenizer(chosen: Component, source: Path) -> Tokenizer:

@@ -17,6 +17,7 @@ from seqpipe.bundle_check import check_features, check_labels, check_options, ch
 from seqpipe.bundle_predictor import BundlePredictor
 from seqpipe.console import Console
 from seqpipe.continuing import PAST, PRESENT
+from seqpipe.encoding import is_library_error
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.explain import Explanation, attention, origins
 from seqpipe.feature_kinds import feature_from
@@ -320,8 +321,8 @@ def same_answer(one: Any, other: Any, tolerance: float = TOLERANCE) -> bool:
 def _tokenizer(content: bundle.Bundle, name: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_buffer(content.files[name])
-    except BaseException as error:  # tokenizers panics with a BaseException of its own
-        if isinstance(error, KeyboardInterrupt | SystemExit):
+    except BaseException as error:
+        if not is_library_error(error):
             raise
         raise BundleError(f"{content.path / name}: not a tokenizer this version reads: {error}") from error
     check_tokenizer(tokenizer, str(content.path / name))

@@ -73,8 +73,8 @@ def loops(model: onnx.ModelProto) -> None:
     instead_of("table", forever, endless())(model)
 
 
-def constant(name: str, values: list[int]) -> onnx.NodeProto:
-    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array(values, np.int64)))
+def constant(name: str, values: Any, dtype: type[np.generic] = np.int64) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array(values, dtype)))
 
 
 def huge(operator: str) -> Change:
@@ -85,9 +85,7 @@ def huge(operator: str) -> Change:
     if operator == "Tile":
         nodes.append(helper.make_node("Unsqueeze", ["bias_given", "axis"], ["bias_row"]))
     if operator == "Range":
-        for name, number in (("from", 0), ("to", 10_000_000_000), ("by", 1)):
-            value = numpy_helper.from_array(np.array(number, np.int64))
-            nodes.append(helper.make_node("Constant", [], [name], value=value))
+        nodes += [constant(name, number) for name, number in (("from", 0), ("to", 10_000_000_000), ("by", 1))]
         nodes.append(helper.make_node("Range", ["from", "to", "by"], ["numbers"]))
         nodes.append(helper.make_node("Cast", ["numbers"], ["all"], to=TensorProto.FLOAT))
     elif operator == "RandomUniform":
@@ -96,6 +94,60 @@ def huge(operator: str) -> Change:
         nodes.append(helper.make_node(operator, inputs, ["all"]))
     nodes.append(helper.make_node("ReduceMax", ["all"], ["bias"], keepdims=0))
     return instead_of("bias", *nodes)
+
+
+def range_of(dtype: type[np.generic], most: float) -> list[onnx.NodeProto]:
+    three = [constant(name, value, dtype) for name, value in (("from", 0), ("to", most), ("by", 1))]
+    return [*three, helper.make_node("Range", ["from", "to", "by"], ["all"])]
+
+
+def one_of_two_branches() -> list[onnx.NodeProto]:
+    """Two branches that name a constant alike, the one of which takes 40 GB."""
+    branches = [
+        helper.make_graph(
+            [constant("many", [size]), helper.make_node("ConstantOfShape", ["many"], ["all"])],
+            "branch",
+            [],
+            [helper.make_tensor_value_info("all", TensorProto.FLOAT, None)],
+        )
+        for size in (10_000_000_000, 1)
+    ]
+    go = constant("go", True, np.bool_)
+    return [go, helper.make_node("If", ["go"], ["all"], then_branch=branches[0], else_branch=branches[1])]
+
+
+HUGE: dict[str, list[onnx.NodeProto]] = {
+    "Range of float32": range_of(np.float32, 1e10),
+    "Range of float64": range_of(np.float64, 1e10),
+    "Range of int32": range_of(np.int32, 2**30),
+    "Range by attributes": [
+        *(
+            helper.make_node("Constant", [], [name], value_float=v)
+            for name, v in (("from", 0.0), ("to", 1e10), ("by", 1.0))
+        ),
+        helper.make_node("Range", ["from", "to", "by"], ["all"]),
+    ],
+    "OneHot of int32": [
+        constant("rows", [0]),
+        constant("depth", 10**9, np.int32),
+        constant("values", [0, 1], np.float32),
+        helper.make_node("OneHot", ["rows", "depth", "values"], ["all"]),
+    ],
+    "Resize by factors": [
+        constant("x", [[[0.0]]], np.float32),
+        constant("by", [1, 1, 1e9], np.float32),
+        helper.make_node("Resize", ["x", "", "by"], ["all"]),
+    ],
+    "ConstantOfShape in one of two branches": one_of_two_branches(),
+}
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_a_size_is_seen_in_every_type_and_branch(case: str, tiny_bundle: Path, tmp_path: Path) -> None:
+    nodes = [*HUGE[case], helper.make_node("Cast", ["all"], ["floats"], to=TensorProto.FLOAT)]
+    nodes.append(helper.make_node("ReduceMax", ["floats"], ["bias"], keepdims=0))
+    with pytest.raises(BundleError, match=rf"model\.onnx: {case.split()[0]} would make 1[\d,]+ elements"):
+        load(with_graph(tiny_bundle, tmp_path, instead_of("bias", *nodes), inputs={}), "cpu", threads=1)
 
 
 def stated(model: onnx.ModelProto) -> None:

@@ -1,0 +1,69 @@
+"""Errors of the `tokenizers` library become errors of the data; what ends the process goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from seqpipe.cli import _TerminatedError
+from seqpipe.encoding import encode, encode_batch, is_panic
+from seqpipe.errors import DataError
+from seqpipe.learned import _refuse_panic
+
+ENDS = [_TerminatedError(143), KeyboardInterrupt(), SystemExit(1), GeneratorExit(), MemoryError()]
+
+
+class Raising:
+    """A tokenizer, and a component that trains one, that raises at texts that hold the letter x."""
+
+    def __init__(self, error: BaseException):
+        self.error, self.trained = error, 0
+
+    def encode(self, text: Any, **_: Any) -> str:
+        if "x" in text:
+            raise self.error
+        return str(text)
+
+    def encode_batch(self, texts: list[Any], **_: Any) -> list[str]:
+        return [self.encode(text) for text in texts]
+
+    def train(self, texts: Any) -> None:
+        self.trained += 1
+        self.encode_batch([*texts])
+
+
+class PanicException(BaseException):
+    """What Rust code that panics raises."""
+
+
+CALLS: list[Callable[[Any], object]] = [
+    lambda tokenizer: encode(tokenizer, "ax"),
+    lambda tokenizer: encode_batch(tokenizer, ["a", "ax"], str),
+    lambda tokenizer: _refuse_panic(tokenizer, [({}, "a"), ({}, "ax")]),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
+def test_what_ends_the_process_is_no_error_of_the_data(error: BaseException, call: Callable[[Any], object]) -> None:
+    if isinstance(error, Exception) and call is CALLS[2]:
+        return  # one text may be too few to learn from: no error at all
+    with pytest.raises(type(error)):
+        call(Raising(error))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_panic_names_the_text(call: Callable[[Any], object]) -> None:
+    assert is_panic(PanicException())
+    with pytest.raises(DataError, match="the tokenizer cannot split 'ax': at last; shorten"):
+        call(Raising(PanicException("at last")))
+
+
+def test_the_text_that_the_library_panics_at_is_found_by_halving() -> None:
+    component = Raising(PanicException("at last"))
+    texts: list[Any] = [({"where": f"file:{i}"}, "x" if i == 700 else "a") for i in range(1000)]
+    with pytest.raises(DataError, match=r"^file:700: the tokenizer cannot split 'x'"):
+        _refuse_panic(component, texts)
+    assert component.trained < 15
