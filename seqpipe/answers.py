@@ -7,6 +7,7 @@ so that every metric compares like with like: spans by label and code-point offs
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -428,6 +429,8 @@ def _number(value: float) -> float:
 
 
 def _probability(value: Any) -> float:
+    if math.isnan(value):
+        raise DataError("a score is NaN for this input; leave it out, or train again: the weights overflow")
     return round(min(1.0, max(0.0, float(value))), 6)
 
 

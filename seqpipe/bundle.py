@@ -21,6 +21,7 @@ FORMAT, VERSION = "seqpipe-bundle", 1
 MANIFEST = "bundle.json"
 MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
+_LONGEST_REASON = 1_000  # characters
 _NEEDED: dict[str, type | tuple[type, ...]] = {
     "name": str, "files": dict, "inputs": dict, "outputs": list, "options": dict, "answer": dict, "limits": dict,
     "field": (str, list, dict), "reader": dict, "golden": list, "metrics": dict, "parity": dict, "made_with": dict,
@@ -126,6 +127,9 @@ def _check(manifest: dict[str, Any], what: str) -> None:
             names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
             raise BundleError(f"{what}: {key}: missing, or not a {names}")
     _check_packages(manifest, what)
+    reason = manifest.get("no_golden", "")
+    if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
+        raise BundleError(f"{what}: no_golden: must be a text of at most {_LONGEST_REASON} characters")
     for number, example in enumerate(manifest["golden"], 1):
         if not isinstance(example, dict) or not {"record", "answer"} <= example.keys():
             raise BundleError(f"{what}: golden: example {number} is no object with a record and an answer")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqpipe.console import Console
+from seqpipe.console import Console, printable
 from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.version import VERSION
 
@@ -251,13 +251,11 @@ def verify(
     bundle: BundlePath,
     device: Device = "auto",
     sha256: Annotated[
-        str | None, typer.Option("--sha256", metavar="DIGITS", help="That of its bundle.json, as its maker told you.")
+        str | None, typer.Option("--sha256", metavar="DIGITS", help="The SHA-256 that its bundle.json must have.")
     ] = None,
     untrusted: Annotated[
         bool,
-        typer.Option(
-            "--untrusted", help="A stranger's: open it in a process with limits of memory and time, on the CPU."
-        ),
+        typer.Option("--untrusted", help="Open it in a process of its own with limits of memory and time, on the CPU."),
     ] = False,
     memory: Annotated[
         float | None, typer.Option("--memory", metavar="GIB", help="With --untrusted: GiB it may take; 4 by default.")
@@ -275,17 +273,17 @@ def verify(
 
         if device not in ("auto", "cpu"):
             raise UsageError(f"--device {device}: with --untrusted a bundle is opened on the CPU; leave it out")
-        limits = Limits(memory or Limits.memory, timeout or Limits.seconds)
+        limits = Limits(Limits.memory if memory is None else memory, Limits.seconds if timeout is None else timeout)
         result = verify_untrusted(bundle, limits, sha256)
     else:
         from seqpipe.runtime import verify_bundle
 
-        if memory or timeout:
+        if memory is not None or timeout is not None:
             raise UsageError("--memory and --timeout are limits of --untrusted; give that too")
         result = verify_bundle(bundle, device, sha256=sha256)
-    told = f"hashes right, {result['golden']} golden examples answered the same on {result['device']}"
-    told += f"; {result['no_golden']}" if "no_golden" in result else ""
-    _console(quiet, False).say(f"{bundle}: {told}\nsha256 of its bundle.json: {result['sha256']}")
+    summary = f"hashes right, {result['golden']} golden examples answered the same on {result['device']}"
+    summary += f"; {printable(result['no_golden'])}" if "no_golden" in result else ""
+    _console(quiet, False).say(f"{bundle}: {summary}\nsha256 of its bundle.json: {result['sha256']}")
     _print_json(result, as_json)
 
 
@@ -568,7 +566,7 @@ def _complain(error: SeqpipeError) -> None:
     if isinstance(error, ConfigError):
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")  # messages quote files, which strangers may have written
 
 
 def _cache(unused: bool) -> GraphCache | None:

@@ -11,6 +11,11 @@ from typing import Protocol
 EVERY = 30.0  # seconds between lines where there is no terminal
 
 
+def printable(text: str) -> str:
+    """The text without characters that command a terminal: line breaks stay, others are shown as their code."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+
+
 class Tick(Protocol):
     def __call__(self, done: int, note: str = "") -> None: ...
 

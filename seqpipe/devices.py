@@ -33,7 +33,7 @@ def open_session(onnxruntime: Any, model: bytes, options: Any, device: str) -> t
     if name not in ("auto", "cpu", "cuda") or (index and not (name == "cuda" and index.isdigit())):
         raise UsageError(f"--device {device}: must be auto, cpu, cuda or cuda:N")
     wanted = name == "cuda" or (name == "auto" and CUDA in onnxruntime.get_available_providers())
-    fault = _absent(onnxruntime) if wanted else ""
+    fault = missing_for_cuda(onnxruntime) if wanted else ""
     if wanted and not fault:
         session = _cuda_session(onnxruntime, model, options, int(index or 0))
         if CUDA in session.get_providers():
@@ -46,7 +46,7 @@ def open_session(onnxruntime: Any, model: bytes, options: Any, device: str) -> t
 
 def cuda_fault(onnxruntime: Any) -> str:
     """Why a graph of one operator does not run on CUDA; "" if it does."""
-    if fault := _absent(onnxruntime):
+    if fault := missing_for_cuda(onnxruntime):
         return fault
     try:
         session = _cuda_session(onnxruntime, _NEGATE, onnxruntime.SessionOptions(), 0)
@@ -58,7 +58,7 @@ def cuda_fault(onnxruntime: Any) -> str:
     return ""
 
 
-def _absent(onnxruntime: Any) -> str:
+def missing_for_cuda(onnxruntime: Any) -> str:
     """What CUDA needs and is not there, as far as can be seen without loading it."""
     if CUDA not in onnxruntime.get_available_providers():
         return "this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe-nlp[gpu]'"
@@ -76,7 +76,10 @@ def _cuda_session(onnxruntime: Any, model: bytes, options: Any, index: int) -> A
 
 @contextlib.contextmanager
 def _quiet(onnxruntime: Any) -> Iterator[None]:
-    """It prints to standard output, where answers go, and logs to standard error."""
+    """It prints to standard output, where answers go, and logs to standard error.
+
+    Its severity is then that of onnxruntime by default: there is no way to ask what it was.
+    """
     onnxruntime.set_default_logger_severity(_FATAL)
     try:
         with contextlib.redirect_stdout(io.StringIO()):

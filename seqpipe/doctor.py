@@ -59,7 +59,7 @@ def _onnxruntime(require_cuda: bool) -> list[Finding]:
         return [Finding("error", "onnxruntime", f"{stated} does not import: {error}")]
     providers = onnxruntime.get_available_providers()
     findings = [Finding("ok", "onnxruntime", stated), Finding("ok", "providers", ", ".join(providers))]
-    return [*findings, _telemetry(), _required_cuda(onnxruntime) if require_cuda else _cuda(providers)]
+    return [*findings, _telemetry(), _required_cuda(onnxruntime) if require_cuda else _cuda(onnxruntime)]
 
 
 def _telemetry() -> Finding:
@@ -85,17 +85,9 @@ def _required_cuda(onnxruntime: Any) -> Finding:
     return Finding("ok", "CUDA", "a graph runs on it")
 
 
-def _cuda(providers: list[str]) -> Finding:
-    if "CUDAExecutionProvider" not in providers:
-        return Finding(
-            "note",
-            "CUDA",
-            "this onnxruntime is built for the CPU; for a GPU: pip install 'seqpipe-nlp[gpu]' instead",
-        )
-    if not os.path.exists("/dev/nvidiactl") and platform.system() == "Linux":
-        return Finding(
-            "note", "CUDA", "onnxruntime has it, but this machine shows no NVIDIA device; bundles run on the CPU"
-        )
+def _cuda(onnxruntime: Any) -> Finding:
+    if missing := devices.missing_for_cuda(onnxruntime):
+        return Finding("note", "CUDA", f"bundles run on the CPU: {missing}")
     return Finding(
         "ok",
         "CUDA",

@@ -81,7 +81,8 @@ def export(
     if not made.golden:
         manifest["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
     bundle.write(path, {**made.files, "README.md": _card(manifest).encode()}, manifest)
-    made.model.manifest = bundle.read(path).manifest
+    written = bundle.read(path)
+    made.model.manifest, made.model.sha256 = written.manifest, written.sha256
     return made.model
 
 

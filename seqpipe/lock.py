@@ -142,10 +142,11 @@ def _holder(path: Path, late: bool) -> str:
     """
     try:
         holder = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        pid, host = int(holder["pid"]), str(holder["host"])
+    except (OSError, ValueError, TypeError, KeyError):
         return "another process" if late else ""
-    if late or holder["host"] != socket.gethostname() or _is_alive(holder["pid"]):
-        return f"process {holder['pid']} on {holder['host']}"
+    if late or host != socket.gethostname() or _is_alive(pid):
+        return f"process {pid} on {host}"
     return ""
 
 

@@ -286,21 +286,6 @@ def counter(answer_kind: str, told: Any = None) -> Counts:
     return made() if told is None else made(told)
 
 
-def span_scores(gold: Sequence[Iterable[Span]], predicted: Sequence[Iterable[Span]]) -> Scores:
-    """f1, precision, recall, gold, predicted and correct over all records' spans, and the same under `labels`."""
-    return _count(SpanCounter(), gold, predicted)
-
-
-def tag_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:
-    """accuracy over all records' tags, and each tag's f1, precision, recall and counts under `labels`."""
-    return _count(TagCounter(), gold, predicted)
-
-
-def text_scores(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
-    """What TextCounter has of all records' texts."""
-    return _count(TextCounter(), gold, predicted)
-
-
 def table(scores: Mapping[str, Any]) -> str:
     """The scores as aligned plain text: a row a label, then one over all; our own fractions in per cent.
 
@@ -320,14 +305,6 @@ def table(scores: Mapping[str, Any]) -> str:
         "  ".join([line[0] + gaps[0], *(gap + cell for gap, cell in zip(gaps[1:], line[1:], strict=True))]).rstrip()
         for line, gaps in zip(lines, padded, strict=True)
     )
-
-
-def _count(counts: Counts, gold: Sequence[Any], predicted: Sequence[Any]) -> Scores:
-    if len(gold) != len(predicted):
-        raise ValueError(f"{len(gold)} gold records but {len(predicted)} predicted ones")
-    for right, given in zip(gold, predicted, strict=True):
-        counts.add(right, given)
-    return counts.result()
 
 
 def _each(gold: Counter[str], predicted: Counter[str], correct: Counter[str]) -> dict[str, Scores]:

@@ -78,6 +78,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     else:
         wanted, scores = (judged(ours, zip(some, one, strict=True))[""] for one in comparison.compared(some))
     answerable = [probe for probe in probes if 0 <= _length(ours, probe) <= PROBED]
+    ties = comparison.ties  # among these answers, of which the metrics are
     texts = draw.sample(answerable, min(OTHERWISE["probes"], len(answerable)))
     again = draw.sample(some, min(OTHERWISE["records"], len(some)))
     others = [shortened(ours.options, given) for given in trials(ours.options)]
@@ -85,7 +86,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
         comparison.compared([*texts, *again] if options else texts, **options)
     (name, one), (_, other) = headline(wanted), headline(scores)
     measured = pipeline.continues or MEASURED & pipeline.learned.kinds
-    allowed = comparison.ties + 1e-6 + (CLOSE * len(some) * max(1.0, abs(one)) if measured else 0)
+    allowed = ties + 1e-6 + (CLOSE * len(some) * max(1.0, abs(one)) if measured else 0)
     if abs(other - one) * len(some) > allowed:
         raise ParityError(f"{name} is {other:.6f} with onnxruntime and {one:.6f} with PyTorch on {len(some)} records")
     tally = comparison.tally

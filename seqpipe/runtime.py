@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,11 @@ def verify_bundle(
         raise BundleError(
             f"{path}: it holds no golden examples, so that nothing shows whether it answers right here; export it again"
         )
-    if wrong := model.verify():
+    try:
+        wrong = model.verify()
+    except DataError as error:
+        raise BundleError(f"{path}: a golden example of its own cannot be answered here: {error}") from error
+    if wrong:
         raise BundleError("\n".join([f"{path}: answers differ on this machine:", *wrong]))
     golden = len(model.manifest["golden"])
     found = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
@@ -123,7 +128,7 @@ class Model:
         self.device = "cuda" if devices.CUDA in self.session.get_providers() else "cpu"
         self._path, self._run_options, self._watchdog = content.path, onnxruntime.RunOptions, Watchdog(timeout)
         workers = 1 if self.device == "cuda" else threads or cores()
-        self._after_huge = 0  # runs that still give memory back
+        self._after_huge, self._count_lock = 0, threading.Lock()  # runs that still give memory back
         self.predictor = BundlePredictor(
             featurizer,
             kind,
@@ -169,10 +174,10 @@ class Model:
             self._watchdog.stop(options)
         return dict(zip(names, arrays, strict=True))
 
-    def _run_error(self, error: Exception, late: bool) -> SeqpipeError:
-        if late:
-            told = f"ran for over {self._watchdog.seconds:g} seconds, and was ended"
-            return BundleError(f"{self._path}: the graph {told}; if it may take longer, raise `timeout` (--timeout)")
+    def _run_error(self, error: Exception, ended: bool) -> SeqpipeError:
+        if ended:
+            late = f"the graph ran for over {self._watchdog.seconds:g} seconds, and was ended"
+            return BundleError(f"{self._path}: {late}; `load(…, timeout=…)` and `predict --timeout` allow more")
         if any(sign in str(error) for sign in ("allocate", "bad_alloc")):
             told = "needs more memory for this input than there is; shorten the text, or lower decode options"
             return DataError(f"{self._path}: the graph {told} ({error})")
@@ -180,13 +185,12 @@ class Model:
 
     def _is_huge_or_after(self, feeds: Arrays) -> bool:
         """Whether a run gives memory back: that of a huge text, and those after it, when its outputs are gone."""
-        if max((mask.size for mask in masks(feeds).values()), default=0) > TOKENS:
-            self._after_huge = 1 + self.predictor.workers
-        elif self._after_huge:
-            self._after_huge -= 1
-        else:
+        huge = max((mask.size for mask in masks(feeds).values()), default=0) > TOKENS
+        if self.device != "cpu" or not (huge or self._after_huge):
             return False
-        return self.device == "cpu"
+        with self._count_lock:
+            self._after_huge = 1 + self.predictor.workers if huge else max(0, self._after_huge - 1)
+        return True
 
     def __call__(self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, **options: Any) -> Any:
         """Answers: one for a text or record, a list for a list, a generator for any other iterable.

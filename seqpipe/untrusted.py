@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -40,8 +41,8 @@ def verify_untrusted(path: Path, limits: Limits, sha256: str | None = None) -> d
         BundleError: if the bundle is refused, answers otherwise, or takes more than the limits.
         EnvError: if this platform cannot limit a process.
     """
-    if limits.memory <= 0 or limits.seconds <= 0:
-        raise UsageError("--memory and --timeout must be above 0")
+    if not all(0 < limit < math.inf for limit in (limits.memory, limits.seconds)):
+        raise UsageError("--memory and --timeout must be numbers above 0")
     _resource()
     numbers = int(limits.memory * 2**30), int(limits.seconds) + 1  # bytes and seconds, as the system takes them
     reader, writer = os.pipe()
@@ -88,13 +89,8 @@ def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> d
         raise BundleError(f"{path}: {told}, or makes onnxruntime or tokenizers crash; do not use it")
     result: dict[str, Any] = json.loads(said)
     if "error" in result:
-        raise _KINDS.get(result["exit_code"], BundleError)(_printable(result["error"]))
+        raise _KINDS.get(result["exit_code"], BundleError)(result["error"])
     return result
-
-
-def _printable(text: str) -> str:
-    """Without what a terminal takes for commands: a stranger chose some of these characters."""
-    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
 def _limit(memory: int, seconds: int) -> None:

@@ -44,7 +44,7 @@ def use_graph(
         except Exception as error:  # a new graph shows whether the pipeline is at fault
             cache.delete(key)
             why = str(error).partition(";")[0]  # the rest says what to do about a pipeline
-            console.say(f"the cached graph is wrong ({type(error).__name__}: {why}); it is deleted, exporting anew")
+            console.say(f"the cached graph was refused ({type(error).__name__}: {why}); it is deleted, exporting anew")
     with blamed(pipeline, config.export.opset):
         model = weightless(pipeline, *settings)
         used = use(weighted(model, pipeline))

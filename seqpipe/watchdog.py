@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import Any
+
+from seqpipe.errors import UsageError
 
 SECONDS = 600.0  # that a run may take by default
 _OFTEN = 1.0  # seconds between two looks at the runs, at most
@@ -16,10 +19,12 @@ class Watchdog:
     A thread for each run would take longer than a run of a small graph does.
 
     Args:
-        seconds: That a run may take; None: any number.
+        seconds: That a run may take, above 0; None: any number.
     """
 
     def __init__(self, seconds: float | None):
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise UsageError(f"timeout: {seconds} is no number of seconds above 0; None allows a run any time")
         self.seconds = seconds
         self._lock = threading.Lock()
         self._runs: dict[Any, float] = {}  # options of a run: when it has to end

@@ -206,7 +206,7 @@ def test_a_planted_graph_is_noticed_and_replaced(
     cache.write(path.stem, model.SerializeToString())
     check_export(config, Console(), cache)
     said = capsys.readouterr().err
-    assert "the cached graph is wrong (ParityError: " in said
+    assert "the cached graph was refused (ParityError: " in said
     assert "exporting anew" in said
     assert path.read_bytes() == good
 

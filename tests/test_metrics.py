@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,10 +24,17 @@ def tag_pairs(records: int, seed: int, noise: float = 0.2) -> tuple[list[list[st
     return gold, [[dice.choice(TAGS) if dice.random() < noise else tag for tag in tags] for tags in gold]
 
 
+def scored(kind: str, gold: Sequence[Any], predicted: Sequence[Any]) -> metrics.Scores:
+    counts = metrics.counter(kind)
+    for pair in zip(gold, predicted, strict=True):
+        counts.add(*pair)
+    return counts.result()
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.2, 1.0])
 def test_span_scores_are_seqevals_micro_average(noise: float) -> None:
     gold, predicted = tag_pairs(1_000, seed=1, noise=noise)
-    scores = metrics.span_scores([schemes.spans(tags) for tags in gold], [schemes.spans(tags) for tags in predicted])
+    scores = scored("spans", [schemes.spans(tags) for tags in gold], [schemes.spans(tags) for tags in predicted])
     for key, oracle in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
         assert scores[key] == pytest.approx(oracle(gold, predicted), abs=1e-12)
     report = classification_report(gold, predicted, output_dict=True)
@@ -39,7 +47,7 @@ def test_span_scores_are_seqevals_micro_average(noise: float) -> None:
 def test_each_of_thousands_of_single_records_scores_as_in_seqeval() -> None:
     for gold, predicted in zip(*tag_pairs(2_000, seed=2), strict=True):
         if schemes.spans(gold) and schemes.spans(predicted):  # seqeval warns otherwise
-            scores = metrics.span_scores([schemes.spans(gold)], [schemes.spans(predicted)])
+            scores = scored("spans", [schemes.spans(gold)], [schemes.spans(predicted)])
             assert scores["f1"] == pytest.approx(f1_score([gold], [predicted], zero_division=0), abs=1e-12)
 
 
@@ -160,17 +168,17 @@ def test_only_fractions_are_told_in_per_cent() -> None:
 
 
 def test_a_span_that_is_off_by_one_word_is_wrong() -> None:
-    scores = metrics.span_scores([[("PER", 0, 2)]], [[("PER", 0, 3)]])
+    scores = scored("spans", [[("PER", 0, 2)]], [[("PER", 0, 3)]])
     assert (scores["correct"], scores["f1"]) == (0, 0.0)
 
 
 def test_a_span_belongs_to_its_record_and_counts_once() -> None:
-    scores = metrics.span_scores([[("A", 0, 1), ("A", 0, 1)], []], [[], [("A", 0, 1)]])
+    scores = scored("spans", [[("A", 0, 1), ("A", 0, 1)], []], [[], [("A", 0, 1)]])
     assert (scores["gold"], scores["predicted"], scores["correct"]) == (1, 1, 0)
 
 
 def test_span_scores_by_hand() -> None:
-    scores = metrics.span_scores([[("A", 0, 1), ("B", 1, 2)], [("A", 0, 1)]], [[("A", 0, 1), ("A", 1, 2)], []])
+    scores = scored("spans", [[("A", 0, 1), ("B", 1, 2)], [("A", 0, 1)]], [[("A", 0, 1), ("A", 1, 2)], []])
     a = {"f1": 0.5, "precision": 0.5, "recall": 0.5, "gold": 2, "predicted": 2, "correct": 1}
     b = {"f1": 0.0, "precision": 0.0, "recall": 0.0, "gold": 1, "predicted": 0, "correct": 0}
     overall = {"f1": 0.4, "precision": 0.5, "recall": 1 / 3, "gold": 3, "predicted": 2, "correct": 1}
@@ -178,13 +186,13 @@ def test_span_scores_by_hand() -> None:
 
 
 def test_tag_scores_by_hand() -> None:
-    scores = metrics.tag_scores([["N", "V"], ["N", "X"]], [["N", "N"], ["V", "X"]])
+    scores = scored("tags", [["N", "V"], ["N", "X"]], [["N", "N"], ["V", "X"]])
     assert scores["accuracy"] == 0.5
     assert {tag: found["f1"] for tag, found in scores["labels"].items()} == {"N": 0.5, "V": 0.0, "X": 1.0}
 
 
 def test_text_scores_are_over_all_characters() -> None:
-    scores = metrics.text_scores(["abcd", "日本"], ["abcd", "日木語"])
+    scores = scored("text", ["abcd", "日本"], ["abcd", "日木語"])
     assert (scores["exact_match"], scores["character_error_rate"]) == (0.5, 2 / 6)
     assert scores["token_accuracy"] == 2 / 4  # of one token and three characters
 
@@ -214,23 +222,7 @@ def test_nothing_at_all_scores_zero_or_equal(kind: str, gold: Sequence[str], pre
     one.add(gold, predicted)
     assert {value for value in fresh.result().values() if isinstance(value, float)} == {0.0}
     assert one.result().get("exact_match", 1.0) == 1.0
-    assert metrics.text_scores([""], ["abc"])["character_error_rate"] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("kind", "scores", "gold", "predicted"),
-    [
-        ("spans", metrics.span_scores, [[("A", 0, 1)], [("B", 0, 1)]], [[("A", 0, 1)], [("A", 0, 1)]]),
-        ("tags", metrics.tag_scores, [["A", "B"], ["B"]], [["A", "A"], ["B"]]),
-        ("text", metrics.text_scores, ["abc", "x"], ["abd", "x"]),
-    ],
-)
-def test_counting_record_by_record_is_scoring_at_once(kind: str, scores: object, gold: list, predicted: list) -> None:
-    counts = metrics.counter(kind)
-    for pair in zip(gold, predicted, strict=True):
-        counts.add(*pair)
-    assert callable(scores)
-    assert counts.result() == counts.result() == scores(gold, predicted)
+    assert scored("text", [""], ["abc"])["character_error_rate"] == 0.0
 
 
 def test_a_counter_keeps_no_records() -> None:
@@ -242,11 +234,7 @@ def test_a_counter_keeps_no_records() -> None:
 
 def test_sides_of_different_length_are_refused() -> None:
     with pytest.raises(ValueError, match="2 gold tags but 1 predicted"):
-        metrics.tag_scores([["A", "B"]], [["A"]])
-    with pytest.raises(ValueError, match="1 gold records but 0 predicted"):
-        metrics.span_scores([[]], [])
-    with pytest.raises(ValueError, match="0 gold records but 2 predicted"):
-        metrics.text_scores([], ["", ""])
+        scored("tags", [["A", "B"]], [["A"]])
 
 
 def test_an_unknown_answer_kind_names_the_nearest() -> None:
@@ -259,7 +247,7 @@ def test_an_unknown_answer_kind_names_the_nearest() -> None:
 
 def test_the_table_of_spans_is_aligned_in_per_cent() -> None:
     gold, predicted = [[("PER", 0, 1), ("地名", 1, 2), ("PER", 3, 4)]], [[("PER", 0, 1), ("地名", 1, 2)]]
-    assert metrics.table(metrics.span_scores(gold, predicted)).splitlines() == [
+    assert metrics.table(scored("spans", gold, predicted)).splitlines() == [
         "             f1  precision  recall  gold  predicted  correct",
         "PER       66.67     100.00   50.00     2          1        1",
         "地名     100.00     100.00  100.00     1          1        1",
@@ -268,11 +256,11 @@ def test_the_table_of_spans_is_aligned_in_per_cent() -> None:
 
 
 def test_the_tables_of_tags_and_texts_end_with_all() -> None:
-    tags = metrics.table(metrics.tag_scores([["N", "V"]], [["N", "N"]])).splitlines()
+    tags = metrics.table(scored("tags", [["N", "V"]], [["N", "N"]])).splitlines()
     assert tags[0].split() == ["accuracy", "f1", "precision", "recall", "gold", "predicted", "correct"]
     assert [line.split()[0] for line in tags[1:]] == ["N", "V", "overall"]
     assert tags[-1].split() == ["overall", "50.00"]
-    assert metrics.table(metrics.text_scores(["ab"], ["ac"])).splitlines() == [
+    assert metrics.table(scored("text", ["ab"], ["ac"])).splitlines() == [
         "         exact match  token accuracy  character error rate  bleu   chrf  rouge 1  rouge 2  rouge l",
         "overall         0.00            0.00                 50.00  0.00  25.00     0.00     0.00     0.00",
     ]

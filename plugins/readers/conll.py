@@ -190,14 +190,6 @@ class Conll:
             )
 
 
-def format_record(words: Sequence[str], tags: Sequence[str]) -> str:
-    """One sentence as CoNLL: a line a word, tab, its tag, and an empty line at the end."""
-    for word in words:
-        if not word or any(sign in word for sign in "\t\r\n"):
-            raise DataError(f"the word {word!r} is empty or holds a tab or a line end: CoNLL cannot say it, JSONL can")
-    return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n"
-
-
 def _index(option: str, column: int | str, names: list[str] | None, width: int, where: str) -> int:
     if isinstance(column, str):
         if not names:
