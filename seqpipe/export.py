@@ -117,6 +117,8 @@ def _tell(parity: Mapping[str, Any], held_out: int, console: Console) -> None:
         f"{parity['texts']:,} texts"
         + (f", under other decode options to {parity['otherwise']:,} of these records" if parity["otherwise"] else "")
     )
+    if parity["without_effect"]:
+        console.say(f"  without effect where it was tried, so not compared: {', '.join(parity['without_effect'])}")
 
 
 def _in_int8(made: _Compared, records: Sequence[Record], path: Path, console: Console) -> _Compared:

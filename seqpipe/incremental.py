@@ -1,4 +1,4 @@
-"""A pipeline that goes on with texts and its graph in, proof that a text in pieces is the text as a whole out."""
+"""Compare incremental decoding, with what the graph kept as input, with decoding in one run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from seqpipe.continuing import PAST, PRESENT
+from seqpipe.errors import PluginError
 from seqpipe.features import Arrays
 from seqpipe.options import Known
 from seqpipe.parity import TIE, Tally, compare, given_to, margins
@@ -30,7 +31,14 @@ def compare_pieces(
         onnx_run: The same in onnxruntime.
         batches: Features of texts, the prompts.
         options: Decode options of the head.
+
+    Raises:
+        PluginError: if the head lacks the options that say how long a text is.
     """
+    if missing := [name for name in ("max_length", "min_length") if name not in options]:
+        raise PluginError(
+            f"head: {type(pipeline.heads[0]).__name__} continues texts without the decode option {missing[0]!r}; add it"
+        )
     for feeds in batches:
         given = given_to(feeds, options, {})
         whole = onnx_run(feeds | given | _exactly(sum(PIECES), given))

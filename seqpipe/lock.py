@@ -6,6 +6,7 @@ that writes takes it.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import socket
@@ -65,6 +66,7 @@ def lock_around(path: Path) -> Iterator[None]:
         yield
     else:
         with run_lock(folder):
+            remove_torn(place, [glob.escape(path.name)])
             yield
 
 

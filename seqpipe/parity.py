@@ -89,6 +89,10 @@ def moved(options: Known) -> dict[str, list[dict[str, Any]]]:
         ]
         others = [{}, *(some for some in beside if options.keys() >= some.keys() and name not in some)]
         found[name] = [sizes | drawn | some | {name: _moved(options[name])} for some in others]
+        if longest := options.get(f"{before}max_length"):  # texts that end by themselves
+            found[name].append(found[name][0] | {f"{before}max_length": longest["default"]})
+            if name == f"{before}min_length":
+                found[name][-1][name] = max(1, longest["default"] - 1)
     return found
 
 

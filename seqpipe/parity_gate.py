@@ -33,6 +33,7 @@ OTHERWISE = {"records": 200, "probes": 50}  # how many both answer under other d
 GARBAGE = 1_024  # tokens, padding included, of a random batch whose padding is also filled with garbage
 PROBED = 60  # tokens of such a probe
 SEED = 1  # of what is drawn
+TRIED = 3  # random batches in which a decode option may show an effect
 
 
 @contextlib.contextmanager
@@ -98,6 +99,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
         "records": len(some),
         "read": len(records) + len(probes),
         "texts": len(texts),
+        "without_effect": comparison.without_effect,
         "otherwise": len(again) if any(others) else 0,
         "metric": name,
         "pytorch": one,
@@ -125,8 +127,12 @@ def _on_random_features(comparison: Comparison) -> None:
         long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
         compared(itertools.chain(grid(pipeline.learned, 1, **small), long), given)
     for name, candidates in moved(options).items():
-        feeds = next(grid(pipeline.learned, SEED, (3,), (7,)))
-        given = next((one for one in candidates if _matters(ours, feeds, name, one)), candidates[-1])
+        drawn_batches = [next(grid(pipeline.learned, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
+        trying = itertools.product(candidates, drawn_batches)
+        found = next(((given, feeds) for given, feeds in trying if _matters(ours, feeds, name, given)), None)
+        if found is None:
+            comparison.without_effect.append(name)
+        given, feeds = found or (candidates[0], drawn_batches[0])
         compared([feeds], given)
     if pipeline.kept:
         batches = grid(pipeline.learned, SEED, (1, 3), (1, 7))
@@ -225,6 +231,7 @@ class Comparison(Predictor):
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
         self.tally, self.pipeline, self.model = Tally(), pipeline, model
         self.ties = 0  # among answers to records
+        self.without_effect: list[str] = []  # decode options that changed none of PyTorch's decisions where tried
         self._seen: list[Doc] = []
         self._tied: set[int] = set()  # of texts seen, by identity
         self._ran: deque[tuple[Arrays, Arrays]] = deque()  # inputs and decisions of the graph

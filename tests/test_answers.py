@@ -118,6 +118,18 @@ def test_what_stands_in_the_padding_is_no_answer() -> None:
     assert len(Tags(LABELS).answers([DOC, SHORT], decision(tags=tags))[1]) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "decision"),
+    [
+        (Label(["a", "b"]), {"label": np.array([0]), "scores": np.array([[np.nan, 0.5]])}),
+        (Tags(["O"]), {"tags": np.array([[0, 0, 0, 0]]), "scores": np.array([[0.5, np.nan, 0.5, 0.5]])}),
+    ],
+)
+def test_a_score_of_nan_is_an_error_whatever_ran_the_model(kind: Kind, decision: dict[str, np.ndarray]) -> None:
+    with pytest.raises(DataError, match=r"a score is NaN for this input; .* train again: the weights overflow"):
+        kind.answers([DOC], decision)
+
+
 def test_a_probability_never_leaves_0_to_1() -> None:
     (answer, _) = Spans(LABELS).answers([DOC, SHORT], decision(opens=np.full((2, 4), 1.0)))
     assert answer[0]["score"] == round(np.exp(1) / 4, 6)

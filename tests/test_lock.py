@@ -244,7 +244,7 @@ def test_what_another_process_writes_into_a_run_is_not_taken_for_torn(here: Path
     assert not list(folder.glob(".*.part"))
 
 
-def compete(folder: Path, delay: float, how: str) -> None:
+def compete(folder: Path, delay: float, held: float, how: str) -> None:
     """Adds one to a counter, slowly and not atomically, under the lock; exits with 2 where it is refused."""
     time.sleep(delay)
     try:
@@ -254,7 +254,7 @@ def compete(folder: Path, delay: float, how: str) -> None:
                 files.set_aside(folder)
                 stack.enter_context(run_lock(folder))
             count = int((folder / "counter").read_text()) if (folder / "counter").exists() else 0
-            time.sleep(0.002)
+            time.sleep(held)
             (folder / "counter").write_text(str(count + 1))
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -272,7 +272,8 @@ def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int,
         folder.parent.mkdir()
         many = dice.choice([2, 3])
         hows = [dice.choice(["plain", "killed", "fresh"]) for _ in range(many)]
-        writers = [FORKS.Process(target=compete, args=(folder, dice.uniform(0, 0.01), how)) for how in hows]
+        held = dice.choice([0.002, 0.05])  # short: the writers often miss each other; long: some are refused
+        writers = [FORKS.Process(target=compete, args=(folder, dice.uniform(0, 0.01), held, how)) for how in hows]
         for writer in writers:
             writer.start()
         for writer in writers:
@@ -289,3 +290,12 @@ def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int,
         with run_lock(folder):
             pass
     assert refusals > rounds / 10
+
+
+def test_what_a_killed_export_left_beside_its_output_is_removed_by_the_next(trained: Path) -> None:
+    run = next(path.parent for path in (trained / "runs").glob("*/run.json"))
+    (left := run / ".other[1].0123456789abcdef.part").mkdir()
+    (others := run / ".other.0123456789abcdef.part").mkdir()
+    with lock_around(run / "other[1]"):
+        assert (left.exists(), others.exists()) == (False, True)
+    others.rmdir()

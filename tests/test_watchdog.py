@@ -6,6 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
+from seqpipe.errors import UsageError
 from seqpipe.watchdog import Watchdog
 
 
@@ -22,6 +25,12 @@ def eventually(what: Callable[[], bool]) -> bool:
 
 def watching() -> bool:
     return any(thread.name == "seqpipe-runs" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_a_time_that_is_none_is_refused(seconds: float) -> None:
+    with pytest.raises(UsageError, match="is no number of seconds above 0; None allows a run any time"):
+        Watchdog(seconds)
 
 
 def test_only_runs_over_their_time_are_told_to_end() -> None:

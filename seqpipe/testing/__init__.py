@@ -202,13 +202,13 @@ def report(
             from seqpipe.testing.tokenizers import tokenizer_checks
 
             return inspected(name, tokenizer_checks(subject))
-        from seqpipe.testing.going_on import going_on_checks
         from seqpipe.testing.graphs import Graph
         from seqpipe.testing.heads import head_checks
+        from seqpipe.testing.incremental import incremental_checks
         from seqpipe.testing.stages import quiet, stage_checks
         from seqpipe.testing.toys import Bench
 
         bench = Bench(subject, folder)
-        more = head_checks(bench) if subject.kind == "head" else going_on_checks(bench)
+        more = head_checks(bench) if subject.kind == "head" else incremental_checks(bench)
         with quiet():
             return inspected(name, [*stage_checks(bench), *more, *Graph(bench).checks()])

@@ -20,14 +20,16 @@ from seqpipe import load as open_bundle
 from seqpipe.config import Config, load
 from seqpipe.console import Console
 from seqpipe.data import sample
-from seqpipe.errors import ConfigError, DataError, ParityError, UsageError
+from seqpipe.errors import ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.evaluate import evaluate
 from seqpipe.export import bundle_files, bundle_manifest, export
 from seqpipe.features import Arrays
 from seqpipe.graph import to_onnx
+from seqpipe.incremental import compare_pieces
 from seqpipe.learned import learn
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.options import random_numbers
+from seqpipe.parity import Tally
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.runtime import Model
 from seqpipe.yaml import dump
@@ -325,6 +327,13 @@ def test_an_encoder_that_keeps_something_else_than_it_reads_is_not_exported(
     monkeypatch.setattr(Recurrent, "packed", lambda self, *given: 0.5 * packed(self, *given))  # on both sides
     with pytest.raises(ParityError, match="a text in pieces"):
         gate(tmp_path)
+
+
+def test_a_head_that_continues_texts_needs_the_options_of_their_length(tmp_path: Path) -> None:
+    config, pipeline = built(yaml(tmp_path, encoder={"use": "lstm", "hidden": 16, "direction": "forward"}))
+    options = {name: option for name, option in option_table(*config.head).items() if name != "min_length"}
+    with pytest.raises(PluginError, match="LM continues texts without the decode option 'min_length'; add it"):
+        compare_pieces(Tally(), pipeline, dict, dict, [], options)
 
 
 class TestBadInput:

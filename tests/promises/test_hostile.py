@@ -388,6 +388,25 @@ def test_a_refused_bundle_says_why_without_commands_to_the_terminal(tiny_bundle:
     assert "is not known to this version" in done.err
 
 
+@pytest.mark.parametrize("limits", [["--untrusted"], []])
+def test_a_strangers_reason_for_no_golden_examples_commands_no_terminal(
+    limits: list[str], tiny_bundle: Path, tmp_path: Path
+) -> None:
+    path = forged(tiny_bundle, tmp_path, golden=[], no_golden="\x1b[2Jevil")
+    done = seqpipe("verify", path, *limits)
+    assert (done.code, "\x1b" in done.err, "\\x1b[2Jevil" in done.err) == (0, False, True), done.err
+    for reason in ("a" * 1_001, 5, ["ties"]):
+        with pytest.raises(BundleError, match="no_golden: must be a text of at most 1000 characters"):
+            load(forged(tiny_bundle, tmp_path, golden=[], no_golden=reason), "cpu")
+
+
+@pytest.mark.parametrize("limit", [["--memory", "0"], ["--timeout", "0"], ["--memory", "nan"], ["--timeout", "inf"]])
+def test_limits_that_are_none_are_refused(limit: list[str], tiny_bundle: Path) -> None:
+    done = seqpipe("verify", tiny_bundle, "--untrusted", *limit)
+    assert (done.code, "must be numbers above 0" in done.err) == (2, True)
+    assert seqpipe("verify", tiny_bundle, *limit).code == 2
+
+
 def test_limits_are_for_untrusted_bundles_on_the_cpu(tiny_bundle: Path) -> None:
     assert seqpipe("verify", tiny_bundle, "--timeout", "5").code == 2
     assert seqpipe("verify", tiny_bundle, "--untrusted", "--device", "cuda").code == 2

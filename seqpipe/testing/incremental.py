@@ -1,4 +1,4 @@
-"""An encoder that states `kept` in, whether a text in pieces is the text as a whole to it out."""
+"""Check that an encoder which decodes incrementally gives the same vectors as in one run over the whole text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECES = (
 )
 
 
-def going_on_checks(bench: Bench) -> list[Check]:
+def incremental_checks(bench: Bench) -> list[Check]:
     """The check, for an encoder that goes on under these options."""
     goes_on = getattr(bench.subject.cls, "goes_on", None)
     if bench.subject.kind != "encoder" or goes_on is None or goes_on(bench.subject.chosen):

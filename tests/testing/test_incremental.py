@@ -1,0 +1,58 @@
+"""Faults planted into an encoder that decodes incrementally, each caught by the kit's check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqpipe.nn.causal import Before
+from seqpipe.nn.loops import State
+from seqpipe.testing.incremental import PIECES, incremental_checks
+from seqpipe.testing.options import Subject
+from seqpipe.testing.report import inspected
+from seqpipe.testing.stages import quiet
+from seqpipe.testing.toys import Bench
+from seqpipe_plugins.encoders.lstm import LSTM
+
+
+class ForgetsWhatWasKept(LSTM):
+    def unpacked(self, kept: Tensor) -> State:
+        return tuple(torch.zeros_like(part) for part in super().unpacked(kept))
+
+
+class SwapsItsStates(LSTM):
+    def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
+        made, (hidden, cell) = super().step(x, t, before, state)
+        return made, (cell, hidden)
+
+
+class ReadsPromptsFromNothing(LSTM):
+    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
+        return super().read(x, mask, before._replace(memory=tuple(torch.zeros_like(part) for part in before.memory)))
+
+
+class ReadsPastThePrompt(LSTM):
+    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
+        return super().read(x, torch.ones_like(mask), before)
+
+
+def failed(cls: type, folder: Path, **options: str) -> set[str]:
+    bench = Bench(Subject("encoder", cls, options), folder)
+    with quiet():
+        return {finding.check for finding in inspected("planted", incremental_checks(bench)).failed}
+
+
+def test_a_sound_encoder_passes(tmp_path: Path) -> None:
+    assert failed(LSTM, tmp_path, direction="forward") == set()
+
+
+@pytest.mark.parametrize("cls", [ForgetsWhatWasKept, SwapsItsStates, ReadsPromptsFromNothing, ReadsPastThePrompt])
+def test_a_planted_fault_is_caught(cls: type, tmp_path: Path) -> None:
+    assert failed(cls, tmp_path, direction="forward") == {PIECES}
+
+
+def test_an_encoder_of_both_directions_is_not_checked(tmp_path: Path) -> None:
+    assert incremental_checks(Bench(Subject("encoder", LSTM, {"direction": "both"}), tmp_path)) == []
