@@ -305,7 +305,7 @@ class Bench:
         """
         fields = {feature.field for feature in self._features() if isinstance(feature, Column)}
         found: list[Record] = [
-            {field: LABELS[i % len(LABELS)] for field in fields} | record for i, record in enumerate(records())
+            {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
         ]
         if self.subject.chosen.get("close"):
             return [{**record, "pointers": [*record["pointers"], record["pointers"][0]]} for record in found]
@@ -389,7 +389,7 @@ class Bench:
         columns = [one for one in self.learned.featurizer.features.values() if isinstance(one, Column)]
         return self.learned.featurizer.docs(
             [
-                self._posed(i, n) | {column.field: column.values[i % column.size] for column in columns}
+                {**self._posed(i, n), **{column.field: column.values[i % column.size] for column in columns}}
                 for i, n in enumerate(lengths)
             ]
         )
