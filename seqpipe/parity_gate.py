@@ -76,11 +76,13 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
         comparison.compared(some[ROWS:], **shortened(ours.options, {}))
         wanted, scores = evaluate(ours, some)[""], evaluate(theirs, some)[""]
     else:
-        wanted, scores = (judged(ours, zip(some, one, strict=True))[""] for one in comparison.compared(some))
+        answers = comparison.compared([posed(ours.kind, record) for record in some])
+        wanted, scores = (judged(ours, zip(some, one, strict=True))[""] for one in answers)
     answerable = [probe for probe in probes if 0 <= _length(ours, probe) <= PROBED]
     few = [*draw.sample(answerable, min(FEW, len(answerable))), *draw.sample(some, min(FEW, len(some)))]
+    asked = [posed(ours.kind, record) for record in few]
     for given in trials(ours.options):
-        comparison.compared(few, **shortened(ours.options, given))
+        comparison.compared(asked, **shortened(ours.options, given))
     (name, one), (_, other) = headline(wanted), headline(scores)
     measured = pipeline.continues or MEASURED & pipeline.learned.kinds
     allowed = comparison.ties + 1e-6 + (CLOSE * len(some) * max(1.0, abs(one)) if measured else 0)
@@ -227,11 +229,14 @@ class Comparison(Predictor):
         self._theirs = type(theirs)(theirs.featurizer, theirs.kind, self._again, theirs.options, theirs.limits)
 
     def compared(self, records: Sequence[Record], **options: Any) -> tuple[list[Answer], list[Answer]]:
-        """PyTorch's answers and the bundle's; ParityError where they differ and no tie explains it."""
+        """PyTorch's answers to the records as they are, and the bundle's.
+
+        Raises:
+            ParityError: if they differ and no tie explains it.
+        """
         self._seen, self._tied, self._ran = [], set(), deque()
-        asked = [posed(self.kind, record) for record in records]
-        expected = [*self.stream(asked, **options)]
-        got = [*self._theirs.stream(asked, **options)]
+        expected = [*self.stream(records, **options)]
+        got = [*self._theirs.stream(records, **options)]
         tied = [id(doc) in self._tied for doc in self._seen]
         self.ties += sum(tied)
         differ = [
