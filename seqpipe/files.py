@@ -18,6 +18,7 @@ from typing import Any
 from seqpipe.errors import DataError, EnvError, UsageError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_WINDOWS = os.name == "nt"
 
 
 def sha256(data: bytes) -> str:
@@ -147,7 +148,10 @@ def set_aside(path: Path) -> Path:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    """Waits until a file or a folder is on the disk. Windows syncs files alone, and only those open for writing."""
+    if _WINDOWS and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if _WINDOWS else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
