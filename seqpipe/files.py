@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -29,6 +30,15 @@ def json_bytes(value: Any, indent: int | None = None) -> bytes:
     """JSON as UTF-8; lone surrogates, which UTF-8 cannot say, are escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
+
+
+def finite(value: Any) -> Any:
+    """The value with None, JSON's null, for every number in it that is NaN or infinite: JSON has no such numbers."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256_file(path: Path) -> str:
