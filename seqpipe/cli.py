@@ -623,4 +623,6 @@ def _decode_options(
 
 def _print_json(result: Any, wanted: bool) -> None:
     if wanted:
-        typer.echo(json.dumps(result, ensure_ascii=False, indent=1))
+        from seqpipe.files import finite
+
+        typer.echo(json.dumps(finite(result), ensure_ascii=False, indent=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import tee
 from pathlib import Path
@@ -117,8 +118,9 @@ def posed(kind: Kind, record: Record) -> Record:
 
 
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
-    """The name and value of the metric that decides which weights are best."""
-    return next((name, float(value)) for name, value in scores.items())
+    """The name and value of the metric that decides which weights are best; NaN if a file has null there."""
+    name, value = next(iter(scores.items()))
+    return name, math.nan if value is None else float(value)
 
 
 def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]:

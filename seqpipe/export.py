@@ -16,6 +16,7 @@ from seqpipe.config import Component, Config
 from seqpipe.console import Console
 from seqpipe.evaluate import headlines, posed
 from seqpipe.features import Record
+from seqpipe.files import finite
 from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
 from seqpipe.inputs import tokenizer_file_of, tokenizers_of
@@ -173,7 +174,7 @@ def bundle_manifest(
         "limits": _limits(pipeline, config, longest),
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],
-        "metrics": scores,
+        "metrics": finite(scores),
         **_own_metrics(learned, config.head),
         **(_explain(pipeline) if config.export.explain else {}),
         "parity": {},

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -18,6 +19,7 @@ from typing import Any
 from seqpipe.errors import DataError, EnvError, UsageError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_WINDOWS = os.name == "nt"
 
 
 def sha256(data: bytes) -> str:
@@ -28,6 +30,15 @@ def json_bytes(value: Any, indent: int | None = None) -> bytes:
     """JSON as UTF-8; lone surrogates, which UTF-8 cannot say, are escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
+
+
+def finite(value: Any) -> Any:
+    """The value with None, JSON's null, for every number in it that is NaN or infinite: JSON has no such numbers."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256_file(path: Path) -> str:
@@ -147,7 +158,10 @@ def set_aside(path: Path) -> Path:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    """Waits until a file or a folder is on the disk. Windows syncs files alone, and only those open for writing."""
+    if _WINDOWS and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if _WINDOWS else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

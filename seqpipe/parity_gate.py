@@ -72,16 +72,18 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     probes = [*probe_records(ours.featurizer, ours.limits["tokens"], SEED)]
     same_features(ours, theirs, records, probes)
     draw, some = random.Random(SEED), drawn(records)
+    asked = [posed(ours.kind, record) for record in some]
     if pipeline.continues:  # judged by how it foretells texts, not by how it goes on with them
-        comparison.compared(some[:ROWS])
-        comparison.compared(some[ROWS:], **shortened(ours.options, {}))
+        comparison.compared(asked[:ROWS])
+        comparison.compared(asked[ROWS:], **shortened(ours.options, {}))
         wanted, scores = evaluate(ours, some)[""], evaluate(theirs, some)[""]
     else:
-        wanted, scores = (judged(ours, zip(some, one, strict=True))[""] for one in comparison.compared(some))
-    answerable = [probe for probe in probes if 0 <= _length(ours, probe) <= PROBED]
+        answers = comparison.compared(asked)
+        wanted, scores = (judged(ours, zip(some, one, strict=True))[""] for one in answers)
+    answerable = [posed(ours.kind, probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
     ties = comparison.ties  # among these answers, of which the metrics are
     texts = draw.sample(answerable, min(OTHERWISE["probes"], len(answerable)))
-    again = draw.sample(some, min(OTHERWISE["records"], len(some)))
+    again = draw.sample(asked, min(OTHERWISE["records"], len(asked)))
     others = [shortened(ours.options, given) for given in trials(ours.options)]
     for options in others:
         comparison.compared([*texts, *again] if options else texts, **options)
@@ -239,11 +241,14 @@ class Comparison(Predictor):
         self._theirs = type(theirs)(theirs.featurizer, theirs.kind, self._again, theirs.options, theirs.limits)
 
     def compared(self, records: Sequence[Record], **options: Any) -> tuple[list[Answer], list[Answer]]:
-        """PyTorch's answers and the bundle's; ParityError where they differ and no tie explains it."""
+        """PyTorch's answers to the records as they are, and the bundle's.
+
+        Raises:
+            ParityError: if they differ and no tie explains it.
+        """
         self._seen, self._tied, self._ran = [], set(), deque()
-        asked = [posed(self.kind, record) for record in records]
-        expected = [*self.stream(asked, **options)]
-        got = [*self._theirs.stream(asked, **options)]
+        expected = [*self.stream(records, **options)]
+        got = [*self._theirs.stream(records, **options)]
         tied = [id(doc) in self._tied for doc in self._seen]
         self.ties += sum(tied)
         differ = [

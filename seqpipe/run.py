@@ -426,7 +426,7 @@ def _run_all(run: Run, console: Console, device: str, cache: GraphCache | None) 
     else:
         pipeline = train_run(run, console, device)
         scores = test_scores(run, predictor(pipeline, config), console)
-        files.write(run.folder / SCORES, json.dumps(scores, indent=1, ensure_ascii=False))
+        files.write(run.folder / SCORES, json.dumps(files.finite(scores), indent=1, ensure_ascii=False))
         model = export(pipeline, config, held_out(run), run.bundle, console, scores, cache)
         _show(model.manifest["golden"], console)
     for name, values in scores.items():

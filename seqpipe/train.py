@@ -29,7 +29,7 @@ from seqpipe.console import Console, Tick
 from seqpipe.data import Batch
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.evaluate import deciding, goodness
-from seqpipe.files import make_folder, remove_torn, write
+from seqpipe.files import finite, make_folder, remove_torn, write
 from seqpipe.layout import BEST, LAST
 from seqpipe.metrics import shown
 from seqpipe.pipeline import Pipeline
@@ -230,7 +230,7 @@ class Training(lightning.LightningModule):
         self._report(row)
 
     def _write_history(self) -> None:
-        write(self.folder / METRICS, "".join(json.dumps(row) + "\n" for row in self.progress.history))
+        write(self.folder / METRICS, "".join(json.dumps(finite(row)) + "\n" for row in self.progress.history))
 
     def _report(self, row: Mapping[str, Any]) -> None:
         scores, dev = row.get("dev", {}), ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -74,6 +75,34 @@ def test_a_full_or_closed_disk_is_named_and_nothing_changes(
     with pytest.raises(EnvError, match=f"out: .*{message}"), writer(tmp_path / "out"):
         raise OSError(number, os.strerror(number))
     assert names(tmp_path) == []
+
+
+def test_on_windows_folders_are_not_synced_and_files_are_opened_for_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, sync, synced = os.open, os.fsync, []
+
+    def open_as_windows(path: Path, flags: int, mode: int = 0o777) -> int:
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, flags, mode)
+
+    def sync_as_windows(handle: int) -> None:
+        if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        synced.append(handle)
+        sync(handle)
+
+    monkeypatch.setattr(files, "_WINDOWS", True)
+    monkeypatch.setattr(os, "open", open_as_windows)
+    monkeypatch.setattr(os, "fsync", sync_as_windows)
+    files.write(tmp_path / "a", "text")
+    with files.writing_folder(tmp_path / "folder") as temporary:
+        (temporary / "inner").mkdir()
+        (temporary / "inner" / "b").write_text("text")
+    assert names(tmp_path) == ["a", "folder"]
+    assert (tmp_path / "folder" / "inner" / "b").read_text() == "text"
+    assert len(synced) == 2
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def test_it_learns_from_texts_alone_fills_marks_and_starts_another_run(tmp_path:
     done = seqpipe("run", yaml(tmp_path), "--device", "cpu", folder=tmp_path)
     assert done.code == 0, done.err
     folder = tmp_path / "runs" / "spans" / "bundle"
+    verified = seqpipe("verify", folder, "--device", "cpu")
+    assert verified.code == 0, verified.err
     answered = seqpipe("predict", folder, "--option", "max_length=9", stdin=b"Rosa <extra_id_0> on a hill\n")
     assert {*json.loads(answered.out)} == {"generated_text", "score"}, answered.err
     scored = seqpipe("evaluate", folder, "--data", tmp_path / "texts.jsonl", "--json")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +80,22 @@ def test_a_head_named_with_its_distribution_is_found_again(tmp_path: Path, monke
     with contextlib.chdir(tmp_path):
         run_all(config, QUIET, "cpu")
         assert "mean_absolute_error" in score_target(Path("runs/moods/bundle"), QUIET)["test"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_metric_that_is_no_number_is_null_in_every_file(value: float, tmp_path: Path) -> None:
+    heads = toy_heads()
+    heads["mean"][1].metrics = staticmethod(lambda options, gold, predicted: {"correlation": value})  # type: ignore[attr-defined]
+    config = load(labelling(tmp_path), ["train.epochs=1"], plugins(**heads))
+    with contextlib.chdir(tmp_path):
+        run_all(config, QUIET, "cpu")
+        again = run_all(config, QUIET, "cpu")  # reads what the first run wrote
+    run = tmp_path / "runs/moods"
+    bundle = (run / "bundle/bundle.json").read_text()
+    for text in ((run / "metrics.json").read_text(), (run / "checkpoints/metrics.jsonl").read_text(), bundle):
+        assert '"correlation": null' in text
+        assert not {"NaN", "Infinity"} & {*re.findall(r"\w+", text)}
+    assert again["scores"]["test"]["correlation"] is None
 
 
 def test_the_heads_metric_is_split_by_a_field_too(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

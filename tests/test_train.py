@@ -36,6 +36,16 @@ def trained(config: Config, folder: Path, *scores: float) -> tuple[Weights, Prog
     return pipeline.state_dict(), progress
 
 
+def metrics_of(folder: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl, which are JSON: NaN is no number in it."""
+
+    def refuse(name: str) -> None:
+        pytest.fail(f"{name} in metrics.jsonl")
+
+    lines = (folder / "checkpoints" / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line, parse_constant=refuse) for line in lines]
+
+
 def plain_loop(config: Config, optimizer: type[torch.optim.Optimizer], **options: Any) -> tuple[Weights, Weights]:
     """What anybody would write: the last weights and their moving average."""
     pipeline, batches = parts(config)
@@ -245,6 +255,7 @@ def test_a_dev_score_of_nan_is_never_the_best(tmp_path: Path) -> None:
     _, progress = trained(config, tmp_path / "a", math.nan, 0.2, math.nan, 0.4, 0.1)
     assert (progress.best_epoch, progress.best) == (3, 0.4)
     assert [row["best"] for row in progress.history] == [False, True, False, True, False]
+    assert [row["dev"]["f1"] for row in metrics_of(tmp_path / "a")] == [None, 0.2, None, 0.4, 0.1]
     for _ in range(2):  # the second time nothing is trained, and the answer is the same
         with pytest.raises(TrainingError, match=r"NaN in each of 5 epochs.*train\.metric"):
             trained(config, tmp_path / "b", *[math.nan] * 5)

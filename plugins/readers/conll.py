@@ -223,8 +223,6 @@ def _compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
     except re.error as error:
         raise UsageError(f"conll.{option}: {pattern!r} is no regular expression: {error}") from error
     if explodes:
-        told = "repeats what repeats or chooses itself, which may take exponential time"
-        raise UsageError(
-            f"conll.{option}: {pattern!r} {told}; write the inner one so that it is not undone: x++ or (?>…)"
-        )
+        told = "repeats a repetition, or alternatives that may begin alike, which may take exponential time"
+        raise UsageError(f"conll.{option}: {pattern!r} {told}; write the inner one as x++ or (?>…)")
     return compiled

@@ -18,7 +18,7 @@ from seqpipe import config, yaml
 from seqpipe.config import Config
 from seqpipe.data import Batch, Batches, Example, collate, examples
 from seqpipe.errors import ConfigError
-from seqpipe.features import Doc, Record
+from seqpipe.features import Column, Doc, Record
 from seqpipe.learned import Learned, learn
 from seqpipe.nn.causal import Before, Slots
 from seqpipe.pipeline import Pipeline
@@ -150,6 +150,18 @@ class ToyEncoder(nn.Module):
         return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1), **halves}
 
 
+class ToyPlaces(ToyEncoder):
+    """ToyEncoder on x plus sinusoids of the position.
+
+    All words out of the vocabulary have one vector. Without the position a head would copy any of them with the same
+    probability, and rounding would decide.
+    """
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D), (B, D)
+        places, rates = (torch.arange(1, n + 1, device=x.device) for n in x.shape[1:])
+        return super().forward(x + (places[:, None] * rates).float().sin(), mask)
+
+
 class ToyCausal(nn.Module):
     """x(t) is tanh of the sum of all x up to there; it can go on where it stopped."""
 
@@ -244,16 +256,17 @@ class Bench:
     def config(self) -> Config:
         """The checked pipeline, its head looking at everything that the component returns."""
         if self.subject.kind == "head":
-            return self._load(ToyCausal if self.continues else ToyEncoder, watching((), ()))
+            encoder = ToyPlaces if "copy" in self._kinds() else ToyEncoder
+            return self._load(ToyCausal if self.continues else encoder, watching((), ()))
         returned = due(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
         tagging = not (self.replaces_mask or self.numbers)
         probe = self._load(None, watching((), (), tagging))
         if not names:
             return probe
-        learned = learn(probe, records())
+        learned = learn(probe, self.records)
         pipeline = Pipeline(probe, learned).eval()
-        batch = collate(learned, examples(probe, learned, records()))
+        batch = collate(learned, examples(probe, learned, self.records))
         with torch.no_grad():
             made = pipeline(batch)
         by_token = [name for name in names if made[name].shape[:2] == made["mask"].shape]
@@ -286,13 +299,20 @@ class Bench:
 
     @cached_property
     def records(self) -> list[Record]:
-        """The toy records; every third has no answer where the head may say so, and orders are closed if it wants."""
+        """The toy records, with a value in every field that the component reads as a column.
+
+        Every third has no answer where the head may say so, and orders are closed if it wants.
+        """
+        fields = {feature.field for feature in self._features() if isinstance(feature, Column)}
+        found: list[Record] = [
+            {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
+        ]
         if self.subject.chosen.get("close"):
-            return [{**one, "pointers": [*one["pointers"], one["pointers"][0]]} for one in records()]
+            return [{**record, "pointers": [*record["pointers"], record["pointers"][0]]} for record in found]
         if not self.subject.chosen.get("no_answer"):
-            return records()
+            return found
         nothing: Record = {"answers": {"text": [], "answer_start": []}}
-        return [{**record, **(nothing if i % 3 == 1 else {})} for i, record in enumerate(records())]
+        return [{**record, **(nothing if i % 3 == 1 else {})} for i, record in enumerate(found)]
 
     @property
     def _tokenizer(self) -> type:
@@ -301,9 +321,13 @@ class Bench:
 
     def _kinds(self) -> set[str]:
         """The kinds of feature that the component declares."""
+        return {getattr(feature, "kind", "") for feature in self._features()}
+
+    def _features(self) -> list[Any]:
+        """The features that the component declares, under its options."""
         features = getattr(self.subject.cls, "features", {})
         features = features(self.subject.chosen) if callable(features) else features
-        return {getattr(feature, "kind", "") for feature in features.values()}
+        return [*features.values()]
 
     def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
         kind, cls = self.subject.kind, self.subject.cls
@@ -358,17 +382,28 @@ class Bench:
         return str(self.learned.tasks[0].answer["kind"])
 
     def docs(self, lengths: Sequence[int]) -> list[Doc]:
-        """Texts of so many words, long words and short ones; pairs of so many tokens, which are two at least."""
-        if self.pairs:
-            return self.learned.featurizer.docs([_pair(i, n) for i, n in enumerate(lengths)])
-        if self.numbers:
-            return self.learned.featurizer.docs([{"numbers": _numbers(i, n)} for i, n in enumerate(lengths)])
-        texts = [_words(i, n) for i, n in enumerate(lengths)]
-        if hasattr(self.subject.cls, "fills"):
-            texts = [
-                [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(text)] for i, text in enumerate(texts)
+        """Texts of so many words, long words and short ones; pairs of so many tokens, which are two at least.
+
+        In every field that is read as a column stands one of its values.
+        """
+        columns = [one for one in self.learned.featurizer.features.values() if isinstance(one, Column)]
+        return self.learned.featurizer.docs(
+            [
+                {**self._posed(i, n), **{column.field: column.values[i % column.size] for column in columns}}
+                for i, n in enumerate(lengths)
             ]
-        return self.learned.featurizer.docs([{"words": text} for text in texts])
+        )
+
+    def _posed(self, i: int, tokens: int) -> Record:
+        """What is split into so many tokens, or has so many rows."""
+        if self.pairs:
+            return _pair(i, tokens)
+        if self.numbers:
+            return {"numbers": _numbers(i, tokens)}
+        words = _words(i, tokens)
+        if hasattr(self.subject.cls, "fills"):
+            words = [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(words)]
+        return {"words": words}
 
     def batch(self) -> Batch:
         """All toy records."""

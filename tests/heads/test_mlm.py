@@ -226,6 +226,15 @@ def test_both_sides_judge_themselves_by_the_same_gaps(finished: tuple[Path, dict
     assert parity["pytorch"] == parity["onnxruntime"] == result["scores"]["test"]["masked_accuracy"]
 
 
+def test_its_golden_examples_have_the_gaps_that_were_filled(finished: tuple[Path, dict[str, Any]]) -> None:
+    model = open_bundle(finished[0] / finished[1]["bundle"], "cpu")
+    golden = model.manifest["golden"]
+    assert golden[-1]["options"] == {"n_best": 3}
+    for example in golden[:-1]:
+        assert example["record"]["text"].count(MASK) == len(example["answer"]["words"]) > 0
+    assert model.verify() == []
+
+
 def test_the_dev_scores_hold_a_perplexity_that_falls(finished: tuple[Path, dict[str, Any]]) -> None:
     lines = (finished[0] / "runs/gaps/checkpoints/metrics.jsonl").read_text().splitlines()
     found = [json.loads(line)["dev"]["perplexity"] for line in lines]

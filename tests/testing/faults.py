@@ -16,7 +16,7 @@ from pydantic import AfterValidator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Chars
+from seqpipe import Chars, Column
 from seqpipe.errors import UsageError
 from seqpipe_plugins.heads.mlm import MaskedLM
 
@@ -305,6 +305,28 @@ class CountsLetters(SoundWords):
         return x
 
 
+class SoundColumn(SoundWords):
+    """Adds to each word a vector of what stands in another field of the record."""
+
+    def __init__(self, vocabulary: Sequence[str], sizes: Mapping[str, int], *, column: str = "dialect"):
+        super().__init__(vocabulary, sizes)
+        self.values = nn.Embedding(sizes["spoken"], self.dim)
+
+    @staticmethod
+    def features(options: Mapping[str, Any]) -> dict[str, Any]:  # type: ignore[override]
+        return {**SoundWords.features, "spoken": Column(options["column"])}
+
+    def forward(self, ids: Tensor, chars: Tensor, mask: Tensor, spoken: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(ids, chars, mask) + self.values(spoken)
+
+
+class ColumnOfTheFirst(SoundColumn):
+    """Takes the value of the first text for all."""
+
+    def forward(self, ids: Tensor, chars: Tensor, mask: Tensor, spoken: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(ids, chars, mask, spoken[:1])
+
+
 class SoundLabel(nn.Module):
     """A softmax over labels, with the share of near misses as its own metric."""
 
@@ -530,6 +552,7 @@ FAULTS: Mapping[str, tuple[str, type, set[str]]] = {
         ("encoder", Baked, {PARITY}),
         ("embedding", LeakingWords, {PADDING, BATCHES, PARITY}),
         ("embedding", CountsLetters, {BATCHES}),
+        ("embedding", ColumnOfTheFirst, {BATCHES, PARITY}),
         ("head", LearnsNothing, {TARGETS}),
         ("head", SumsPadding, {PADDING, BATCHES, PARITY}),
         ("head", LossHoldsPadding, {PADDING}),

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from testing.faults import FAULTS, SOUND, AsksForMore, Chooses, Sound, SoundLabel, Swallows
+from testing.faults import FAULTS, SOUND, AsksForMore, Chooses, Sound, SoundColumn, SoundLabel, Swallows
 from torch import Tensor, nn
 
 from seqpipe.testing import Report, check_embedding, check_encoder, check_head, report, stages
@@ -16,6 +16,7 @@ from seqpipe.testing.options import ROUND_TRIP, UNKNOWN, Subject
 from seqpipe.testing.report import inspected
 from seqpipe.testing.stages import RESUMED, quiet, stage_checks
 from seqpipe.testing.toys import Bench
+from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 
 CHECKS = {"encoder": check_encoder, "embedding": check_embedding, "head": check_head}
 GRAPH = {EXPORT, STANDARD, PARITY}
@@ -38,6 +39,17 @@ def test_a_sound_stage_passes_every_check(kind: str) -> None:
     assert not found.failed
     assert {finding.state for finding in found.findings} == {"ok"}
     assert set(SLOW) < {finding.check for finding in found.findings}
+
+
+@pytest.mark.parametrize("field", ["dialect", "label"])
+def test_a_stage_that_reads_another_field_of_the_record_passes(field: str, tmp_path: Path) -> None:
+    """Whether the toy records have the field for a head, or only for this stage."""
+    bench = Bench(Subject("embedding", SoundColumn, {"column": field}), tmp_path)
+    with quiet():
+        found = inspected("column", [*stage_checks(bench), *Graph(bench).checks()])
+    assert {finding.state for finding in found.findings} == {"ok"}, str(found)
+    drawn = {doc.columns[field] for doc in bench.docs([3] * 4)}
+    assert drawn == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -92,6 +104,16 @@ def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
     assert looks.tied(feeds, one, other, 0, 0)
     looks = stages._Looks(Bench(Subject("head", SoundLabel, {}), tmp_path))
     assert not looks.tied(feeds, one, other, 0, 0)
+
+
+def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copies(tmp_path: Path) -> None:
+    """They have one embedding: if x were the same too, rounding would decide which of them is copied."""
+    bench = Bench(Subject("head", CopySeq2Seq, {"hidden": 6, "embedding_dim": 4}), tmp_path)
+    docs = bench.learned.featurizer.docs([{"words": [f"unknown{i}" for i in range(128)]}])
+    features = {name: torch.from_numpy(array) for name, array in bench.learned.featurizer.collate(docs).items()}
+    assert len(set(docs[0].ids)) == 1
+    x = bench.pipeline().eval()(features)["x"][0]
+    assert (torch.cdist(x, x) + torch.eye(len(x))).min() > 0.01
 
 
 def test_every_check_of_stages_has_a_planted_fault() -> None:
