@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import seqpipe
-from seqpipe.plugins import BUILTIN, Plugins
+from seqpipe.config.plugins import BUILTIN, Plugins
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

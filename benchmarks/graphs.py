@@ -33,7 +33,7 @@ def export(folder: Path, names: Sequence[str]) -> None:
     """Write the graph of each pipeline, and inputs of several shapes and options, to a folder."""
     import torch
 
-    from seqpipe.config import load
+    from seqpipe.config.loader import load
     from seqpipe.data import sample
     from seqpipe.graph import to_onnx
     from seqpipe.learned import learn

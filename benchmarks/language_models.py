@@ -104,7 +104,7 @@ class Plain(nn.Module):
 def training() -> None:
     """Seconds of a step, here and in a plain loop over the same model, in turns."""
 
-    from seqpipe.config import load
+    from seqpipe.config.loader import load
     from seqpipe.learned import learn
     from seqpipe.pipeline import Pipeline
     from seqpipe.stream import Records, in_memory
@@ -176,7 +176,7 @@ def writing(peers: Path | None) -> None:
 def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     """The models of a pipeline that was not trained, one for each way to rewrite its graph."""
     from seqpipe import bundle
-    from seqpipe.config import load
+    from seqpipe.config.loader import load
     from seqpipe.data import sample
     from seqpipe.export import bundle_files, bundle_manifest
     from seqpipe.graph import to_onnx

@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqpipe.config import Config, load
+from seqpipe.config.dataflow import answer_kind, built, continues, self_taught
+from seqpipe.config.loader import Config, load
 from seqpipe.evaluate import headline
 from seqpipe.schemes import spans
 from seqpipe.version import VERSION
-from seqpipe.wiring import answer_kind, built, continues, self_taught
 
 ROOT = Path(__file__).resolve().parent.parent
 README, RECORD = ROOT / "README.md", ROOT / "benchmarks" / "pipelines.json"

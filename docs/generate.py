@@ -17,10 +17,10 @@ from pydantic import BaseModel
 
 from seqpipe import errors
 from seqpipe.cli import app
-from seqpipe.plugins import BUILTIN, KINDS, Plugins
-from seqpipe.settings import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
-from seqpipe.signature import FRAME_KEYS, Frame, decode_options, describe, plain, words
-from seqpipe.yaml import shown
+from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
+from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
+from seqpipe.config.signature import FRAME_KEYS, Frame, decode_options, describe, plain, words
+from seqpipe.config.yaml import shown
 
 REFERENCE = Path(__file__).parent / "reference"
 PLACES = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from seqpipe.config.hookspecs import hookimpl
+from seqpipe.config.signature import SIZE, Size, Tokens, Uniform
 from seqpipe.errors import SeqpipeError
-from seqpipe.hookspecs import hookimpl
-from seqpipe.signature import SIZE, Size, Tokens, Uniform
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqpipe.config.dataflow import ROWLESS, who
 from seqpipe.errors import ExportError, PluginError, SeqpipeError
 from seqpipe.features import Arrays
 from seqpipe.graph import stages_to_onnx
 from seqpipe.onnx_runtime import onnxruntime
 from seqpipe.parity import CLOSE, RELATIVE, grid, pollute, shortest
 from seqpipe.pipeline import Pipeline
-from seqpipe.wiring import ROWLESS, who
 
 
 @contextlib.contextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import options_model, validate, values
 from seqpipe.errors import BundleError, UsageError
-from seqpipe.plugins import Plugins
-from seqpipe.signature import options_model, validate, values
 
 
 def reader_from(stated: Mapping[str, Any], plugins: Plugins) -> Any:

@@ -12,7 +12,8 @@ import torch
 
 from seqpipe import bundle
 from seqpipe.census import warnings_about
-from seqpipe.config import Component, Config
+from seqpipe.config.dataflow import by_source, who
+from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.data import Batch, Batches, examples, sample
 from seqpipe.encoding import shown
@@ -32,7 +33,6 @@ from seqpipe.runtime import Model
 from seqpipe.starting import begin
 from seqpipe.stream import in_memory
 from seqpipe.verified import use_graph
-from seqpipe.wiring import by_source, who
 
 RECORDS = 200  # of the training file, enough to build from
 

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from seqpipe.config.run_layout import LAST
 from seqpipe.errors import DataError, UsageError
 from seqpipe.files import sha256, write
-from seqpipe.layout import LAST
 
 _MAGIC = b"seqpipe-checkpoint-1\n"
 

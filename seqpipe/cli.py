@@ -24,7 +24,7 @@ from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.config import Config
+    from seqpipe.config.loader import Config
     from seqpipe.graph_cache import GraphCache
 
 app = typer.Typer(
@@ -124,7 +124,7 @@ def check(
     console = _console(quiet, verbose)
     config = _load(console, file, overrides, sets, None)
     if explain:
-        from seqpipe.wiring import explain as explained
+        from seqpipe.config.dataflow import explain as explained
 
         typer.echo(explained(config.inputs, config.head))
     if static:
@@ -458,8 +458,8 @@ def schema(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output by default.")] = None,
 ) -> None:
     """Print the JSON Schema of pipelines, with the components of every installed plugin, for editors."""
+    from seqpipe.config.json_schema import schema as made
     from seqpipe.files import write
-    from seqpipe.schema import schema as made
 
     text = json.dumps(made(tell=Console().say), ensure_ascii=False, indent=1) + "\n"
     if output:
@@ -583,7 +583,7 @@ def _console(quiet: bool, verbose: bool) -> Console:
 def _load(
     console: Console, file: Path, overrides: list[str] | None, sets: list[str] | None, seed: int | None
 ) -> Config:
-    from seqpipe.config import load
+    from seqpipe.config.loader import load
 
     chosen = [*(overrides or []), *(sets or []), *([f"train.seed={seed}"] if seed is not None else [])]
     config = load(file, chosen)
@@ -609,7 +609,7 @@ def _decode_options(
     given: list[str], short: dict[str, Any], known: Mapping[str, Mapping[str, Any]], flag: str = "--option"
 ) -> dict[str, Any]:
     """Values as a YAML has them; what an option takes as tokens is a text as it stands, unless quoted or a list."""
-    from seqpipe.yaml import scalar
+    from seqpipe.config.yaml import scalar
 
     options = {name: value for name, value in short.items() if value is not None}
     for item in given:

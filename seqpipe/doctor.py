@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from seqpipe import devices
-from seqpipe.plugins import Plugins
+from seqpipe.config.plugins import Plugins
 from seqpipe.predictor import cores
 from seqpipe.version import VERSION
 

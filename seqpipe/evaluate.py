@@ -10,6 +10,7 @@ from typing import Any
 
 from seqpipe import metrics
 from seqpipe.answers import Answer, Kind
+from seqpipe.config.dataflow import Metrics
 from seqpipe.continuing import GOES_ON, SCORE_PROMPT, Continuation
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features import Arrays, Doc, Record
@@ -22,7 +23,6 @@ from seqpipe.options import chosen
 from seqpipe.pointing import Pointers
 from seqpipe.predictor import CHUNK, Predictor, chunks
 from seqpipe.reading import match
-from seqpipe.wiring import Metrics
 
 Scores = dict[str, Any]
 Tag = tuple[str, int, int]  # tag, start and end of its word

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.attended import SENTENCES, TOKENS, Attended
+from seqpipe.config.attention_maps import SENTENCES, TOKENS, Attended
 from seqpipe.errors import BundleError
 from seqpipe.features import Doc
 from seqpipe.figures import Figure

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import bundle
-from seqpipe.config import Component, Config
+from seqpipe.config.loader import Component, Config
+from seqpipe.config.plugins import BUILTIN
+from seqpipe.config.signature import plain
 from seqpipe.console import Console
 from seqpipe.evaluate import headlines, posed
 from seqpipe.features import Record
@@ -25,11 +27,9 @@ from seqpipe.learned import Learned
 from seqpipe.metrics import shown
 from seqpipe.parity_gate import SEED, Comparison, verify_parity
 from seqpipe.pipeline import Pipeline, option_table
-from seqpipe.plugins import BUILTIN
 from seqpipe.precision import judge_int8
 from seqpipe.quantising import in_int8
 from seqpipe.runtime import Model
-from seqpipe.signature import plain
 from seqpipe.verified import use_graph
 
 MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case

@@ -11,28 +11,9 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers import Kind, Text
-from seqpipe.attended import TOKENS, WORDS
-from seqpipe.attending import axis_of
-from seqpipe.config import Component, Config
-from seqpipe.continuing import Continuation, judged_in
-from seqpipe.copying import Copy
-from seqpipe.encoding import CURE, cannot_split, is_panic
-from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
-from seqpipe.feature_kinds import Matrix, Segments, feature_from
-from seqpipe.features import Column, Doc, Feature, Featurizer, Record, place_of, token_counts
-from seqpipe.files import read_json, write
-from seqpipe.hiding import Hidden
-from seqpipe.inputs import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
-from seqpipe.joint import Joint, tokenizer_file
-from seqpipe.kinds import kind_from
-from seqpipe.layout import LEARNED
-from seqpipe.pointing import SEQUENCE, Pointers
-from seqpipe.predictor import CHUNK, chunks
-from seqpipe.sources import counterpart, told
-from seqpipe.subwords import splits_words
-from seqpipe.targets import labels_of, target_text, text_of
-from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
-from seqpipe.wiring import (
+from seqpipe.config.attention_maps import TOKENS, WORDS
+from seqpipe.config.attention_stages import axis_of
+from seqpipe.config.dataflow import (
     Input,
     answer_kind,
     built,
@@ -45,6 +26,25 @@ from seqpipe.wiring import (
     special_tokens,
     who,
 )
+from seqpipe.config.init_from import counterpart, told
+from seqpipe.config.loader import Component, Config
+from seqpipe.config.run_layout import LEARNED
+from seqpipe.continuing import Continuation, judged_in
+from seqpipe.copying import Copy
+from seqpipe.encoding import CURE, cannot_split, is_panic
+from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
+from seqpipe.feature_kinds import Matrix, Segments, feature_from
+from seqpipe.features import Column, Doc, Feature, Featurizer, Record, place_of, token_counts
+from seqpipe.files import read_json, write
+from seqpipe.hiding import Hidden
+from seqpipe.inputs import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
+from seqpipe.joint import Joint, tokenizer_file
+from seqpipe.kinds import kind_from
+from seqpipe.pointing import SEQUENCE, Pointers
+from seqpipe.predictor import CHUNK, chunks
+from seqpipe.subwords import splits_words
+from seqpipe.targets import labels_of, target_text, text_of
+from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
 
 FILE = LEARNED
 Texts = Callable[[], Iterator[tuple[Record, str | list[str]]]]  # with their records, anew at each call

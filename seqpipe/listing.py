@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from seqpipe.config.plugins import KINDS, Offer, Plugins
+from seqpipe.config.signature import describe
 from seqpipe.errors import PluginError, nearest
-from seqpipe.plugins import KINDS, Offer, Plugins
-from seqpipe.signature import describe
 
 
 def listing(plugins: Plugins | None = None) -> str:

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from seqpipe.config.run_layout import LOCK, RUN_FILES, STATE
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.files import disk_errors_named, make_folder, remove_torn
-from seqpipe.layout import LOCK, RUN_FILES, STATE
 
 if sys.platform == "win32":
     import msvcrt

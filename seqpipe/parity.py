@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from seqpipe import vocabulary
-from seqpipe.attended import PREFIX
+from seqpipe.config.attention_maps import PREFIX
 from seqpipe.copying import Copy
 from seqpipe.errors import ParityError
 from seqpipe.features import Arrays, Column, Doc

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from seqpipe.answers import Answer
-from seqpipe.config import Config
+from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, ParityError
 from seqpipe.evaluate import evaluate, headline, judged, posed
 from seqpipe.features import Arrays, Doc, Record

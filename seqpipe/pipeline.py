@@ -14,20 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqpipe.attending import attended
-from seqpipe.config import Component, Config
-from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
-from seqpipe.features import Arrays
-from seqpipe.inputs import mask_of, sources_of
-from seqpipe.joint import part_of
-from seqpipe.learned import Learned, Task
-from seqpipe.nn.causal import Attending
-from seqpipe.nn.chain import IDS, PAST, Chain
-from seqpipe.predictor import Predictor
-from seqpipe.settings import MOST_TOKENS
-from seqpipe.signature import call, decode_options
-from seqpipe.ties import STEPWISE, decided, same_rows, score_gap
-from seqpipe.wiring import (
+from seqpipe.config.attention_stages import attended
+from seqpipe.config.dataflow import (
     Input,
     answer_kind,
     built,
@@ -41,6 +29,18 @@ from seqpipe.wiring import (
     own_metrics,
     who,
 )
+from seqpipe.config.loader import Component, Config
+from seqpipe.config.schema import MOST_TOKENS
+from seqpipe.config.signature import call, decode_options
+from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
+from seqpipe.features import Arrays
+from seqpipe.inputs import mask_of, sources_of
+from seqpipe.joint import part_of
+from seqpipe.learned import Learned, Task
+from seqpipe.nn.causal import Attending
+from seqpipe.nn.chain import IDS, PAST, Chain
+from seqpipe.predictor import Predictor
+from seqpipe.ties import STEPWISE, decided, same_rows, score_gap
 
 _MOST_EXP = 700.0  # exp of more is no number
 Names = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqpipe.attended import TOKENS
+from seqpipe.config.attention_maps import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features import Arrays, Doc, Record
 from seqpipe.geometry import opened, same_polygon

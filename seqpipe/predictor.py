@@ -26,7 +26,7 @@ from seqpipe.joint import empty_answer
 from seqpipe.options import Chosen, chosen
 
 if TYPE_CHECKING:
-    from seqpipe.wiring import Metrics
+    from seqpipe.config.dataflow import Metrics
 
 CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records to split on several cores

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from seqpipe.config import Config
+from seqpipe.config.dataflow import carries, continues
+from seqpipe.config.loader import Config
 from seqpipe.continuing import ENOUGH, judged_in
 from seqpipe.features import Record
 from seqpipe.learned import Learned, unwritable
 from seqpipe.pipeline import option_table
 from seqpipe.stream import Windows
-from seqpipe.wiring import carries, continues
 
 LOOKED_AT = 1000  # records that notes before training are of
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, NamedTuple
 
 from tokenizers import Tokenizer
 
+from seqpipe.config.signature import CHECKPOINT, Means
 from seqpipe.errors import DataError, EnvError
-from seqpipe.signature import CHECKPOINT, Means
 from seqpipe.vocabulary import MASK, SPECIALS
 
 Checkpoint = Annotated[

@@ -19,7 +19,10 @@ import torch
 
 from seqpipe import bundle, checkpoint, files
 from seqpipe.census import Census, warnings_about
-from seqpipe.config import Component, Config, load, resolved
+from seqpipe.config.dataflow import built, continues
+from seqpipe.config.loader import Component, Config, load, resolved
+from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.continuing import prompts
 from seqpipe.data import Batch, Batches, examples, of_epoch, read, unseen_labels
@@ -28,7 +31,6 @@ from seqpipe.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.export import export
 from seqpipe.features import Record
 from seqpipe.graph_cache import GraphCache
-from seqpipe.layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
 from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.lock import run_lock
 from seqpipe.metrics import shown, table
@@ -37,8 +39,6 @@ from seqpipe.predictor import Predictor, refuse_long
 from seqpipe.prepare import judging_windows, packed, unwritable_notes, windows
 from seqpipe.starting import begin
 from seqpipe.stream import Records, Windows, token_file
-from seqpipe.wiring import built, continues
-from seqpipe.yaml import dump
 
 RUNS = Path("runs")
 PLAIN = ("vector", "pointers", "words")  # parts of an answer that are lists of numbers or words

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer
 
 from seqpipe import bundle, devices, graph_check
 from seqpipe.answers import Answer, Text
-from seqpipe.attended import PREFIX, attended_from
 from seqpipe.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
 from seqpipe.bundle_predictor import BundlePredictor
+from seqpipe.config.attention_maps import PREFIX, attended_from
 from seqpipe.console import Console
 from seqpipe.continuing import PAST, PRESENT
 from seqpipe.encoding import is_library_error

@@ -13,11 +13,11 @@ from importlib import metadata, resources
 from pathlib import Path
 from string import Template
 
+from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
+from seqpipe.config.yaml import resolve
 from seqpipe.errors import UsageError, nearest
 from seqpipe.files import write, writing_folder
-from seqpipe.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.version import VERSION
-from seqpipe.yaml import resolve
 
 LICENSES = ("Apache-2.0", "MIT", "BSD-3-Clause", "none")
 

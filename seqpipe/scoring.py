@@ -7,22 +7,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seqpipe import bundle, yaml
+from seqpipe import bundle
 from seqpipe.answers import Text
 from seqpipe.bundle_reader import reader_from
 from seqpipe.census import Census
+from seqpipe.config import yaml
+from seqpipe.config.dataflow import Metrics, built, own_metrics
+from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.evaluate import evaluate
 from seqpipe.features import Record
 from seqpipe.joint import Joint
 from seqpipe.metrics import table
-from seqpipe.plugins import Plugins
 from seqpipe.predictor import Predictor
 from seqpipe.runtime import load
-from seqpipe.signature import options_model, validate, values
 from seqpipe.text_metrics import has
-from seqpipe.wiring import Metrics, built, own_metrics
 
 
 def score_target(

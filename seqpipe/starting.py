@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe import checkpoint
-from seqpipe.config import Component, Config
+from seqpipe.config.dataflow import by_source, declared, who
+from seqpipe.config.init_from import Stage, counterpart, differing, told
+from seqpipe.config.loader import Component, Config
+from seqpipe.config.run_layout import CHECKPOINTS
+from seqpipe.config.signature import wired
 from seqpipe.errors import ConfigError, PluginError
 from seqpipe.inputs import sources_of
-from seqpipe.layout import CHECKPOINTS
 from seqpipe.learned import Learned, Task
 from seqpipe.pipeline import Pipeline
-from seqpipe.signature import wired
-from seqpipe.sources import Stage, counterpart, differing, told
 from seqpipe.vocabulary import SPECIALS, UNK
-from seqpipe.wiring import by_source, declared, who
 
 Names = dict[str, Sequence[str]]  # of what is wired in: what each of its ids stands for
 State = dict[str, Tensor]

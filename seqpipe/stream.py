@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from seqpipe.config import Component
+from seqpipe.config.dataflow import built
+from seqpipe.config.loader import Component
 from seqpipe.continuing import GOES_ON, flowing
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record
@@ -16,7 +17,6 @@ from seqpipe.files import make_folder, remove_torn, writing
 from seqpipe.learned import Learned
 from seqpipe.predictor import chunks
 from seqpipe.vocabulary import EOS, SPECIALS
-from seqpipe.wiring import built
 
 Batch = dict[str, torch.Tensor]
 _SOME = 256  # records split at a time

@@ -8,7 +8,8 @@ from typing import Any
 
 from seqpipe import schemes
 from seqpipe.answers import Kind, Text, label_of, label_set_of, number_of, references
-from seqpipe.config import Component
+from seqpipe.config.dataflow import ANSWERS, answer_kind, self_taught
+from seqpipe.config.loader import Component
 from seqpipe.continuing import Continuation
 from seqpipe.errors import DataError
 from seqpipe.features import Doc, Record, place_of
@@ -16,7 +17,6 @@ from seqpipe.pointing import Pointers, learnable
 from seqpipe.reading import gold_answers, placed
 from seqpipe.span import second_text
 from seqpipe.vocabulary import EOS, SPECIALS, Vocabulary, clean
-from seqpipe.wiring import ANSWERS, answer_kind, self_taught
 
 Target = list[int] | int | float | tuple[float, ...]  # a number for each token, one for the record, a row for it
 Targets = dict[str, Target]  # by name

@@ -24,17 +24,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from seqpipe import checkpoint
-from seqpipe.config import Config
+from seqpipe.config.dataflow import carries
+from seqpipe.config.loader import Config
+from seqpipe.config.run_layout import BEST, LAST
+from seqpipe.config.schema import Train
 from seqpipe.console import Console, Tick
 from seqpipe.data import Batch
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.evaluate import deciding, goodness
 from seqpipe.files import finite, make_folder, remove_torn, write
-from seqpipe.layout import BEST, LAST
 from seqpipe.metrics import shown
 from seqpipe.pipeline import Pipeline
-from seqpipe.settings import Train
-from seqpipe.wiring import carries
 
 METRICS = "metrics.jsonl"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

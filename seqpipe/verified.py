@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import onnx
 
 from seqpipe.blame import blamed
-from seqpipe.config import Config
+from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.graph import weighted, weightless

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from seqpipe.config.dataflow import due
+from seqpipe.config.init_from import told
 from seqpipe.errors import UsageError
 from seqpipe.files import write
 from seqpipe.pipeline import Pipeline
-from seqpipe.sources import told
 from seqpipe.vocabulary import MASK, SPECIALS
-from seqpipe.wiring import due
 
 
 def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = False, stage: str | None = None) -> int:

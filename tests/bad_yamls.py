@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from seqpipe import hookimpl
-from seqpipe.plugins import Plugins
-from seqpipe.signature import Size
+from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import Size
 
 Positive = Annotated[int, Field(gt=0)]
 

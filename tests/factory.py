@@ -21,10 +21,10 @@ from typing import Any
 from unittest import mock
 
 from seqpipe.cli import main
-from seqpipe.config import Config, load
+from seqpipe.config.loader import Config, load
+from seqpipe.config.plugins import Offer, Plugins
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console, Tick
-from seqpipe.plugins import Offer, Plugins
-from seqpipe.yaml import dump
 
 PEOPLE = ("Ada", "Bob Ray", "Cho", "Dee Dee Fox", "Eli", "Fay Low")
 PLACES = ("Oslo", "Rome", "New York", "Lima")

@@ -11,7 +11,7 @@ from factory import LEAN, QUIET, tiny, toy_encoders, writing
 from torch import Tensor, nn
 
 from seqpipe.check import check_export
-from seqpipe.config import load
+from seqpipe.config.loader import load
 from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError
 
 

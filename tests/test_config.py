@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from bad_yamls import BAD, GOOD, Bad, Mean, data, stage, top, toys
 
-from seqpipe import yaml
-from seqpipe.config import Config, load, resolved
+from seqpipe.config import yaml
+from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.schema import AdamW, Cosine, Plateau
 from seqpipe.errors import ConfigError, Problem
-from seqpipe.settings import AdamW, Cosine, Plateau
 
 
 @pytest.fixture
@@ -316,7 +316,8 @@ def test_whatever_the_value_of_a_key_the_answer_is_a_config_or_problems(folder: 
 
 def test_reading_a_yaml_imports_no_torch_unless_a_component_does(folder: Path) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import bad_yamls, seqpipe.config as config;"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import bad_yamls; "
+        "import seqpipe.config.loader as config; "
         f"config.load({str(write(folder, GOOD))!r}, (), bad_yamls.toys()); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

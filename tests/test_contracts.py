@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pretrained import decoder_of_the_kit, of_the_kit, t5_of_the_kit
 
-from seqpipe.plugins import BUILTIN, Plugins
+from seqpipe.config.plugins import BUILTIN, Plugins
 from seqpipe.testing import check_embedding, check_encoder, check_head, check_reader, check_tokenizer
 
 CHECKS = {"tokenizer": check_tokenizer, "embedding": check_embedding, "encoder": check_encoder, "head": check_head}

@@ -9,7 +9,8 @@ import pytest
 from factory import seqpipe, write_jsonl
 
 from seqpipe.answers import Text
-from seqpipe.config import load
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
 from seqpipe.copying import Copy
 from seqpipe.data import examples, read
 from seqpipe.errors import ConfigError, DataError
@@ -18,7 +19,6 @@ from seqpipe.features import Featurizer
 from seqpipe.kinds import kind_from
 from seqpipe.learned import Learned, learn, unwritable
 from seqpipe.metrics import TextCounter
-from seqpipe.yaml import dump
 from seqpipe_plugins.tokenizers.words import Words
 
 PATTERN = r"\w+(?:[-.,]\w+)*|[^\w\s]"

@@ -12,7 +12,7 @@ from factory import tiny, write_jsonl, writing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqpipe.config import Config, load
+from seqpipe.config.loader import Config, load
 from seqpipe.data import Batches, Example, collate, examples, read, unseen_labels
 from seqpipe.errors import DataError
 from seqpipe.features import Doc

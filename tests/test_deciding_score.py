@@ -10,7 +10,7 @@ import pytest
 import torch
 from factory import QUIET, begin_run, writing
 
-from seqpipe.config import Config, load
+from seqpipe.config.loader import Config, load
 from seqpipe.data import Batches, examples, read
 from seqpipe.errors import UsageError
 from seqpipe.pipeline import Pipeline

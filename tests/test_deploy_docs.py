@@ -37,13 +37,13 @@ from factory import (
 from independent import Bundle, RefusedError
 
 from seqpipe import Model, answers, bundle, feature_kinds, features, load, schemes, span
-from seqpipe.config import load as load_config
+from seqpipe.config.loader import load as load_config
+from seqpipe.config.yaml import dump
 from seqpipe.errors import BundleError, SeqpipeError
 from seqpipe.feature_kinds import Chars
 from seqpipe.features import Doc
 from seqpipe.options import option_arrays
 from seqpipe.run import run_all
-from seqpipe.yaml import dump
 
 PAGE = documents.ROOT / "docs/bundle-format.md"
 NODE = documents.ROOT / "docs/deploy/node.md"

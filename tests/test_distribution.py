@@ -7,7 +7,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
-from seqpipe.plugins import BUILTIN
+from seqpipe.config.plugins import BUILTIN
 from seqpipe.version import VERSION
 
 ROOT = Path(__file__).parents[1]

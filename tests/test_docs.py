@@ -14,8 +14,8 @@ import documents
 import pytest
 from documents import Block, PageError, Place, blocks, compare, make_place, parse, run_page
 
-from seqpipe.signature import WIRED
-from seqpipe.wiring import ANSWERS
+from seqpipe.config.dataflow import ANSWERS
+from seqpipe.config.signature import WIRED
 
 DOCS = documents.ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if "node_modules" not in path.parts)

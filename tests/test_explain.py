@@ -23,9 +23,9 @@ from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
 from torch import Tensor, nn
 
 from seqpipe import Model, Sentences, bundle, load
-from seqpipe.attended import Attended
-from seqpipe.config import Config
-from seqpipe.config import load as load_config
+from seqpipe.config.attention_maps import Attended
+from seqpipe.config.loader import Config
+from seqpipe.config.loader import load as load_config
 from seqpipe.data import read
 from seqpipe.drawing import draw, fonts
 from seqpipe.drawing.html import page

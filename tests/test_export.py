@@ -12,7 +12,7 @@ from factory import LEAN, QUIET, parts, tiny, toy_encoders
 from tokenizers import normalizers
 
 from seqpipe import bundle, load
-from seqpipe.config import Config
+from seqpipe.config.loader import Config
 from seqpipe.data import read
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export import bundle_files, bundle_manifest, export

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from seqpipe import graph_key as keys
 from seqpipe.check import check_export
-from seqpipe.config import Config
+from seqpipe.config.loader import Config
 from seqpipe.errors import ParityError
 from seqpipe.graph import to_onnx, weighted, weightless
 from seqpipe.graph_cache import GraphCache, default_cache

@@ -10,12 +10,12 @@ import pytest
 from factory import seqpipe, write_jsonl
 from pretrained import t5
 
-from seqpipe.config import load
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
 from seqpipe.hiding import Hidden
 from seqpipe.kinds import kind_from
 from seqpipe.vocabulary import MARKS
-from seqpipe.yaml import dump
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 

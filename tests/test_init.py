@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from seqpipe import config, yaml
+from seqpipe.config import loader as config
+from seqpipe.config import yaml
 from seqpipe.errors import DataError, UsageError
 from seqpipe.init import init_yaml
 

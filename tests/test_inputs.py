@@ -12,7 +12,9 @@ import torch
 from factory import QUIET, seqpipe, write_jsonl
 
 import seqpipe as package
-from seqpipe.config import Config, load, resolved
+from seqpipe.config.dataflow import explain
+from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.yaml import dump
 from seqpipe.data import Batches, examples, read
 from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.export import export
@@ -22,8 +24,6 @@ from seqpipe.inputs import Rows, Several, source_from
 from seqpipe.learned import Learned, learn
 from seqpipe.pipeline import Pipeline
 from seqpipe.runtime import Model
-from seqpipe.wiring import explain
-from seqpipe.yaml import dump
 
 COLOURS, THINGS = ("red", "green", "blue"), ("box", "ball", "cone")
 TEXT = {"tokenizer": "words", "embedding": {"use": "lookup", "dim": 6}}

@@ -15,7 +15,8 @@ from factory import QUIET, labelling, plugins, toy_heads
 
 from seqpipe import load as open_bundle
 from seqpipe.check import check_export
-from seqpipe.config import Config, load
+from seqpipe.config.dataflow import explain
+from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.data import read, sample
 from seqpipe.errors import DataError, PluginError
@@ -23,7 +24,6 @@ from seqpipe.evaluate import evaluate
 from seqpipe.learned import learn
 from seqpipe.run import run_all
 from seqpipe.scoring import score_target
-from seqpipe.wiring import explain
 
 
 def labels(folder: Path, *overrides: str) -> Config:
@@ -142,7 +142,7 @@ def test_explain_gives_the_shapes_of_this_answer_kind(tmp_path: Path) -> None:
     ],
 )
 def test_a_metric_that_will_not_do_is_the_heads_fault(finished: Path, made: object, told: str) -> None:
-    from seqpipe.wiring import own_metrics
+    from seqpipe.config.dataflow import own_metrics
 
     predictor = open_bundle(finished / "runs/moods/bundle", "cpu").predictor
     own = own_metrics(type("Head", (), {"metrics": staticmethod(made)}), {}, "head 'far' of toys")

@@ -11,7 +11,7 @@ from factory import plugins, tiny, write_jsonl, writing
 from tokenizers import Tokenizer, models
 from torch import nn
 
-from seqpipe.config import Config, load
+from seqpipe.config.loader import Config, load
 from seqpipe.data import read
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.learned import Learned, learn, unknown_share, unwritable

@@ -24,7 +24,7 @@ import pytest
 from factory import LEAN, QUIET, Child, begin_run, seqpipe, tagging, tiny, train_run
 
 from seqpipe import files, lock
-from seqpipe.config import load
+from seqpipe.config.loader import load
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.lock import lock_around, run_lock
 from seqpipe.run import run_seeds

@@ -15,12 +15,12 @@ from pretrained import checkpoint
 from seqpipe import load as open_bundle
 from seqpipe.bundle import unseal
 from seqpipe.check import check_export
-from seqpipe.config import load, resolved
+from seqpipe.config.loader import load, resolved
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.feature_kinds import Segments, feature_from
 from seqpipe.features import Featurizer
 from seqpipe.learned import learn
-from seqpipe.yaml import dump
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
 from seqpipe_plugins.tokenizers.words import Words
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from factory import parts, tiny, writing
 
-from seqpipe.config import load
+from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
 from seqpipe.features import Arrays
 from seqpipe.nn.search import EOS

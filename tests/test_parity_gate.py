@@ -15,8 +15,8 @@ from factory import LEAN, QUIET, parts, tiny, writing
 from tokenizers import Tokenizer
 
 from seqpipe import bundle, load, parity_gate, runtime
-from seqpipe.config import Config
-from seqpipe.config import load as load_config
+from seqpipe.config.loader import Config
+from seqpipe.config.loader import load as load_config
 from seqpipe.data import read
 from seqpipe.errors import ParityError
 from seqpipe.export import bundle_manifest, export

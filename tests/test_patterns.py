@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from seqpipe.patterns import may_explode
+from seqpipe.config.patterns import may_explode
 
 
 @pytest.mark.parametrize(

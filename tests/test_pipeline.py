@@ -11,7 +11,7 @@ from factory import tiny
 from torch import Tensor, nn
 
 from seqpipe import Size
-from seqpipe.config import Config
+from seqpipe.config.loader import Config
 from seqpipe.data import Batches, examples, read
 from seqpipe.errors import DataError, PluginError
 from seqpipe.learned import learn

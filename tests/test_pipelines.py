@@ -16,7 +16,7 @@ from documents import ROOT, blocks
 from factory import seqpipe
 from pretrained import checkpoint, make_checkpoint
 
-from seqpipe.config import load
+from seqpipe.config.loader import load
 
 PIPELINES = sorted((ROOT / "pipelines").glob("*.yaml"))
 TYPED = "".join(

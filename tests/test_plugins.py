@@ -11,8 +11,8 @@ import pytest
 from conftest import Install
 from packaging.requirements import Requirement
 
+from seqpipe.config.plugins import KINDS, Plugins
 from seqpipe.errors import PluginError
-from seqpipe.plugins import KINDS, Plugins
 
 HOOK = "from seqpipe import hookimpl\n\n@hookimpl\n"
 TABLE = HOOK + "def register_heads():\n    return "
@@ -155,7 +155,7 @@ def test_a_component_that_cannot_be_loaded_names_its_distribution(target: str, r
 def test_a_component_that_lacks_torch_says_how_to_get_it() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from seqpipe.plugins import Plugins\n"
+        "from seqpipe.config.plugins import Plugins\n"
         "try: Plugins().find('encoder', 'lstm').load()\n"
         "except Exception as error: sys.exit(str(error))\n"
     )
@@ -217,7 +217,7 @@ def test_what_a_plugin_prints_is_no_answer(install: Install, capsys: pytest.Capt
 
 def test_listing_plugins_imports_no_component(tmp_path: Path) -> None:
     code = (
-        "import sys; from seqpipe.plugins import Plugins; Plugins()\n"
+        "import sys; from seqpipe.config.plugins import Plugins; Plugins()\n"
         "heavy = {'torch', 'onnxruntime', 'tokenizers', 'numpy'} & set(sys.modules)\n"
         "own = [name for name in sys.modules if name.startswith('seqpipe_plugins.')]\n"
         "sys.exit(repr((heavy, own)) if heavy or own else 0)"

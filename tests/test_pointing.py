@@ -16,12 +16,12 @@ from factory import QUIET, Watched, seqpipe, train_run, write_jsonl
 from independent import Bundle, same
 
 from seqpipe import load
-from seqpipe.config import load as load_config
+from seqpipe.config.loader import load as load_config
+from seqpipe.config.yaml import dump
 from seqpipe.data import Batches, examples, of_epoch, read
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.learned import learn
 from seqpipe.run import run_all
-from seqpipe.yaml import dump
 
 WORDS = ("red", "green", "Blue", "Pink", "grey", "Gold", "teal", "Ruby")
 POINTS: dict[str, Any] = {"field": "points", "embedding": {"use": "linear", "dim": 16}}

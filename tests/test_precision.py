@@ -13,7 +13,7 @@ from test_contracts import OFFERS, STAGES, made
 from torch import Tensor, nn
 
 from seqpipe import checkpoint
-from seqpipe.config import Config, load
+from seqpipe.config.loader import Config, load
 from seqpipe.data import Batch
 from seqpipe.errors import EnvError, TrainingError
 from seqpipe.pipeline import Pipeline

@@ -15,7 +15,8 @@ from pretrained import checkpoint
 from torchmetrics.functional.text import squad
 
 from seqpipe import load as open_bundle
-from seqpipe.config import load
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
 from seqpipe.data import collate, examples
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features import Featurizer
@@ -24,7 +25,6 @@ from seqpipe.learned import learn
 from seqpipe.metrics import counter
 from seqpipe.reading import gold_answers
 from seqpipe.span import Span
-from seqpipe.yaml import dump
 from seqpipe_plugins.tokenizers.words import Words
 
 PEOPLE, PLACES = ("Ada", "Bob Ray", "Cho", "Dee Dee Fox"), ("Oslo", "New York", "Lima", "Rome")

@@ -15,7 +15,7 @@ import torch
 from conftest import Install
 from factory import LEAN, Watched, begin_run, seqpipe, tagging, tiny, train_run, write_conll
 
-from seqpipe.config import Config, load
+from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.data import read
 from seqpipe.errors import DataError, EnvError, UsageError

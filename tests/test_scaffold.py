@@ -17,8 +17,8 @@ import pytest
 from conftest import Install
 from factory import Done, environ, process, seqpipe
 
+from seqpipe.config.plugins import KINDS
 from seqpipe.errors import UsageError
-from seqpipe.plugins import KINDS
 from seqpipe.scaffold import LICENSES, new
 
 ROOT = Path(__file__).parent.parent
@@ -150,7 +150,9 @@ def test_installed_packages_are_listed_shown_and_checked_by_their_names(site: Pa
 
 def test_listing_them_imports_no_torch(site: Path) -> None:
     modules = ", ".join(f"toy_{kind}" for kind in KINDS)
-    code = f"import sys, {modules}; from seqpipe.plugins import Plugins; Plugins(); print('torch' in sys.modules)"
+    code = (
+        f"import sys, {modules}; from seqpipe.config.plugins import Plugins; Plugins(); print('torch' in sys.modules)"
+    )
     assert python("-c", code, folder=site, PYTHONPATH=str(site)) == "False\n"
 
 

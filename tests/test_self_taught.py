@@ -10,14 +10,14 @@ import torch
 from factory import plugins, seqpipe, write_jsonl
 from torch import Tensor, nn
 
-from seqpipe.config import load
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
 from seqpipe.data import collate, examples, sample
 from seqpipe.errors import ConfigError, PluginError
 from seqpipe.evaluate import evaluate, goodness
 from seqpipe.learned import Learned, learn
 from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.testing import check_head
-from seqpipe.yaml import dump
 
 
 class Backward(nn.Module):

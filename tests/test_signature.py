@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from seqpipe.errors import PluginError
-from seqpipe.signature import (
+from seqpipe.config.signature import (
     SIZE,
     Means,
     Row,
@@ -28,6 +27,7 @@ from seqpipe.signature import (
     wired,
     words,
 )
+from seqpipe.errors import PluginError
 
 if TYPE_CHECKING:
     from torch import Tensor

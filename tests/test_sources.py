@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from factory import tagging
 
-from seqpipe.config import load
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
-from seqpipe.yaml import dump
 
 HEADS: list[dict[str, Any]] = [
     {"use": "seq2seq", "name": "title", "target_tokenizer": "same"},
@@ -89,7 +89,7 @@ def test_the_stage_of_the_same_place_goes_first_then_the_only_one_of_its_use(yam
     several = [{"use": "lookup"}, {"use": "char-cnn"}, {"use": "lookup"}]
     run(yaml.parent / "a", embedding=several)
     run(yaml.parent / "b", embedding=[{"use": "char-cnn"}, {"use": "positions"}, {"use": "lookup"}])
-    from seqpipe.sources import counterpart
+    from seqpipe.config.init_from import counterpart
 
     for folder, places in (("a", [0, 1]), ("b", [2, 0])):
         config = load(yaml, [f"embedding.0.init={folder}", f"embedding.1.init={folder}"])
@@ -117,7 +117,7 @@ def test_a_component_of_another_distribution_is_another(yaml: Path) -> None:
 def test_a_target_tokenizer_is_found_among_those_of_the_heads(yaml: Path) -> None:
     run(yaml.parent / "old", tokenizer={"use": "words"}, head=HEADS)
     head = "head={{use: seq2seq, target: tags, target_tokenizer: {{use: {0}, init: old}}}}"
-    from seqpipe.sources import counterpart
+    from seqpipe.config.init_from import counterpart
 
     for use, number in (("chars", 1), ("words", 0)):
         chosen = load(yaml, [head.format(use)]).head[0].frame["target_tokenizer"]

@@ -27,12 +27,12 @@ from factory import (
 from torch import Tensor
 
 from seqpipe import checkpoint
-from seqpipe.config import Config, load, resolved
+from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.learned import Learned
 from seqpipe.pipeline import Pipeline
-from seqpipe.plugins import Plugins
 from seqpipe.run import fingerprint, open_run, run_all
 from seqpipe.starting import begin
 

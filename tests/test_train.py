@@ -12,7 +12,7 @@ import pytest
 import torch
 from factory import QUIET, parts, tiny
 
-from seqpipe.config import Config, load
+from seqpipe.config.loader import Config, load
 from seqpipe.errors import TrainingError
 from seqpipe.train import METRICS, Progress, make_optimizer, rate_factor, train
 

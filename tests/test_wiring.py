@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
+from seqpipe.config.dataflow import ANSWERS, Component, Input, answer_kind, explain, problems
+from seqpipe.config.plugins import Offer
+from seqpipe.config.signature import Size
 from seqpipe.errors import PluginError
-from seqpipe.plugins import Offer
-from seqpipe.signature import Size
-from seqpipe.wiring import ANSWERS, Component, Input, answer_kind, explain, problems
 
 
 def component(

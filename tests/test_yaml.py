@@ -9,9 +9,9 @@ import yaml as pyyaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seqpipe import yaml
+from seqpipe.config import yaml
+from seqpipe.config.yaml import Spot, dump, parse, scalar, shown
 from seqpipe.errors import ConfigError
-from seqpipe.yaml import Spot, dump, parse, scalar, shown
 
 
 def read(text: str | bytes) -> object:

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 from seqpipe import schemes
+from seqpipe.config.patterns import may_explode
 from seqpipe.errors import DataError, UsageError, nearest
-from seqpipe.patterns import may_explode
 
 from . import IllFormed, Record, SchemeOption, TagError, free, numbered, read_file, to_iob2
 

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqpipe.config.dataflow import ANSWERS, corrupted, needs_dev, self_taught
+from seqpipe.config.signature import call, decode_options
 from seqpipe.evaluate import evaluate
 from seqpipe.pipeline import Pipeline, predictor
-from seqpipe.signature import call, decode_options
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
 from seqpipe.testing.toys import Bench
-from seqpipe.wiring import ANSWERS, corrupted, needs_dev, self_taught
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
 CORRUPTION = "corruption as stated"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from seqpipe import yaml
+from seqpipe.config import yaml
+from seqpipe.config.signature import options_model, plain, validate, values
 from seqpipe.errors import PluginError
-from seqpipe.signature import options_model, plain, validate, values
 from seqpipe.testing.report import Check, FaultError
 
 ROUND_TRIP, UNKNOWN = "options round-trip", "unknown option refused"

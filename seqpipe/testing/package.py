@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from packaging.utils import canonicalize_name
 from pydantic.fields import FieldInfo
 
+from seqpipe.config.plugins import GROUP, Offer, Plugins
+from seqpipe.config.signature import options_model
 from seqpipe.errors import PluginError, UsageError, nearest
-from seqpipe.plugins import GROUP, Offer, Plugins
-from seqpipe.signature import options_model
 from seqpipe.testing.isolation import IMPORT, check_import
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import Check, FaultError, Finding, Report, inspected

@@ -14,20 +14,21 @@ from tokenizers.models import WordPiece
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import config, yaml
-from seqpipe.config import Config
+from seqpipe.config import loader as config
+from seqpipe.config import yaml
+from seqpipe.config.dataflow import ROWLESS, due
+from seqpipe.config.loader import Config
+from seqpipe.config.plugins import Offer, Plugins
+from seqpipe.config.signature import plain, wired
 from seqpipe.data import Batch, Batches, Example, collate, examples
 from seqpipe.errors import ConfigError
 from seqpipe.features import Column, Doc, Record
 from seqpipe.learned import Learned, learn
 from seqpipe.nn.causal import Before, Slots
 from seqpipe.pipeline import Pipeline
-from seqpipe.plugins import Offer, Plugins
-from seqpipe.signature import plain, wired
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
 from seqpipe.vocabulary import MASK, SPECIALS, UNK, word_level
-from seqpipe.wiring import ROWLESS, due
 
 DIM = 6
 LABELS = ("a", "b", "c")

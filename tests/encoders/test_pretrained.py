@@ -16,7 +16,7 @@ from pretrained import FAMILIES, checkpoint, rewrite
 from torch import Tensor
 
 from seqpipe.check import check_export
-from seqpipe.config import load
+from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.feature_kinds import Segments
 from seqpipe.features import Doc, Featurizer

@@ -12,7 +12,7 @@ from factory import parts, tagging
 from nn.exported import export, ragged
 from torch import Tensor
 
-from seqpipe.config import load
+from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError
 from seqpipe_plugins.encoders.words import Words
 

@@ -12,9 +12,9 @@ from nn.exported import ragged
 from torch.nn import functional as F
 
 from seqpipe import load as open_bundle
+from seqpipe.config.yaml import dump
 from seqpipe.errors import UsageError
 from seqpipe.vocabulary import MASK, SPECIALS, Vocabulary
-from seqpipe.yaml import dump
 from seqpipe_plugins.heads.electra import Electra
 
 WORDS = Vocabulary([*SPECIALS, *"abcdefgh", MASK])

@@ -17,7 +17,8 @@ from pretrained import decoder
 
 from seqpipe import bundle
 from seqpipe import load as open_bundle
-from seqpipe.config import Config, load
+from seqpipe.config.loader import Config, load
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.data import sample
 from seqpipe.errors import ConfigError, DataError, ParityError, PluginError, UsageError
@@ -32,7 +33,6 @@ from seqpipe.options import random_numbers
 from seqpipe.parity import Tally
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.runtime import Model
-from seqpipe.yaml import dump
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WRITTEN = 20  # tokens behind a prompt

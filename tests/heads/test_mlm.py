@@ -14,7 +14,8 @@ from nn.exported import ragged
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
-from seqpipe.config import load
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
 from seqpipe.data import collate, examples
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.evaluate import evaluate
@@ -22,7 +23,6 @@ from seqpipe.learned import Learned, learn
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.vocabulary import MASK, SPECIALS, Vocabulary
-from seqpipe.yaml import dump
 from seqpipe_plugins.heads.mlm import MaskedLM
 
 WORDS = Vocabulary([*SPECIALS, *"abcdefgh", MASK])

@@ -13,13 +13,13 @@ import torch
 from factory import QUIET, write_jsonl
 
 from seqpipe import load as open_bundle
-from seqpipe.config import load
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
 from seqpipe.data import collate, examples, sample
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.evaluate import evaluate
 from seqpipe.learned import learn
 from seqpipe.run import run_all
-from seqpipe.yaml import dump
 
 WORDS = {"sun": "weather", "rain": "weather", "goal": "sport", "match": "sport", "bank": "money", "tax": "money"}
 FILLERS = ("the", "a", "of", "today", "and", "here")

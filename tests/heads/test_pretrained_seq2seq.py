@@ -17,7 +17,8 @@ from pretrained import checkpoint, decoder, t5
 
 from seqpipe import bundle
 from seqpipe.check import check_export
-from seqpipe.config import load
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
 from seqpipe.data import collate, examples, sample
 from seqpipe.errors import SeqpipeError
 from seqpipe.export import bundle_files, bundle_manifest
@@ -27,7 +28,6 @@ from seqpipe.nn import t5 as layers
 from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.runtime import Model
 from seqpipe.train import make_optimizer
-from seqpipe.yaml import dump
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:6000]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from factory import writing
 
-from seqpipe.config import load
+from seqpipe.config.loader import load
 from seqpipe.data import examples, read
 from seqpipe.errors import DataError, UsageError
 from seqpipe.learned import learn

@@ -18,7 +18,7 @@ import torch
 from factory import QUIET, Child, Done, kill_at, seqpipe, tagging
 
 from seqpipe import bundle, checkpoint
-from seqpipe.config import load
+from seqpipe.config.loader import load
 from seqpipe.run import run_all
 
 KILLS = 15

@@ -59,7 +59,7 @@ def test_twenty_plugins_are_listed_without_torch(
     for i in range(20):
         install(f"acme-{i}", hook % i)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    listing = "\nfrom seqpipe.plugins import Plugins\nassert len(Plugins().names('encoder')) >= 21"
+    listing = "\nfrom seqpipe.config.plugins import Plugins\nassert len(Plugins().names('encoder')) >= 21"
     assert imported(command("plugins") + listing).isdisjoint(TRAINING | RUNTIME)
 
 

@@ -13,7 +13,7 @@ import torch
 from factory import QUIET, Watched, tiny, train_run
 
 from seqpipe import checkpoint
-from seqpipe.config import Config
+from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError
 

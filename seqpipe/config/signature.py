@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
+from seqpipe.config.yaml import Path as Where
+from seqpipe.config.yaml import Plain, shown
 from seqpipe.errors import PluginError
-from seqpipe.yaml import Path as Where
-from seqpipe.yaml import Plain, shown
 
 SIZE = "size"  # marks a decode option that the graph takes as the length of an input vector, and so stays dynamic
 CHECKPOINT = "checkpoint"  # marks an option that is a folder if there is one of that name, else a name on the hub

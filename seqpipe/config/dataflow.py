@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from seqpipe.config.plugins import Offer
+from seqpipe.config.signature import decode_options, method_names, optional_names, wired
 from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, nearest
-from seqpipe.plugins import Offer
-from seqpipe.signature import decode_options, method_names, optional_names, wired
 
 Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
 

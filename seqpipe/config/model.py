@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from seqpipe.settings import Export, PluginKeys, Train
-from seqpipe.signature import plain
-from seqpipe.wiring import Component, Input
-from seqpipe.yaml import Plain
+from seqpipe.config.dataflow import Component, Input
+from seqpipe.config.schema import Export, PluginKeys, Train
+from seqpipe.config.signature import plain
+from seqpipe.config.yaml import Plain
 
 
 @dataclass(frozen=True)

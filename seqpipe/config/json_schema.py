@@ -18,11 +18,11 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from seqpipe.config import SOURCE, Config
+from seqpipe.config.loader import SOURCE, Config
+from seqpipe.config.plugins import KINDS, Offer, Plugins
+from seqpipe.config.schema import OF_A_SOURCE, STAGES, TOP, DataKeys, Name
+from seqpipe.config.signature import FRAME_KEYS, TARGET_TOKENIZER_KEYS, Frame, options_model, wired
 from seqpipe.errors import PluginError
-from seqpipe.plugins import KINDS, Offer, Plugins
-from seqpipe.settings import OF_A_SOURCE, STAGES, TOP, DataKeys, Name
-from seqpipe.signature import FRAME_KEYS, TARGET_TOKENIZER_KEYS, Frame, options_model, wired
 
 Json = dict[str, Any]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from seqpipe import yaml
+from seqpipe.config import yaml
+from seqpipe.config.dataflow import Component
+from seqpipe.config.run_layout import BEST, BUNDLE, CHECKPOINTS, LAST, STATE, YAML
+from seqpipe.config.signature import ALL_FRAME_KEYS, plain
+from seqpipe.config.yaml import Plain, shown
 from seqpipe.errors import UsageError
-from seqpipe.layout import BEST, BUNDLE, CHECKPOINTS, LAST, STATE, YAML
-from seqpipe.signature import ALL_FRAME_KEYS, plain
-from seqpipe.wiring import Component
-from seqpipe.yaml import Plain, shown
 
 _TARGET = ".target_tokenizer"
 

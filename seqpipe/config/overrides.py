@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpipe import yaml
+from seqpipe.config import yaml
+from seqpipe.config.schema import STAGES
+from seqpipe.config.yaml import Path as Where
+from seqpipe.config.yaml import Plain, Spot, Tree
 from seqpipe.errors import ConfigError, Problem
-from seqpipe.settings import STAGES
-from seqpipe.yaml import Path as Where
-from seqpipe.yaml import Plain, Spot, Tree
 
 _COMPONENTS = ("reader", "tokenizer", *STAGES, "target_tokenizer", "optimizer", "schedule")
 

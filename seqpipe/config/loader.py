@@ -11,13 +11,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from seqpipe import attending, sources, wiring, yaml
-from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, nearest
-from seqpipe.overrides import override
-from seqpipe.plugins import Offer, Plugins
-from seqpipe.resolved import Config, Data, resolved
-from seqpipe.settings import CHOICES, OF_A_SOURCE, TOP, DataKeys, Export, Plateau, PluginKeys, Train
-from seqpipe.signature import (
+from seqpipe.config import attention_stages as attending
+from seqpipe.config import dataflow as wiring
+from seqpipe.config import init_from as sources
+from seqpipe.config import yaml
+from seqpipe.config.dataflow import Component, Input
+from seqpipe.config.model import Config, Data, resolved
+from seqpipe.config.overrides import override
+from seqpipe.config.plugins import Offer, Plugins
+from seqpipe.config.schema import CHOICES, OF_A_SOURCE, TOP, DataKeys, Export, Plateau, PluginKeys, Train
+from seqpipe.config.signature import (
     ALL_FRAME_KEYS,
     CHECKPOINT,
     FRAME_KEYS,
@@ -32,9 +35,9 @@ from seqpipe.signature import (
     wired,
     words,
 )
-from seqpipe.wiring import Component, Input
-from seqpipe.yaml import Path as Where
-from seqpipe.yaml import Plain, Tree
+from seqpipe.config.yaml import Path as Where
+from seqpipe.config.yaml import Plain, Tree
+from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, nearest
 
 __all__ = ["Component", "Config", "Data", "load", "resolved"]
 

@@ -16,7 +16,7 @@ import pluggy
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from seqpipe import hookspecs
+from seqpipe.config import hookspecs
 from seqpipe.errors import PluginError, nearest
 
 GROUP = "seqpipe"

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seqpipe.attended import AXES, OVER, SENTENCES, TOKENS, Attended
+from seqpipe.config.attention_maps import AXES, OVER, SENTENCES, TOKENS, Attended
+from seqpipe.config.dataflow import Component, Input, declared, who
+from seqpipe.config.signature import method_names
 from seqpipe.errors import PluginError, Problem
-from seqpipe.signature import method_names
-from seqpipe.wiring import Component, Input, declared, who
 
 
 def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, dict[str, Attended]]:
