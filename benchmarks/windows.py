@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import seqpipe
-from seqpipe.features import Doc
+from seqpipe.features.document import Doc
 from seqpipe.runtime import Model
 
 TEST = Path(__file__).parent.parent.parent / "shared" / "data" / "ncbi_disease" / "test.tsv"

@@ -10,11 +10,11 @@ from seqpipe.errors import SeqpipeError
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.copying import Copy
-    from seqpipe.feature_kinds import Chars, Matrix, Pieces, Sentences
-    from seqpipe.features import Column
+    from seqpipe.features.copy import Copy
+    from seqpipe.features.document import Column
+    from seqpipe.features.kinds import Chars, Matrix, Pieces, Sentences
+    from seqpipe.features.vocabulary import word_level
     from seqpipe.runtime import Model, load
-    from seqpipe.vocabulary import word_level
 
 __all__ = [
     "SIZE",
@@ -38,15 +38,15 @@ __all__ = [
 __version__ = VERSION
 
 _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime take their time
-    "Chars": "seqpipe.feature_kinds",
-    "Column": "seqpipe.features",
-    "Copy": "seqpipe.copying",
-    "Matrix": "seqpipe.feature_kinds",
+    "Chars": "seqpipe.features.kinds",
+    "Column": "seqpipe.features.document",
+    "Copy": "seqpipe.features.copy",
+    "Matrix": "seqpipe.features.kinds",
     "Model": "seqpipe.runtime",
-    "Pieces": "seqpipe.feature_kinds",
-    "Sentences": "seqpipe.feature_kinds",
+    "Pieces": "seqpipe.features.kinds",
+    "Sentences": "seqpipe.features.kinds",
     "load": "seqpipe.runtime",
-    "word_level": "seqpipe.vocabulary",
+    "word_level": "seqpipe.features.vocabulary",
 }
 
 

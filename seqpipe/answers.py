@@ -15,11 +15,11 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe import schemes
-from seqpipe.copying import Copy
-from seqpipe.encoding import encode
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features import Arrays, Doc, Record, locate
-from seqpipe.vocabulary import EOS, UNK, clean, special_id
+from seqpipe.features.copy import Copy
+from seqpipe.features.document import Arrays, Doc, Record, locate
+from seqpipe.features.encoding import encode
+from seqpipe.features.vocabulary import EOS, UNK, clean, special_id
 
 Answer = Any  # as each kind's docstring has it; lists of alternatives when more than one is asked for
 _LARGEST = float(np.finfo(np.float32).max)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqpipe.config.dataflow import ROWLESS, who
 from seqpipe.errors import ExportError, PluginError, SeqpipeError
-from seqpipe.features import Arrays
+from seqpipe.features.document import Arrays
 from seqpipe.graph import stages_to_onnx
 from seqpipe.onnx_runtime import onnxruntime
 from seqpipe.parity import CLOSE, RELATIVE, grid, pollute, shortest

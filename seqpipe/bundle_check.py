@@ -11,11 +11,11 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers import Kind, Label, Labels
 from seqpipe.errors import BundleError
-from seqpipe.feature_kinds import Chars, Matrix
-from seqpipe.features import Feature
+from seqpipe.features.document import Feature
+from seqpipe.features.kinds import Chars, Matrix
+from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.joint import Joint
 from seqpipe.options import MOST_SIZE
-from seqpipe.vocabulary import SPECIALS
 
 MOST_TOKENS = 1_000_000  # that `limits` may let into one text
 MOST_CHARACTERS = 10_000  # of a word, as a feature of kind `chars` reads it

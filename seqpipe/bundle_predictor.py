@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from seqpipe.answers import Answer, Kind, Score, Tags, Vector
-from seqpipe.encoding import is_library_error
 from seqpipe.errors import BundleError, DataError
-from seqpipe.features import Arrays, Doc
+from seqpipe.features.document import Arrays, Doc
+from seqpipe.features.encoding import is_library_error
 from seqpipe.joint import Joint
 from seqpipe.predictor import Predictor
 

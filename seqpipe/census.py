@@ -8,7 +8,7 @@ from typing import Any
 
 from seqpipe.answers import Kind
 from seqpipe.continuing import Continuation
-from seqpipe.features import Record
+from seqpipe.features.document import Record
 from seqpipe.joint import Joint
 
 LABELLED = ("label", "labels", "tags", "spans")

@@ -16,13 +16,13 @@ from seqpipe.config.dataflow import by_source, who
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.data import Batch, Batches, examples, sample
-from seqpipe.encoding import shown
 from seqpipe.errors import ConfigError, TrainingError
 from seqpipe.export import bundle_files, bundle_manifest
-from seqpipe.features import Record
+from seqpipe.features.document import Record
+from seqpipe.features.encoding import shown
+from seqpipe.features.hostile_texts import CURE, fault_of
+from seqpipe.features.sources import tokenizers_of
 from seqpipe.graph_cache import GraphCache
-from seqpipe.hostile import CURE, fault_of
-from seqpipe.inputs import tokenizers_of
 from seqpipe.learned import Learned, learn
 from seqpipe.parity import Tally, compare, given_to, grid, settle, shortened
 from seqpipe.parity_gate import one_thread

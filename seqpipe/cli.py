@@ -351,8 +351,8 @@ def explain(
     """Show what a model looked at: its attention weights over a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
     from seqpipe.drawing import draw, ending
+    from seqpipe.features.vocabulary import clean
     from seqpipe.predict import one_record
-    from seqpipe.vocabulary import clean
 
     if output:
         ending(output)

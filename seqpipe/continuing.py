@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers import Text
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features import Arrays, Doc, Record
-from seqpipe.vocabulary import EOS, special_id
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.vocabulary import EOS, special_id
 
 PAST, PRESENT = "past.", "present."  # what the names of a graph's inputs and outputs begin with that hold what is kept
 GOES_ON = "goes_on"  # of a record: whether its text goes on in the next one

@@ -13,11 +13,11 @@ from seqpipe.answers import Answer, Kind
 from seqpipe.config.dataflow import Metrics
 from seqpipe.continuing import GOES_ON, SCORE_PROMPT, Continuation
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
-from seqpipe.features import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.sources import fields_of
 from seqpipe.files import json_bytes, write
 from seqpipe.filling import Filled
 from seqpipe.hiding import Hidden
-from seqpipe.inputs import fields_of
 from seqpipe.joint import Joint
 from seqpipe.options import chosen
 from seqpipe.pointing import Pointers

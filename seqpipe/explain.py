@@ -13,7 +13,7 @@ import numpy as np
 
 from seqpipe.config.attention_maps import SENTENCES, TOKENS, Attended
 from seqpipe.errors import BundleError
-from seqpipe.features import Doc
+from seqpipe.features.document import Doc
 from seqpipe.figures import Figure
 
 Places = tuple[tuple[int, int], ...]

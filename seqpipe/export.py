@@ -17,11 +17,11 @@ from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.signature import plain
 from seqpipe.console import Console
 from seqpipe.evaluate import headlines, posed
-from seqpipe.features import Record
+from seqpipe.features.document import Record
+from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
 from seqpipe.files import finite
 from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
-from seqpipe.inputs import tokenizer_file_of, tokenizers_of
 from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
 from seqpipe.metrics import shown

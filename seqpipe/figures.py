@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from seqpipe.features import Doc
+from seqpipe.features.document import Doc
 from seqpipe.pointing import HULL, Pointers
 
 Point = tuple[float, float]

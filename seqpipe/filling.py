@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe import subwords
-from seqpipe.encoding import encode
 from seqpipe.errors import DataError
-from seqpipe.features import Arrays, Doc, Record
-from seqpipe.vocabulary import EOS, clean, special_id
+from seqpipe.features import word_pieces as subwords
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.encoding import encode
+from seqpipe.features.vocabulary import EOS, clean, special_id
 
 _NO_TEXT = -1e8  # the log-probability of what is no filling is below
 

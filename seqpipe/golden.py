@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from seqpipe.evaluate import posed
-from seqpipe.features import Featurizer, Record
-from seqpipe.inputs import columns
+from seqpipe.features.document import Featurizer, Record
+from seqpipe.features.sources import columns
 from seqpipe.parity import shortened
 from seqpipe.parity_gate import Comparison
 from seqpipe.probe_records import probe_records

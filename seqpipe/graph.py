@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from seqpipe.bundle import MOST_FILE
 from seqpipe.config.dataflow import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
-from seqpipe.features import Arrays
+from seqpipe.features.document import Arrays
 from seqpipe.graph_key import raw_bytes
 from seqpipe.hoisting import hoisted
 from seqpipe.options import option_arrays

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqpipe.continuing import PAST, PRESENT
 from seqpipe.errors import PluginError
-from seqpipe.features import Arrays
+from seqpipe.features.document import Arrays
 from seqpipe.options import Known
 from seqpipe.parity import TIE, Tally, compare, given_to, margins
 from seqpipe.pipeline import Pipeline

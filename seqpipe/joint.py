@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe.answers import Answer, Kind
-from seqpipe.features import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.kinds import kind_from
 
 

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags, Text, Vector
 from seqpipe.continuing import Continuation
-from seqpipe.copying import Copy
 from seqpipe.errors import BundleError
+from seqpipe.features.copy import Copy
 from seqpipe.filling import Filled
 from seqpipe.hiding import Hidden
 from seqpipe.pointing import pointers_from

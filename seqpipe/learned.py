@@ -30,21 +30,21 @@ from seqpipe.config.init_from import counterpart, told
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import LEARNED
 from seqpipe.continuing import Continuation, judged_in
-from seqpipe.copying import Copy
-from seqpipe.encoding import CURE, cannot_split, is_panic
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
-from seqpipe.feature_kinds import Matrix, Segments, feature_from
-from seqpipe.features import Column, Doc, Feature, Featurizer, Record, place_of, token_counts
+from seqpipe.features.copy import Copy
+from seqpipe.features.document import Column, Doc, Feature, Featurizer, Record, place_of, token_counts
+from seqpipe.features.encoding import CURE, cannot_split, is_panic
+from seqpipe.features.kinds import Matrix, Segments, feature_from
+from seqpipe.features.sources import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
+from seqpipe.features.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
+from seqpipe.features.word_pieces import splits_words
 from seqpipe.files import read_json, write
 from seqpipe.hiding import Hidden
-from seqpipe.inputs import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.joint import Joint, tokenizer_file
 from seqpipe.kinds import kind_from
 from seqpipe.pointing import SEQUENCE, Pointers
 from seqpipe.predictor import CHUNK, chunks
-from seqpipe.subwords import splits_words
 from seqpipe.targets import labels_of, target_text, text_of
-from seqpipe.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
 
 FILE = LEARNED
 Texts = Callable[[], Iterator[tuple[Record, str | list[str]]]]  # with their records, anew at each call

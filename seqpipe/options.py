@@ -12,7 +12,7 @@ import numpy as np
 
 from seqpipe.answers import Kind, Text
 from seqpipe.errors import UsageError, nearest
-from seqpipe.features import Arrays, Doc
+from seqpipe.features.document import Arrays, Doc
 from seqpipe.joint import Joint
 
 SEED = "seed"  # what a caller gives in place of random numbers

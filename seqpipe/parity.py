@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe import vocabulary
 from seqpipe.config.attention_maps import PREFIX
-from seqpipe.copying import Copy
 from seqpipe.errors import ParityError
-from seqpipe.features import Arrays, Column, Doc
-from seqpipe.inputs import MASK, Inputs, Rows, Several, mask_of, masks, together
+from seqpipe.features import vocabulary
+from seqpipe.features.copy import Copy
+from seqpipe.features.document import Arrays, Column, Doc
+from seqpipe.features.sources import MASK, Inputs, Rows, Several, mask_of, masks, together
+from seqpipe.features.vocabulary import SPECIALS, UNK
+from seqpipe.features.word_pieces import splits_words
 from seqpipe.learned import Learned
 from seqpipe.options import DRAWING, SEED, Known, chosen
 from seqpipe.pipeline import Pipeline
 from seqpipe.predictor import Run
-from seqpipe.subwords import splits_words
-from seqpipe.vocabulary import SPECIALS, UNK
 
 TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
 MOST_TIES, ENOUGH = 1e-3, 1_000  # the share of decisions that may be ties, and of how many

@@ -16,9 +16,9 @@ from seqpipe.answers import Answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, ParityError
 from seqpipe.evaluate import evaluate, headline, judged, posed
-from seqpipe.features import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.sources import masks
 from seqpipe.incremental import compare_pieces
-from seqpipe.inputs import masks
 from seqpipe.options import Chosen
 from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, moved, settle, shortened, trials
 from seqpipe.pipeline import Pipeline, predictor

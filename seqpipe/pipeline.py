@@ -33,8 +33,8 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.config.signature import call, decode_options
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
-from seqpipe.features import Arrays
-from seqpipe.inputs import mask_of, sources_of
+from seqpipe.features.document import Arrays
+from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.joint import part_of
 from seqpipe.learned import Learned, Task
 from seqpipe.nn.causal import Attending

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpipe.config.attention_maps import TOKENS
 from seqpipe.errors import DataError
-from seqpipe.features import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.geometry import opened, same_polygon
 
 SEQUENCE, HULL, TOUR = TASKS = ("sequence", "hull", "tour")

@@ -10,8 +10,8 @@ import numpy as np
 
 from seqpipe.errors import ParityError
 from seqpipe.evaluate import evaluate, goodness, headline, posed
-from seqpipe.features import Arrays, Record
-from seqpipe.inputs import masks
+from seqpipe.features.document import Arrays, Record
+from seqpipe.features.sources import masks
 from seqpipe.metrics import FRACTIONS, shown
 from seqpipe.parity import given_to, grid, shortened
 from seqpipe.parity_gate import Comparison, drawn

@@ -19,9 +19,9 @@ from seqpipe.bundle_reader import reader_from
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
-from seqpipe.features import Record, locate
+from seqpipe.features.document import Record, locate
+from seqpipe.features.sources import all_texts, fields_of, one_text
 from seqpipe.files import json_bytes, writing
-from seqpipe.inputs import all_texts, fields_of, one_text
 from seqpipe.predictor import CHUNK, Answers
 from seqpipe.runtime import Model
 from seqpipe.schemes import to_tags

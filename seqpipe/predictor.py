@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from seqpipe.answers import Answer, Kind
 from seqpipe.continuing import Continuation
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features import Arrays, Doc, Featurizer, Record, sentences
-from seqpipe.inputs import Inputs
+from seqpipe.features.document import Arrays, Doc, Featurizer, Record, sentences
+from seqpipe.features.sources import Inputs
 from seqpipe.joint import empty_answer
 from seqpipe.options import Chosen, chosen
 

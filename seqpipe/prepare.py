@@ -9,7 +9,7 @@ import numpy as np
 from seqpipe.config.dataflow import carries, continues
 from seqpipe.config.loader import Config
 from seqpipe.continuing import ENOUGH, judged_in
-from seqpipe.features import Record
+from seqpipe.features.document import Record
 from seqpipe.learned import Learned, unwritable
 from seqpipe.pipeline import option_table
 from seqpipe.stream import Windows

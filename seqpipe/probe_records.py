@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from seqpipe.features import Column, Featurizer, Record
-from seqpipe.inputs import Inputs, Rows, sources_of
-from seqpipe.vocabulary import SPECIALS
+from seqpipe.features.document import Column, Featurizer, Record
+from seqpipe.features.sources import Inputs, Rows, sources_of
+from seqpipe.features.vocabulary import SPECIALS
 
 SCRIPTS = (
     "Latin: Straße, naïve, ŒUVRE, İstanbul, ﬁne ǅ", "Ελληνικά: Ὀδυσσεύς, λόγος ς", "Русский: Ёлка, щука", "עברית: שָׁלוֹם",

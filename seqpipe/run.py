@@ -29,7 +29,7 @@ from seqpipe.data import Batch, Batches, examples, of_epoch, read, unseen_labels
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.export import export
-from seqpipe.features import Record
+from seqpipe.features.document import Record
 from seqpipe.graph_cache import GraphCache
 from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.lock import run_lock

@@ -18,13 +18,13 @@ from seqpipe.bundle_predictor import BundlePredictor
 from seqpipe.config.attention_maps import PREFIX, attended_from
 from seqpipe.console import Console
 from seqpipe.continuing import PAST, PRESENT
-from seqpipe.encoding import is_library_error
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.explain import Explanation, attention, origins
-from seqpipe.feature_kinds import feature_from
-from seqpipe.features import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.encoding import is_library_error
+from seqpipe.features.kinds import feature_from
+from seqpipe.features.sources import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.figures import draws, figure
-from seqpipe.inputs import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.options import chosen, option_arrays
 from seqpipe.pointing import Pointers

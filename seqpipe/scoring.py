@@ -18,7 +18,7 @@ from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.evaluate import evaluate
-from seqpipe.features import Record
+from seqpipe.features.document import Record
 from seqpipe.joint import Joint
 from seqpipe.metrics import table
 from seqpipe.predictor import Predictor

@@ -16,10 +16,10 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import CHECKPOINTS
 from seqpipe.config.signature import wired
 from seqpipe.errors import ConfigError, PluginError
-from seqpipe.inputs import sources_of
+from seqpipe.features.sources import sources_of
+from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.learned import Learned, Task
 from seqpipe.pipeline import Pipeline
-from seqpipe.vocabulary import SPECIALS, UNK
 
 Names = dict[str, Sequence[str]]  # of what is wired in: what each of its ids stands for
 State = dict[str, Tensor]

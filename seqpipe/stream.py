@@ -12,11 +12,11 @@ from seqpipe.config.dataflow import built
 from seqpipe.config.loader import Component
 from seqpipe.continuing import GOES_ON, flowing
 from seqpipe.errors import DataError
-from seqpipe.features import Doc, Record
+from seqpipe.features.document import Doc, Record
+from seqpipe.features.vocabulary import EOS, SPECIALS
 from seqpipe.files import make_folder, remove_torn, writing
 from seqpipe.learned import Learned
 from seqpipe.predictor import chunks
-from seqpipe.vocabulary import EOS, SPECIALS
 
 Batch = dict[str, torch.Tensor]
 _SOME = 256  # records split at a time

@@ -12,9 +12,9 @@ import numpy as np
 
 from seqpipe.continuing import PAST, PRESENT, Continuation
 from seqpipe.errors import UsageError
-from seqpipe.features import Record
+from seqpipe.features.document import Record
+from seqpipe.features.vocabulary import EOS, special_id
 from seqpipe.options import chosen
-from seqpipe.vocabulary import EOS, special_id
 
 if TYPE_CHECKING:
     from seqpipe.runtime import Model

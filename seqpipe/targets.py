@@ -12,11 +12,11 @@ from seqpipe.config.dataflow import ANSWERS, answer_kind, self_taught
 from seqpipe.config.loader import Component
 from seqpipe.continuing import Continuation
 from seqpipe.errors import DataError
-from seqpipe.features import Doc, Record, place_of
+from seqpipe.features.document import Doc, Record, place_of
+from seqpipe.features.vocabulary import EOS, SPECIALS, Vocabulary, clean
 from seqpipe.pointing import Pointers, learnable
 from seqpipe.reading import gold_answers, placed
 from seqpipe.span import second_text
-from seqpipe.vocabulary import EOS, SPECIALS, Vocabulary, clean
 
 Target = list[int] | int | float | tuple[float, ...]  # a number for each token, one for the record, a row for it
 Targets = dict[str, Target]  # by name

@@ -11,9 +11,9 @@ import torch
 from seqpipe.config.dataflow import due
 from seqpipe.config.init_from import told
 from seqpipe.errors import UsageError
+from seqpipe.features.vocabulary import MASK, SPECIALS
 from seqpipe.files import write
 from seqpipe.pipeline import Pipeline
-from seqpipe.vocabulary import MASK, SPECIALS
 
 
 def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = False, stage: str | None = None) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags, Text, Vector, label_of
 from seqpipe.errors import BundleError, DataError
-from seqpipe.features import Doc
+from seqpipe.features.document import Doc
 from seqpipe.kinds import kind_from
 from seqpipe_plugins.tokenizers.chars import Chars
 

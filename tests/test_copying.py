@@ -11,11 +11,11 @@ from factory import seqpipe, write_jsonl
 from seqpipe.answers import Text
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
-from seqpipe.copying import Copy
 from seqpipe.data import examples, read
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.feature_kinds import feature_from
-from seqpipe.features import Featurizer
+from seqpipe.features.copy import Copy
+from seqpipe.features.document import Featurizer
+from seqpipe.features.kinds import feature_from
 from seqpipe.kinds import kind_from
 from seqpipe.learned import Learned, learn, unwritable
 from seqpipe.metrics import TextCounter

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from seqpipe.config.loader import Config, load
 from seqpipe.data import Batches, Example, collate, examples, read, unseen_labels
 from seqpipe.errors import DataError
-from seqpipe.features import Doc
+from seqpipe.features.document import Doc
 from seqpipe.learned import Learned, learn
 
 

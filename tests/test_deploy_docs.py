@@ -36,12 +36,14 @@ from factory import (
 )
 from independent import Bundle, RefusedError
 
-from seqpipe import Model, answers, bundle, feature_kinds, features, load, schemes, span
+from seqpipe import Model, answers, bundle, load, schemes, span
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml import dump
 from seqpipe.errors import BundleError, SeqpipeError
-from seqpipe.feature_kinds import Chars
-from seqpipe.features import Doc
+from seqpipe.features import document as features
+from seqpipe.features import kinds as feature_kinds
+from seqpipe.features.document import Doc
+from seqpipe.features.kinds import Chars
 from seqpipe.options import option_arrays
 from seqpipe.run import run_all
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from seqpipe.cli import _TerminatedError
-from seqpipe.encoding import encode, encode_batch, is_panic
 from seqpipe.errors import DataError
+from seqpipe.features.encoding import encode, encode_batch, is_panic
 from seqpipe.learned import _refuse_panic
 
 ENDS = [_TerminatedError(143), KeyboardInterrupt(), SystemExit(1), GeneratorExit(), MemoryError()]

@@ -33,7 +33,7 @@ from seqpipe.drawing.png import HEAT, picture
 from seqpipe.errors import BundleError, ConfigError, DataError, EnvError, ParityError, PluginError, UsageError
 from seqpipe.explain import Attention, Explanation, attention, told, views
 from seqpipe.export import export
-from seqpipe.features import Doc
+from seqpipe.features.document import Doc
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
 TOKENS = ((0, 4), (5, 8), (8, 12), (12, 16), (17, 18), (19, 25), (25, 26), (28, 31), (32, 40), (40, 41))

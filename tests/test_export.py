@@ -16,7 +16,7 @@ from seqpipe.config.loader import Config
 from seqpipe.data import read
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export import bundle_files, bundle_manifest, export
-from seqpipe.features import Featurizer
+from seqpipe.features.document import Featurizer
 from seqpipe.graph import to_onnx
 from seqpipe.parity_gate import Comparison, verify_parity
 from seqpipe.pipeline import Pipeline

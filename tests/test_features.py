@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from tokenizers import Regex, pre_tokenizers
 
-from seqpipe import feature_kinds, features
-from seqpipe.encoding import guard
 from seqpipe.errors import BundleError, DataError
-from seqpipe.feature_kinds import Chars, Pieces, Sentences, feature_from
-from seqpipe.features import Doc, Featurizer, locate, sentences, token_counts
+from seqpipe.features import document as features
+from seqpipe.features import kinds as feature_kinds
+from seqpipe.features.document import Doc, Featurizer, locate, sentences, token_counts
+from seqpipe.features.encoding import guard
+from seqpipe.features.kinds import Chars, Pieces, Sentences, feature_from
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 

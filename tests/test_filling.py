@@ -9,12 +9,12 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.errors import DataError
-from seqpipe.features import Featurizer
+from seqpipe.features.document import Featurizer
+from seqpipe.features.vocabulary import MASK
+from seqpipe.features.word_pieces import splits_words
 from seqpipe.filling import Filled
 from seqpipe.kinds import kind_from
-from seqpipe.subwords import splits_words
 from seqpipe.text_metrics import FillingCounter
-from seqpipe.vocabulary import MASK
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.unigram import Unigram

@@ -13,9 +13,9 @@ from pretrained import t5
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
+from seqpipe.features.vocabulary import MARKS
 from seqpipe.hiding import Hidden
 from seqpipe.kinds import kind_from
-from seqpipe.vocabulary import MARKS
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 

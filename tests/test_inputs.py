@@ -18,9 +18,9 @@ from seqpipe.config.yaml import dump
 from seqpipe.data import Batches, examples, read
 from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.export import export
-from seqpipe.feature_kinds import Matrix, feature_from
-from seqpipe.features import Doc
-from seqpipe.inputs import Rows, Several, source_from
+from seqpipe.features.document import Doc
+from seqpipe.features.kinds import Matrix, feature_from
+from seqpipe.features.sources import Rows, Several, source_from
 from seqpipe.learned import Learned, learn
 from seqpipe.pipeline import Pipeline
 from seqpipe.runtime import Model

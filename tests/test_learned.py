@@ -14,8 +14,8 @@ from torch import nn
 from seqpipe.config.loader import Config, load
 from seqpipe.data import read
 from seqpipe.errors import DataError, PluginError, UsageError
+from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.learned import Learned, learn, unknown_share, unwritable
-from seqpipe.vocabulary import SPECIALS
 from seqpipe_plugins.tokenizers.words import Words
 
 

@@ -12,10 +12,10 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from seqpipe.answers import Text
 from seqpipe.errors import UsageError
-from seqpipe.features import Doc
+from seqpipe.features.document import Doc
+from seqpipe.features.vocabulary import word_level
 from seqpipe.joint import Joint
 from seqpipe.options import chosen, option_arrays, random_numbers
-from seqpipe.vocabulary import word_level
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "beams": {"type": "size", "default": 5, "minimum": 1, "maximum": 100},

@@ -18,8 +18,8 @@ from seqpipe.check import check_export
 from seqpipe.config.loader import load, resolved
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
-from seqpipe.feature_kinds import Segments, feature_from
-from seqpipe.features import Featurizer
+from seqpipe.features.document import Featurizer
+from seqpipe.features.kinds import Segments, feature_from
 from seqpipe.learned import learn
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
 from seqpipe_plugins.tokenizers.words import Words

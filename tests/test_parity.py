@@ -13,7 +13,7 @@ from factory import parts, tiny, writing
 
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
-from seqpipe.features import Arrays
+from seqpipe.features.document import Arrays
 from seqpipe.nn.search import EOS
 from seqpipe.options import option_arrays
 from seqpipe.parity import LENGTHS, SIZES, Tally, compare, grid, settle, shortened

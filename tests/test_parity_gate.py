@@ -20,8 +20,8 @@ from seqpipe.config.loader import load as load_config
 from seqpipe.data import read
 from seqpipe.errors import ParityError
 from seqpipe.export import bundle_manifest, export
-from seqpipe.feature_kinds import Chars, feature_from
-from seqpipe.features import Arrays, Record
+from seqpipe.features.document import Arrays, Record
+from seqpipe.features.kinds import Chars, feature_from
 from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
 from seqpipe.joint import answer_from
@@ -162,7 +162,7 @@ def test_a_letter_that_no_record_holds_is_found_by_a_probe(tags: Trained, monkey
 
 
 def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqpipe import features
+    from seqpipe.features import document as features
 
     whole = features.Featurizer._whole
 

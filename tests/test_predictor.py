@@ -13,7 +13,7 @@ import pytest
 from seqpipe import Model
 from seqpipe.answers import Spans, Text
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features import Arrays, Featurizer
+from seqpipe.features.document import Arrays, Featurizer
 from seqpipe.predictor import Predictor, batches, cores
 from seqpipe_plugins.tokenizers.words import Words
 

@@ -19,7 +19,7 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.data import collate, examples
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.features import Featurizer
+from seqpipe.features.document import Featurizer
 from seqpipe.kinds import kind_from
 from seqpipe.learned import learn
 from seqpipe.metrics import counter

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from seqpipe.errors import DataError
-from seqpipe.vocabulary import SPECIALS, Vocabulary, clean, special_id, vocabulary_of, word_level
+from seqpipe.features.vocabulary import SPECIALS, Vocabulary, clean, special_id, vocabulary_of, word_level
 
 SPACES = pre_tokenizers.WhitespaceSplit()
 AS_IS = normalizers.Sequence([])

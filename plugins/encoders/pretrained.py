@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
+from seqpipe.features.checkpoint_tokenizer import Checkpoint
+from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.nn.pretrained import longest, pretrained_model, tells_texts_apart
-from seqpipe.pretrained import Checkpoint
-from seqpipe.vocabulary import BOS, EOS, SPECIALS
 
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import DataError
+from seqpipe.features.checkpoint_tokenizer import LACKING, Checkpoint
 from seqpipe.nn.causal import Attending
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
 from seqpipe.nn.pretrained import pretrained_decoder
-from seqpipe.pretrained import LACKING, Checkpoint
 
 NEVER = -1e4  # the logit of a token that the checkpoint lacks
 _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}

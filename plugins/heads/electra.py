@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
+from seqpipe.features.vocabulary import MASK, SPECIALS
 from seqpipe.nn.attention import Heads
 from seqpipe.nn.corruption import Drawn, chosen, words
 from seqpipe.nn.feedforward import ACTIVATIONS
-from seqpipe.vocabulary import MASK, SPECIALS
 from seqpipe_plugins.encoders.transformer import Transformer
 
 Positive = Annotated[int, Field(gt=0)]

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from seqpipe import Pieces, Size
 from seqpipe.errors import UsageError
+from seqpipe.features.vocabulary import MASK, SPECIALS
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe.nn.loops import while_loop
 from seqpipe.nn.search import NEVER, best
-from seqpipe.vocabulary import MASK, SPECIALS
 from seqpipe_plugins.heads import Pool
 
 Share = Annotated[float, Field(gt=0, lt=1)]

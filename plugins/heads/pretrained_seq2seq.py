@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
+from seqpipe.features.checkpoint_tokenizer import Checkpoint
 from seqpipe.nn.pretrained import pretrained_seq2seq
 from seqpipe.nn.search import State
 from seqpipe.nn.several import Names
 from seqpipe.nn.spans import SpanCorruption
 from seqpipe.nn.t5 import FAMILIES, Memory, stack
 from seqpipe.nn.writing import Source, Writer, shifted
-from seqpipe.pretrained import Checkpoint
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.nn.corruption import Drawn
-from seqpipe.vocabulary import SPECIALS
 
 Positive = Annotated[int, Field(gt=0)]
 

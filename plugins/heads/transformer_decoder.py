@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from seqpipe.features.vocabulary import MARKS
 from seqpipe.nn.attention import Attention, Heads, Projected, visible
 from seqpipe.nn.feedforward import feed_forward
 from seqpipe.nn.positions import Positions
@@ -16,7 +17,6 @@ from seqpipe.nn.search import State
 from seqpipe.nn.several import Combination, Names, Parts, SourceAttention, mask_of_all
 from seqpipe.nn.spans import SpanCorruption
 from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted
-from seqpipe.vocabulary import MARKS
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]

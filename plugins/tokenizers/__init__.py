@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, normalizers
 from tokenizers.normalizers import Normalizer
 
 from seqpipe.errors import DataError
-from seqpipe.vocabulary import SPECIALS, clean
+from seqpipe.features.vocabulary import SPECIALS, clean
 
 
 def folding(lowercase: bool, fold_digits: bool = False, strip_accents: bool = False) -> Normalizer:

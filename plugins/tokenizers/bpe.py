@@ -10,7 +10,7 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from seqpipe.errors import UsageError
-from seqpipe.vocabulary import SPECIALS, UNK
+from seqpipe.features.vocabulary import SPECIALS, UNK
 
 from . import folding, learned_subwords
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import EnvError, UsageError
-from seqpipe.vocabulary import clean
+from seqpipe.features.vocabulary import clean
 
 FOLDERS = (
     "/usr/share/fonts",

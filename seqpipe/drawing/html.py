@@ -9,8 +9,8 @@ import numpy as np
 
 from seqpipe.drawing.points import svg
 from seqpipe.explain import Attention, Explanation, Piece, Row, View, told, views
+from seqpipe.features.vocabulary import clean
 from seqpipe.figures import Figure
-from seqpipe.vocabulary import clean
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
 _STYLE = """

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqpipe.vocabulary import EOS, SPECIALS
+from seqpipe.features.vocabulary import EOS, SPECIALS
 
 _FIRST_WORD = len(SPECIALS)  # the ids before it stand for no word
 _EVALUATION = 20_191  # the seed of what is drawn in evaluation

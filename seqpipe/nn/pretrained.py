@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from seqpipe.errors import DataError, UsageError
+from seqpipe.features.checkpoint_tokenizer import LACKING, is_folder, pretrained_tokenizer, reading, where
+from seqpipe.features.vocabulary import vocabulary_of
 from seqpipe.nn.search import BOS
-from seqpipe.pretrained import LACKING, is_folder, pretrained_tokenizer, reading, where
-from seqpipe.vocabulary import vocabulary_of
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout")
 _SEQ2SEQ = "pretrained-seq2seq"

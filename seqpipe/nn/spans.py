@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
+from seqpipe.features.vocabulary import MARKS
 from seqpipe.nn.corruption import Drawn, spans_hidden
-from seqpipe.vocabulary import MARKS
 
 
 class SpanCorruption(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from seqpipe.errors import ExportError, ParityError
-from seqpipe.features import Arrays
+from seqpipe.features.document import Arrays
 from seqpipe.graph import to_onnx
 from seqpipe.incremental import compare_pieces
 from seqpipe.parity import Tally, compare, given_to, grid, settle, trials

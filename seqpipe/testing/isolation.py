@@ -32,7 +32,8 @@ _LOCAL = (
 _MODULE = "Delete the print, or use logging: standard output is for answers"
 
 _SHARED = (
-    "numpy tokenizers pydantic pluggy seqpipe.features seqpipe.vocabulary seqpipe.schemes seqpipe.config.signature"
+    "numpy tokenizers pydantic pluggy "
+    "seqpipe.features.document seqpipe.features.vocabulary seqpipe.schemes seqpipe.config.signature"
 )
 _TORCH = "torch seqpipe.nn.crf seqpipe.nn.loops seqpipe.nn.recurrent seqpipe.nn.search"
 _CODE = """

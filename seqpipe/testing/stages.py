@@ -14,8 +14,8 @@ from torch import Tensor
 from seqpipe import checkpoint
 from seqpipe.console import Console, Tick
 from seqpipe.errors import PluginError
-from seqpipe.feature_kinds import Matrix
-from seqpipe.features import Arrays
+from seqpipe.features.document import Arrays
+from seqpipe.features.kinds import Matrix
 from seqpipe.parity import CLOSE, TIE, TOKENS
 from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.testing.isolation import access_check, import_check

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from tokenizers import Tokenizer
 
-from seqpipe.features import Doc, Featurizer
-from seqpipe.subwords import splits_words
+from seqpipe.features.document import Doc, Featurizer
+from seqpipe.features.vocabulary import SPECIALS
+from seqpipe.features.word_pieces import splits_words
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.options import ROUND_TRIP, Subject, option_checks
 from seqpipe.testing.report import Check, FaultError
-from seqpipe.vocabulary import SPECIALS
 
 TRAINS, DATA, SPECIAL = "learns a tokenizer", "everything is in tokenizer.json", "special tokens have ids 0 to 3"
 OFFSETS, WORDS, SEEDS = "offsets point at the text", "words and whole text agree", "determinism"

@@ -22,13 +22,13 @@ from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import plain, wired
 from seqpipe.data import Batch, Batches, Example, collate, examples
 from seqpipe.errors import ConfigError
-from seqpipe.features import Column, Doc, Record
+from seqpipe.features.document import Column, Doc, Record
+from seqpipe.features.vocabulary import MASK, SPECIALS, UNK, word_level
 from seqpipe.learned import Learned, learn
 from seqpipe.nn.causal import Before, Slots
 from seqpipe.pipeline import Pipeline
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
-from seqpipe.vocabulary import MASK, SPECIALS, UNK, word_level
 
 DIM = 6
 LABELS = ("a", "b", "c")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqpipe.vocabulary import Vocabulary
+from seqpipe.features.vocabulary import Vocabulary
 from seqpipe_plugins.embeddings.lookup import Lookup
 
 WORDS = Vocabulary(["[PAD]", "[UNK]", "[BOS]", "[EOS]", "often", "once"], [0, 0, 0, 0, 7, 1])

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from seqpipe.errors import DataError
-from seqpipe.vocabulary import SPECIALS, Vocabulary
+from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe_plugins.embeddings.vector_files import entries
 from seqpipe_plugins.embeddings.vectors import Vectors
 

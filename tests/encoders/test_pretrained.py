@@ -18,11 +18,11 @@ from torch import Tensor
 from seqpipe.check import check_export
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
-from seqpipe.feature_kinds import Segments
-from seqpipe.features import Doc, Featurizer
-from seqpipe.pretrained import pretrained_tokenizer
+from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
+from seqpipe.features.document import Doc, Featurizer
+from seqpipe.features.kinds import Segments
+from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
 from seqpipe.train import make_optimizer
-from seqpipe.vocabulary import Vocabulary, vocabulary_of
 from seqpipe_plugins.encoders.pretrained import Pretrained
 
 TEXTS = [

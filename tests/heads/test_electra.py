@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from seqpipe import load as open_bundle
 from seqpipe.config.yaml import dump
 from seqpipe.errors import UsageError
-from seqpipe.vocabulary import MASK, SPECIALS, Vocabulary
+from seqpipe.features.vocabulary import MASK, SPECIALS, Vocabulary
 from seqpipe_plugins.heads.electra import Electra
 
 WORDS = Vocabulary([*SPECIALS, *"abcdefgh", MASK])

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from seqpipe import metrics
 from seqpipe.errors import DataError, UsageError
-from seqpipe.vocabulary import Vocabulary
+from seqpipe.features.vocabulary import Vocabulary
 from seqpipe_plugins.heads.label import Label
 
 LABELS = ("bad", "fair", "good", "none")

@@ -24,7 +24,7 @@ from seqpipe.data import sample
 from seqpipe.errors import ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.evaluate import evaluate
 from seqpipe.export import bundle_files, bundle_manifest, export
-from seqpipe.features import Arrays
+from seqpipe.features.document import Arrays
 from seqpipe.graph import to_onnx
 from seqpipe.incremental import compare_pieces
 from seqpipe.learned import learn

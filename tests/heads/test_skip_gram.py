@@ -11,8 +11,8 @@ from nn.exported import ragged
 
 from seqpipe import load as open_bundle
 from seqpipe.config.yaml import dump
+from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.nn.corruption import Drawn
-from seqpipe.vocabulary import SPECIALS, Vocabulary
 from seqpipe_plugins.embeddings.vector_files import entries
 from seqpipe_plugins.embeddings.vectors import Vectors
 from seqpipe_plugins.heads.skip_gram import SkipGram

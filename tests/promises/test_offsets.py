@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqpipe import Model
-from seqpipe.features import Doc, Featurizer, clean
+from seqpipe.features.document import Doc, Featurizer, clean
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.words import Words
 

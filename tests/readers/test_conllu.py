@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqpipe.errors import DataError
-from seqpipe.features import locate
+from seqpipe.features.document import locate
 from seqpipe_plugins.readers.conllu import Conllu
 
 NAMES = ("lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")

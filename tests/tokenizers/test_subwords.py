@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError, UsageError
-from seqpipe.feature_kinds import Chars, Pieces, Sentences
-from seqpipe.features import Doc, Featurizer
-from seqpipe.vocabulary import SPECIALS
+from seqpipe.features.document import Doc, Featurizer
+from seqpipe.features.kinds import Chars, Pieces, Sentences
+from seqpipe.features.vocabulary import SPECIALS
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.unigram import Unigram
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece

@@ -11,10 +11,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.copying import Copy
 from seqpipe.errors import BundleError, DataError
-from seqpipe.features import Column, Doc, Feature, Fixed, sentences
-from seqpipe.vocabulary import PAD, UNK
+from seqpipe.features.copy import Copy
+from seqpipe.features.document import Column, Doc, Feature, Fixed, sentences
+from seqpipe.features.vocabulary import PAD, UNK
 
 Split = Literal["punctuation", "lines"]
 

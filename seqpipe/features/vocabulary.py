@@ -12,8 +12,8 @@ from tokenizers.models import WordLevel
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from seqpipe.encoding import guard
 from seqpipe.errors import DataError
+from seqpipe.features.encoding import guard
 
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 SPECIALS = (PAD, UNK, BOS, EOS)  # ids 0 to 3 of every vocabulary

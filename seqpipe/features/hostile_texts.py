@@ -10,8 +10,8 @@ from itertools import combinations
 
 from tokenizers import Tokenizer
 
-from seqpipe.encoding import encode, regular_expressions, shown
 from seqpipe.errors import DataError
+from seqpipe.features.encoding import encode, regular_expressions, shown
 
 RUN = 4096  # characters of the longest texts
 SHORT = 64  # repeats at which a pattern that tries every way to part a run has failed

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.config.signature import CHECKPOINT, Means
 from seqpipe.errors import DataError, EnvError
-from seqpipe.vocabulary import MASK, SPECIALS
+from seqpipe.features.vocabulary import MASK, SPECIALS
 
 Checkpoint = Annotated[
     str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT

@@ -9,8 +9,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError
-from seqpipe.feature_kinds import Matrix
-from seqpipe.features import AXES, Arrays, Column, Doc, Feature, Featurizer, Record, held_by, place_of
+from seqpipe.features.document import AXES, Arrays, Column, Doc, Feature, Featurizer, Record, held_by, place_of
+from seqpipe.features.kinds import Matrix
 
 MASK = "mask"
 

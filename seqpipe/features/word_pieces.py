@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordLevel
 
-from seqpipe.encoding import encode
+from seqpipe.features.encoding import encode
 
 Piece = tuple[int, int, int]  # id, start, end
 Place = tuple[int, int]

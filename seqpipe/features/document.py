@@ -16,10 +16,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe import subwords
-from seqpipe.encoding import encode_batch
 from seqpipe.errors import DataError
-from seqpipe.vocabulary import EOS, SPECIALS, UNK, clean, special_id, token_id
+from seqpipe.features import word_pieces as subwords
+from seqpipe.features.encoding import encode_batch
+from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, clean, special_id, token_id
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.encoding import encode
-from seqpipe.features import AXES, Doc, Fixed
-from seqpipe.vocabulary import EOS, SPECIALS, UNK, normal, token_id
+from seqpipe.features.document import AXES, Doc, Fixed
+from seqpipe.features.encoding import encode
+from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, normal, token_id
 
 _LAST_SPECIAL = SPECIALS.index(EOS)
 
