@@ -50,7 +50,7 @@ def quality(name: str, seeds: Sequence[int], given: Sequence[str]) -> None:
 def tell(run: Path) -> None:
     """The test scores of a bundle, greedy and under a beam."""
     import seqpipe
-    from seqpipe.metrics import counter, table
+    from seqpipe.answers.metrics.counters import counter, table
 
     model = seqpipe.load(run / "bundle", "cpu")
     records = [json.loads(line) for line in (PREPARED / "test.jsonl").read_text(encoding="utf-8").splitlines()]

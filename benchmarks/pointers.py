@@ -54,7 +54,7 @@ def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
 
 
 def _scores(run: Path) -> Iterable[str]:
-    from seqpipe.metrics import counter, shown
+    from seqpipe.answers.metrics.counters import counter, shown
 
     _, model, records = _opened(run)
     kind = model.predictor.kind

@@ -9,12 +9,12 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers import Kind, Label, Labels
+from seqpipe.answers.base import Kind, Label, Labels
+from seqpipe.answers.multi_head import Joint
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Feature
 from seqpipe.features.kinds import Chars, Matrix
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.joint import Joint
 from seqpipe.options import MOST_SIZE
 
 MOST_TOKENS = 1_000_000  # that `limits` may let into one text

@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from seqpipe.answers import Answer, Kind, Score, Tags, Vector
+from seqpipe.answers.base import Answer, Kind, Score, Tags, Vector
+from seqpipe.answers.multi_head import Joint
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.features.encoding import is_library_error
-from seqpipe.joint import Joint
 from seqpipe.predictor import Predictor
 
 PATH_SCORES = "path_scores"  # an output of the kinds tags and spans that not every graph has

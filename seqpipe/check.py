@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from seqpipe import bundle
-from seqpipe.census import warnings_about
+from seqpipe.answers.data_warnings import warnings_about
 from seqpipe.config.dataflow import by_source, who
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console

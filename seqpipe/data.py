@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqpipe.answers.generation import Continuation
+from seqpipe.answers.targets import Targets, UnseenLabelError, record_labels, targets
 from seqpipe.config.dataflow import answer_kind, built, self_taught
 from seqpipe.config.loader import Component, Config
-from seqpipe.continuing import Continuation
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.vocabulary import BOS, SPECIALS
 from seqpipe.learned import Learned, Task
-from seqpipe.targets import Targets, UnseenLabelError, record_labels, targets
 
 Batch = dict[str, torch.Tensor]
 

@@ -8,21 +8,21 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from seqpipe import metrics
-from seqpipe.answers import Answer, Kind
+from seqpipe.answers.base import Answer, Kind
+from seqpipe.answers.fill_mask import Filled
+from seqpipe.answers.generation import GOES_ON, SCORE_PROMPT, Continuation
+from seqpipe.answers.metrics import counters as metrics
+from seqpipe.answers.metrics.squad import match
+from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.pointers import Pointers
+from seqpipe.answers.span_infilling import Hidden
 from seqpipe.config.dataflow import Metrics
-from seqpipe.continuing import GOES_ON, SCORE_PROMPT, Continuation
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import fields_of
 from seqpipe.files import json_bytes, write
-from seqpipe.filling import Filled
-from seqpipe.hiding import Hidden
-from seqpipe.joint import Joint
 from seqpipe.options import chosen
-from seqpipe.pointing import Pointers
 from seqpipe.predictor import CHUNK, Predictor, chunks
-from seqpipe.reading import match
 
 Scores = dict[str, Any]
 Tag = tuple[str, int, int]  # tag, start and end of its word

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import bundle
+from seqpipe.answers.metrics.counters import shown
+from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.signature import plain
@@ -22,9 +24,7 @@ from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
 from seqpipe.files import finite
 from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
-from seqpipe.joint import tokenizer_file
 from seqpipe.learned import Learned
-from seqpipe.metrics import shown
 from seqpipe.parity_gate import SEED, Comparison, verify_parity
 from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.precision import judge_int8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from seqpipe.answers.pointers import HULL, Pointers
 from seqpipe.features.document import Doc
-from seqpipe.pointing import HULL, Pointers
 
 Point = tuple[float, float]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from seqpipe.continuing import PAST, PRESENT
+from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.errors import PluginError
 from seqpipe.features.document import Arrays
 from seqpipe.options import Known

@@ -10,7 +10,13 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from seqpipe.answers import Kind, Text
+from seqpipe.answers.base import Kind, Text
+from seqpipe.answers.generation import Continuation, judged_in
+from seqpipe.answers.multi_head import Joint, tokenizer_file
+from seqpipe.answers.pointers import SEQUENCE, Pointers
+from seqpipe.answers.registry import kind_from
+from seqpipe.answers.span_infilling import Hidden
+from seqpipe.answers.targets import labels_of, target_text, text_of
 from seqpipe.config.attention_maps import TOKENS, WORDS
 from seqpipe.config.attention_stages import axis_of
 from seqpipe.config.dataflow import (
@@ -29,7 +35,6 @@ from seqpipe.config.dataflow import (
 from seqpipe.config.init_from import counterpart, told
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import LEARNED
-from seqpipe.continuing import Continuation, judged_in
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.features.copy import Copy
 from seqpipe.features.document import Column, Doc, Feature, Featurizer, Record, place_of, token_counts
@@ -39,12 +44,7 @@ from seqpipe.features.sources import Inputs, Rows, Several, source_from, tokeniz
 from seqpipe.features.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
 from seqpipe.features.word_pieces import splits_words
 from seqpipe.files import read_json, write
-from seqpipe.hiding import Hidden
-from seqpipe.joint import Joint, tokenizer_file
-from seqpipe.kinds import kind_from
-from seqpipe.pointing import SEQUENCE, Pointers
 from seqpipe.predictor import CHUNK, chunks
-from seqpipe.targets import labels_of, target_text, text_of
 
 FILE = LEARNED
 Texts = Callable[[], Iterator[tuple[Record, str | list[str]]]]  # with their records, anew at each call

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers import Kind, Text
+from seqpipe.answers.base import Kind, Text
+from seqpipe.answers.multi_head import Joint
 from seqpipe.errors import UsageError, nearest
 from seqpipe.features.document import Arrays, Doc
-from seqpipe.joint import Joint
 
 SEED = "seed"  # what a caller gives in place of random numbers
 DRAWING = ("temperature", "top_k", "top_p")  # options that mean something only where texts are drawn

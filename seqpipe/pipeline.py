@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqpipe.answers.multi_head import part_of
 from seqpipe.config.attention_stages import attended
 from seqpipe.config.dataflow import (
     Input,
@@ -35,7 +36,6 @@ from seqpipe.config.signature import call, decode_options
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.joint import part_of
 from seqpipe.learned import Learned, Task
 from seqpipe.nn.causal import Attending
 from seqpipe.nn.chain import IDS, PAST, Chain

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from seqpipe.answers.metrics.counters import FRACTIONS, shown
 from seqpipe.errors import ParityError
 from seqpipe.evaluate import evaluate, goodness, headline, posed
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import masks
-from seqpipe.metrics import FRACTIONS, shown
 from seqpipe.parity import given_to, grid, shortened
 from seqpipe.parity_gate import Comparison, drawn
 from seqpipe.predictor import batches

@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seqpipe.answers import Answer
+from seqpipe.answers.base import Answer
+from seqpipe.answers.tagging_schemes import to_tags
 from seqpipe.bundle_reader import reader_from
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console, Tick
@@ -24,7 +25,6 @@ from seqpipe.features.sources import all_texts, fields_of, one_text
 from seqpipe.files import json_bytes, writing
 from seqpipe.predictor import CHUNK, Answers
 from seqpipe.runtime import Model
-from seqpipe.schemes import to_tags
 
 FORMATS = ("text", "jsonl", "conll")
 ON_ERROR = ("stop", "skip")

@@ -17,12 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seqpipe.answers import Answer, Kind
-from seqpipe.continuing import Continuation
+from seqpipe.answers.base import Answer, Kind
+from seqpipe.answers.generation import Continuation
+from seqpipe.answers.multi_head import empty_answer
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Featurizer, Record, sentences
 from seqpipe.features.sources import Inputs
-from seqpipe.joint import empty_answer
 from seqpipe.options import Chosen, chosen
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from seqpipe.answers.generation import ENOUGH, judged_in
 from seqpipe.config.dataflow import carries, continues
 from seqpipe.config.loader import Config
-from seqpipe.continuing import ENOUGH, judged_in
 from seqpipe.features.document import Record
 from seqpipe.learned import Learned, unwritable
 from seqpipe.pipeline import option_table

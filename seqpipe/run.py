@@ -18,13 +18,14 @@ from typing import Any
 import torch
 
 from seqpipe import bundle, checkpoint, files
-from seqpipe.census import Census, warnings_about
+from seqpipe.answers.data_warnings import Census, warnings_about
+from seqpipe.answers.generation import prompts
+from seqpipe.answers.metrics.counters import shown, table
 from seqpipe.config.dataflow import built, continues
 from seqpipe.config.loader import Component, Config, load, resolved
 from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
-from seqpipe.continuing import prompts
 from seqpipe.data import Batch, Batches, examples, of_epoch, read, unseen_labels
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.evaluate import deciding, evaluate, headline, headlines
@@ -33,7 +34,6 @@ from seqpipe.features.document import Record
 from seqpipe.graph_cache import GraphCache
 from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.lock import run_lock
-from seqpipe.metrics import shown, table
 from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.predictor import Predictor, refuse_long
 from seqpipe.prepare import judging_windows, packed, unwritable_notes, windows

@@ -12,12 +12,14 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe import bundle, devices, graph_check
-from seqpipe.answers import Answer, Text
+from seqpipe.answers.base import Answer, Text
+from seqpipe.answers.generation import PAST, PRESENT
+from seqpipe.answers.multi_head import Joint, answer_from, empty_answer, tokenizer_file
+from seqpipe.answers.pointers import Pointers
 from seqpipe.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
 from seqpipe.bundle_predictor import BundlePredictor
 from seqpipe.config.attention_maps import PREFIX, attended_from
 from seqpipe.console import Console
-from seqpipe.continuing import PAST, PRESENT
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.explain import Explanation, attention, origins
 from seqpipe.features.document import Arrays, Doc, Record
@@ -25,9 +27,7 @@ from seqpipe.features.encoding import is_library_error
 from seqpipe.features.kinds import feature_from
 from seqpipe.features.sources import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.figures import draws, figure
-from seqpipe.joint import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.options import chosen, option_arrays
-from seqpipe.pointing import Pointers
 from seqpipe.predictor import CHUNK, TOKENS, cores
 from seqpipe.streaming import stream
 from seqpipe.watchdog import SECONDS, Watchdog

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import bundle
-from seqpipe.answers import Text
+from seqpipe.answers.base import Text
+from seqpipe.answers.data_warnings import Census
+from seqpipe.answers.metrics.counters import table
+from seqpipe.answers.metrics.text import has
+from seqpipe.answers.multi_head import Joint
 from seqpipe.bundle_reader import reader_from
-from seqpipe.census import Census
 from seqpipe.config import yaml
 from seqpipe.config.dataflow import Metrics, built, own_metrics
 from seqpipe.config.plugins import Plugins
@@ -19,11 +22,8 @@ from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.evaluate import evaluate
 from seqpipe.features.document import Record
-from seqpipe.joint import Joint
-from seqpipe.metrics import table
 from seqpipe.predictor import Predictor
 from seqpipe.runtime import load
-from seqpipe.text_metrics import has
 
 
 def score_target(

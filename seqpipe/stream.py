@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from seqpipe.answers.generation import GOES_ON, flowing
 from seqpipe.config.dataflow import built
 from seqpipe.config.loader import Component
-from seqpipe.continuing import GOES_ON, flowing
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.vocabulary import EOS, SPECIALS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqpipe.continuing import PAST, PRESENT, Continuation
+from seqpipe.answers.generation import PAST, PRESENT, Continuation
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.vocabulary import EOS, special_id

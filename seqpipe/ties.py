@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from seqpipe.continuing import PRESENT
+from seqpipe.answers.generation import PRESENT
 
 Decision = Mapping[str, Tensor]
 Score = Callable[[Decision], Tensor]  # a head's log-probability (B,) of the first answer of a decision

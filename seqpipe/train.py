@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from seqpipe import checkpoint
+from seqpipe.answers.metrics.counters import shown
 from seqpipe.config.dataflow import carries
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, LAST
@@ -33,7 +34,6 @@ from seqpipe.data import Batch
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.evaluate import deciding, goodness
 from seqpipe.files import finite, make_folder, remove_torn, write
-from seqpipe.metrics import shown
 from seqpipe.pipeline import Pipeline
 
 METRICS = "metrics.jsonl"

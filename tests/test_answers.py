@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags, Text, Vector, label_of
+from seqpipe.answers.base import Kind, Label, Labels, Score, Spans, Tags, Text, Vector, label_of
+from seqpipe.answers.registry import kind_from
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Doc
-from seqpipe.kinds import kind_from
 from seqpipe_plugins.tokenizers.chars import Chars
 
 LABELS = ("O", "B-city", "I-city")

@@ -14,11 +14,11 @@ from factory import seqpipe
 from onnx import helper, numpy_helper
 
 from seqpipe import Model, bundle, load
-from seqpipe.answers import Kind, Label, Score, Spans, Tags, Vector
+from seqpipe.answers.base import Kind, Label, Score, Spans, Tags, Vector
+from seqpipe.answers.multi_head import Joint
 from seqpipe.bundle_predictor import number_outputs, refuse_nan
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Doc
-from seqpipe.joint import Joint
 
 TWO = [Doc("a b", ["a", "b"], [(0, 1), (2, 3)], [4, 5]), Doc("a", ["a"], [(0, 1)], [4])]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from factory import seqpipe, write_jsonl
 
-from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags
-from seqpipe.census import warnings_about
-from seqpipe.joint import Joint
+from seqpipe.answers.base import Kind, Label, Labels, Score, Spans, Tags
+from seqpipe.answers.data_warnings import warnings_about
+from seqpipe.answers.multi_head import Joint
 
 YAML = """
 name: little

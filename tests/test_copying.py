@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from factory import seqpipe, write_jsonl
 
-from seqpipe.answers import Text
+from seqpipe.answers.base import Text
+from seqpipe.answers.metrics.counters import TextCounter
+from seqpipe.answers.registry import kind_from
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.data import examples, read
@@ -16,9 +18,7 @@ from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.copy import Copy
 from seqpipe.features.document import Featurizer
 from seqpipe.features.kinds import feature_from
-from seqpipe.kinds import kind_from
 from seqpipe.learned import Learned, learn, unwritable
-from seqpipe.metrics import TextCounter
 from seqpipe_plugins.tokenizers.words import Words
 
 PATTERN = r"\w+(?:[-.,]\w+)*|[^\w\s]"

@@ -36,7 +36,10 @@ from factory import (
 )
 from independent import Bundle, RefusedError
 
-from seqpipe import Model, answers, bundle, load, schemes, span
+from seqpipe import Model, bundle, load
+from seqpipe.answers import base as answers
+from seqpipe.answers import extractive_span as span
+from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml import dump
 from seqpipe.errors import BundleError, SeqpipeError

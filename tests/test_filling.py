@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
+from seqpipe.answers.fill_mask import Filled
+from seqpipe.answers.metrics.text import FillingCounter
+from seqpipe.answers.registry import kind_from
 from seqpipe.errors import DataError
 from seqpipe.features.document import Featurizer
 from seqpipe.features.vocabulary import MASK
 from seqpipe.features.word_pieces import splits_words
-from seqpipe.filling import Filled
-from seqpipe.kinds import kind_from
-from seqpipe.text_metrics import FillingCounter
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.unigram import Unigram

@@ -10,12 +10,12 @@ import pytest
 from factory import seqpipe, write_jsonl
 from pretrained import t5
 
+from seqpipe.answers.registry import kind_from
+from seqpipe.answers.span_infilling import Hidden
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
 from seqpipe.features.vocabulary import MARKS
-from seqpipe.hiding import Hidden
-from seqpipe.kinds import kind_from
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 

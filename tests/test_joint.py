@@ -12,12 +12,12 @@ from factory import QUIET, Watched, parts, seqpipe, tagging, tiny, write_jsonl, 
 
 from seqpipe import load as open_bundle
 from seqpipe import run
+from seqpipe.answers.metrics.counters import table
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
 from seqpipe.evaluate import evaluate, headline, headlines
 from seqpipe.learned import Learned
-from seqpipe.metrics import table
 from seqpipe.pipeline import option_table, predictor
 
 HEADS = "head=[{use: label, target: topic, name: topic}, {use: crf, name: names, weight: 0.5}]"

@@ -11,7 +11,9 @@ import pytest
 import sklearn.metrics
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 
-from seqpipe import metrics, schemes, text_metrics
+from seqpipe.answers import tagging_schemes as schemes
+from seqpipe.answers.metrics import counters as metrics
+from seqpipe.answers.metrics import text as text_metrics
 from seqpipe.errors import UsageError
 
 TAGS = ["O", "O", "O", *(f"{prefix}-{label}" for prefix in "BI" for label in ("PER", "ORG", "a-b"))]

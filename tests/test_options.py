@@ -10,11 +10,11 @@ import pytest
 from tokenizers.normalizers import NFC
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from seqpipe.answers import Text
+from seqpipe.answers.base import Text
+from seqpipe.answers.multi_head import Joint
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.vocabulary import word_level
-from seqpipe.joint import Joint
 from seqpipe.options import chosen, option_arrays, random_numbers
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -15,6 +15,7 @@ from factory import LEAN, QUIET, parts, tiny, writing
 from tokenizers import Tokenizer
 
 from seqpipe import bundle, load, parity_gate, runtime
+from seqpipe.answers.multi_head import answer_from
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.data import read
@@ -24,7 +25,6 @@ from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds import Chars, feature_from
 from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
-from seqpipe.joint import answer_from
 from seqpipe.options import option_arrays
 from seqpipe.parity import moved, trials
 from seqpipe.parity_gate import Comparison, verify_parity

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from seqpipe.metrics import counter, shown
-from seqpipe.pointer_metrics import PointerCounter
-from seqpipe.pointing import Pointed
+from seqpipe.answers.metrics.counters import counter, shown
+from seqpipe.answers.metrics.pointers import PointerCounter
+from seqpipe.answers.pointers import Pointed
 
 POINTS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.4))  # a square, and a point within
 HULL = Pointed((0, 1, 2, 3, 0), POINTS)

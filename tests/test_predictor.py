@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seqpipe import Model
-from seqpipe.answers import Spans, Text
+from seqpipe.answers.base import Spans, Text
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Featurizer
 from seqpipe.predictor import Predictor, batches, cores

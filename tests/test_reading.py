@@ -15,16 +15,16 @@ from pretrained import checkpoint
 from torchmetrics.functional.text import squad
 
 from seqpipe import load as open_bundle
+from seqpipe.answers.extractive_span import Span
+from seqpipe.answers.metrics.counters import counter
+from seqpipe.answers.metrics.squad import gold_answers
+from seqpipe.answers.registry import kind_from
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.data import collate, examples
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Featurizer
-from seqpipe.kinds import kind_from
 from seqpipe.learned import learn
-from seqpipe.metrics import counter
-from seqpipe.reading import gold_answers
-from seqpipe.span import Span
 from seqpipe_plugins.tokenizers.words import Words
 
 PEOPLE, PLACES = ("Ada", "Bob Ray", "Cho", "Dee Dee Fox"), ("Oslo", "New York", "Lima", "Rome")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
-from seqpipe import schemes
-from seqpipe.schemes import Scheme, Span
+from seqpipe.answers import tagging_schemes as schemes
+from seqpipe.answers.tagging_schemes import Scheme, Span
 
 LABELS = ("PER", "ORG", "PER-x", "LOC.NAM")
 PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}

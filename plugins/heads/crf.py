@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Size
+from seqpipe.answers.tagging_schemes import allowed, continues
 from seqpipe.nn import crf
 from seqpipe.nn.seams import Windows
-from seqpipe.schemes import allowed, continues
 
 
 class CRF(nn.Module):

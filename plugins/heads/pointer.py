@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Size
+from seqpipe.answers.pointers import FEWEST
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected
 from seqpipe.nn.cells import recurrent_step
@@ -19,7 +20,6 @@ from seqpipe.nn.loops import scan
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
 from seqpipe.nn.search import EOS, NEVER, State, at, search
 from seqpipe.nn.several import summary
-from seqpipe.pointing import FEWEST
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]

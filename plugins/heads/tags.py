@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.answers.tagging_schemes import continues
 from seqpipe.nn.seams import Windows
-from seqpipe.schemes import continues
 
 
 class Tags(nn.Module):

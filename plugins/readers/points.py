@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from seqpipe.answers.geometry import LONGEST_TOUR, hulls, tours
 from seqpipe.errors import DataError, nearest
-from seqpipe.geometry import LONGEST_TOUR, hulls, tours
 
 from . import Record, file_lines, numbered, read_file
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from seqpipe.answers.metrics.squad import gold_answers, placed
 from seqpipe.errors import DataError
-from seqpipe.reading import gold_answers, placed
 
 from . import Record, opened
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from seqpipe.continuing import PAST, PRESENT
+from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.nn.causal import Before, Slots, before
 from seqpipe.nn.loops import State
 from seqpipe.nn.search import BOS, PAD, stretched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqpipe.continuing import PAST, PRESENT
+from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.nn.chain import Chain
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.stages import SHAPES

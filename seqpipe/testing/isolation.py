@@ -33,7 +33,7 @@ _MODULE = "Delete the print, or use logging: standard output is for answers"
 
 _SHARED = (
     "numpy tokenizers pydantic pluggy "
-    "seqpipe.features.document seqpipe.features.vocabulary seqpipe.schemes seqpipe.config.signature"
+    "seqpipe.features.document seqpipe.features.vocabulary seqpipe.answers.tagging_schemes seqpipe.config.signature"
 )
 _TORCH = "torch seqpipe.nn.crf seqpipe.nn.loops seqpipe.nn.recurrent seqpipe.nn.search"
 _CODE = """

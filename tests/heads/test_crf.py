@@ -10,7 +10,7 @@ import torchcrf
 from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
-from seqpipe.schemes import allowed, continues
+from seqpipe.answers.tagging_schemes import allowed, continues
 from seqpipe_plugins.heads.crf import CRF
 
 LABELS = ("O", "B-a", "E-a", "I-a", "S-a")

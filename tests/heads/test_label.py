@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe import metrics
+from seqpipe.answers.metrics import counters as metrics
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.vocabulary import Vocabulary
 from seqpipe_plugins.heads.label import Label

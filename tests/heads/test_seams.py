@@ -11,8 +11,8 @@ import torch
 from nn.exported import Graph, export, ragged
 from torch import Tensor
 
+from seqpipe.answers.tagging_schemes import continues
 from seqpipe.nn.seams import Windows
-from seqpipe.schemes import continues
 from seqpipe_plugins.heads.crf import CRF
 from seqpipe_plugins.heads.tags import Tags
 

@@ -8,7 +8,7 @@ import torch
 from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
-from seqpipe.schemes import continues
+from seqpipe.answers.tagging_schemes import continues
 from seqpipe_plugins.heads.tags import Tags
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from seqpipe import schemes
+from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.errors import DataError, UsageError
 from seqpipe_plugins import readers
 from seqpipe_plugins.readers import conll
@@ -314,6 +314,12 @@ def test_words_that_look_like_something_else_are_words() -> None:
 
 def test_readers_schemes_and_metrics_import_no_torch() -> None:
     names = ("conll", "conllu", "csv", "jsonl", "lines", "parallel", "tsv")
-    modules = ", ".join([*(f"seqpipe_plugins.readers.{name}" for name in names), "seqpipe.schemes", "seqpipe.metrics"])
+    modules = ", ".join(
+        [
+            *(f"seqpipe_plugins.readers.{name}" for name in names),
+            "seqpipe.answers.tagging_schemes",
+            "seqpipe.answers.metrics.counters",
+        ]
+    )
     command = [sys.executable, "-c", f"import sys, {modules}; print('torch' in sys.modules)"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

@@ -7,9 +7,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers import Answer, Kind
+from seqpipe.answers.base import Answer, Kind
+from seqpipe.answers.registry import kind_from
 from seqpipe.features.document import Arrays, Doc, Record
-from seqpipe.kinds import kind_from
 
 
 class Joint:

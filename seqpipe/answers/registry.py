@@ -7,14 +7,14 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers import Kind, Label, Labels, Score, Spans, Tags, Text, Vector
-from seqpipe.continuing import Continuation
+from seqpipe.answers.base import Kind, Label, Labels, Score, Spans, Tags, Text, Vector
+from seqpipe.answers.extractive_span import Span
+from seqpipe.answers.fill_mask import Filled
+from seqpipe.answers.generation import Continuation
+from seqpipe.answers.pointers import pointers_from
+from seqpipe.answers.span_infilling import Hidden
 from seqpipe.errors import BundleError
 from seqpipe.features.copy import Copy
-from seqpipe.filling import Filled
-from seqpipe.hiding import Hidden
-from seqpipe.pointing import pointers_from
-from seqpipe.span import Span
 
 _LABELLED: Mapping[str, type[Tags | Label | Labels | Vector]] = {
     kind.kind: kind for kind in (Tags, Spans, Label, Labels, Vector)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe import reading
+from seqpipe.answers.metrics import squad as reading
 from seqpipe.features.document import Arrays, Doc, Record
 
 NOTHING = -1e8  # a log-probability of this or less stands for what does not exist

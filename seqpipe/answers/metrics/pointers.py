@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from seqpipe.geometry import area, is_simple, length, opened, same_polygon
+from seqpipe.answers.geometry import area, is_simple, length, opened, same_polygon
 
 
 class Gold(Protocol):

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqpipe.answers.geometry import opened, same_polygon
 from seqpipe.config.attention_maps import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
-from seqpipe.geometry import opened, same_polygon
 
 SEQUENCE, HULL, TOUR = TASKS = ("sequence", "hull", "tour")
 FEWEST = {SEQUENCE: 0, HULL: 3, TOUR: 1}  # positions that an answer has, its closing one not counted

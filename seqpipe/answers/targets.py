@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from seqpipe import schemes
-from seqpipe.answers import Kind, Text, label_of, label_set_of, number_of, references
+from seqpipe.answers import tagging_schemes as schemes
+from seqpipe.answers.base import Kind, Text, label_of, label_set_of, number_of, references
+from seqpipe.answers.extractive_span import second_text
+from seqpipe.answers.generation import Continuation
+from seqpipe.answers.metrics.squad import gold_answers, placed
+from seqpipe.answers.pointers import Pointers, learnable
 from seqpipe.config.dataflow import ANSWERS, answer_kind, self_taught
 from seqpipe.config.loader import Component
-from seqpipe.continuing import Continuation
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record, place_of
 from seqpipe.features.vocabulary import EOS, SPECIALS, Vocabulary, clean
-from seqpipe.pointing import Pointers, learnable
-from seqpipe.reading import gold_answers, placed
-from seqpipe.span import second_text
 
 Target = list[int] | int | float | tuple[float, ...]  # a number for each token, one for the record, a row for it
 Targets = dict[str, Target]  # by name

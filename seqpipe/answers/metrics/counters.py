@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from seqpipe.answers.metrics.pointers import PointerCounter
+from seqpipe.answers.metrics.squad import ReadingCounter
+from seqpipe.answers.metrics.text import FillingCounter, TextCounter
+from seqpipe.answers.tagging_schemes import Span
 from seqpipe.errors import UsageError, nearest
-from seqpipe.pointer_metrics import PointerCounter
-from seqpipe.reading import ReadingCounter
-from seqpipe.schemes import Span
-from seqpipe.text_metrics import FillingCounter, TextCounter
 
 Scores = dict[str, Any]
 BLOCK = 512  # vectors compared with all others at a time

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe import schemes
+from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.copy import Copy
 from seqpipe.features.document import Arrays, Doc, Record, locate

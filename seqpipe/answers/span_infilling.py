@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers import Text
+from seqpipe.answers.base import Text
+from seqpipe.answers.fill_mask import text_in
 from seqpipe.features import word_pieces as subwords
 from seqpipe.features.document import Record
 from seqpipe.features.encoding import encode
 from seqpipe.features.vocabulary import MARKS, clean
-from seqpipe.filling import text_in
 
 
 class Hidden(Text):

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from seqpipe.answers import Kind
-from seqpipe.continuing import Continuation
+from seqpipe.answers.base import Kind
+from seqpipe.answers.generation import Continuation
+from seqpipe.answers.multi_head import Joint
 from seqpipe.features.document import Record
-from seqpipe.joint import Joint
 
 LABELLED = ("label", "labels", "tags", "spans")
 SHOWN = 5  # labels that a warning lists

@@ -1,0 +1,1 @@
+"""Turn decisions of a graph into answers, with their targets, metrics and errors. Never imports PyTorch."""

@@ -1,0 +1,1 @@
+"""Metrics of answers, counted record by record."""
