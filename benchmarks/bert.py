@@ -124,7 +124,7 @@ def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: li
 
 def _ours(bundle: Path, texts: list[str]) -> dict[str, Callable[[], object]]:
     import seqpipe
-    from seqpipe.predictor import cores
+    from seqpipe.runtime.predictor import cores
 
     model = seqpipe.load(bundle, "cpu")
     feeds = [feed for _, feed in _feeds(model, texts)]
@@ -139,7 +139,7 @@ def _ours(bundle: Path, texts: list[str]) -> dict[str, Callable[[], object]]:
 
 
 def _feeds(model: Any, texts: list[str]) -> list[tuple[list[int], Any]]:
-    from seqpipe.predictor import batches
+    from seqpipe.runtime.predictor import batches
 
     docs = model.predictor.featurizer.docs([{"text": text} for text in texts])
     parts = batches([len(doc) for doc in docs])

@@ -78,7 +78,7 @@ def loops(graph: Any) -> list[int]:
 def compare(name: str, folders: Sequence[Path], times: int) -> None:
     import onnx
 
-    from seqpipe.onnx_runtime import onnxruntime
+    from seqpipe.runtime.onnx_runtime import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3

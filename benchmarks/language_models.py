@@ -175,14 +175,14 @@ def writing(peers: Path | None) -> None:
 
 def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     """The models of a pipeline that was not trained, one for each way to rewrite its graph."""
-    from seqpipe import bundle
     from seqpipe.config.loader import load
     from seqpipe.data import sample
     from seqpipe.export import bundle_files, bundle_manifest
     from seqpipe.graph import to_onnx
     from seqpipe.learned import learn
     from seqpipe.pipeline import Pipeline, option_table
-    from seqpipe.runtime import Model
+    from seqpipe.runtime import bundle
+    from seqpipe.runtime.model import Model
 
     config = load(path)
     pipeline = Pipeline(config, learn(config, sample(config, 9))).eval()
@@ -269,7 +269,7 @@ def feeds(model: Any, rows: int) -> dict[str, Any]:
     """Prompts of one length, and options by which each text has all its tokens."""
     import numpy as np
 
-    from seqpipe.options import option_arrays
+    from seqpipe.runtime.decode_options import option_arrays
 
     ids = np.random.default_rng(0).integers(300, 4900, (rows, PROMPT))
     sizes = option_arrays(model.manifest["options"], {"max_length": WRITTEN, "min_length": WRITTEN - 1})

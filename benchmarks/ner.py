@@ -62,7 +62,7 @@ def speed(epochs: int, peers: bool) -> None:
 def _ours(run: Path) -> dict[str, float]:
     sys.path.insert(0, str(ROOT))
     import seqpipe
-    from seqpipe.predictor import batches, cores
+    from seqpipe.runtime.predictor import batches, cores
     from seqpipe_plugins.readers.conll import Conll
 
     model = seqpipe.load(run / "bundle", "cpu")

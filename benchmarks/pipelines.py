@@ -29,7 +29,7 @@ from typing import Any
 from seqpipe.answers.tagging_schemes import spans
 from seqpipe.config.dataflow import answer_kind, built, continues, self_taught
 from seqpipe.config.loader import Config, load
-from seqpipe.evaluate import headline
+from seqpipe.runtime.evaluate import headline
 from seqpipe.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent

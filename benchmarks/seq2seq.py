@@ -148,8 +148,8 @@ def _opened(run: Path, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]
     """The pipeline, its configuration and bundle, texts by length, and the options that they are answered with."""
     import seqpipe
     from seqpipe.console import Console
-    from seqpipe.options import option_arrays
     from seqpipe.run import open_run, trained
+    from seqpipe.runtime.decode_options import option_arrays
 
     opened = open_run(run, Console(-1), need_data=False)
     model = seqpipe.load(run / "bundle", "cpu", threads=threads)
@@ -218,7 +218,7 @@ class _Peer:
 
 def _written(model: Any, docs: Sequence[Any], target: Sequence[str], beams: int) -> list[list[str]]:
     """Of each text the tokens of the best answer, without its end."""
-    from seqpipe.options import option_arrays
+    from seqpipe.runtime.decode_options import option_arrays
 
     options = option_arrays(model.manifest["options"], {"beams": beams, "max_length": LONGEST})
     found = []

@@ -18,7 +18,7 @@ from typing import Any
 
 import seqpipe
 from seqpipe.features.document import Doc
-from seqpipe.runtime import Model
+from seqpipe.runtime.model import Model
 
 TEST = Path(__file__).parent.parent.parent / "shared" / "data" / "ncbi_disease" / "test.tsv"
 WORDS, SENTENCES = 3_000, 8

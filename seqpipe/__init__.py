@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seqpipe.features.document import Column
     from seqpipe.features.kinds import Chars, Matrix, Pieces, Sentences
     from seqpipe.features.vocabulary import word_level
-    from seqpipe.runtime import Model, load
+    from seqpipe.runtime.model import Model, load
 
 __all__ = [
     "SIZE",
@@ -42,10 +42,10 @@ _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime t
     "Column": "seqpipe.features.document",
     "Copy": "seqpipe.features.copy",
     "Matrix": "seqpipe.features.kinds",
-    "Model": "seqpipe.runtime",
+    "Model": "seqpipe.runtime.model",
     "Pieces": "seqpipe.features.kinds",
     "Sentences": "seqpipe.features.kinds",
-    "load": "seqpipe.runtime",
+    "load": "seqpipe.runtime.model",
     "word_level": "seqpipe.features.vocabulary",
 }
 

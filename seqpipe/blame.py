@@ -13,9 +13,9 @@ from seqpipe.config.dataflow import ROWLESS, who
 from seqpipe.errors import ExportError, PluginError, SeqpipeError
 from seqpipe.features.document import Arrays
 from seqpipe.graph import stages_to_onnx
-from seqpipe.onnx_runtime import onnxruntime
 from seqpipe.parity import CLOSE, RELATIVE, grid, pollute, shortest
 from seqpipe.pipeline import Pipeline
+from seqpipe.runtime.onnx_runtime import onnxruntime
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from seqpipe import bundle
 from seqpipe.answers.data_warnings import warnings_about
 from seqpipe.config.dataflow import by_source, who
 from seqpipe.config.loader import Component, Config
@@ -27,9 +26,10 @@ from seqpipe.learned import Learned, learn
 from seqpipe.parity import Tally, compare, given_to, grid, settle, shortened
 from seqpipe.parity_gate import one_thread
 from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.predictor import refuse_long
 from seqpipe.prepare import packed, unwritable_notes, windows
-from seqpipe.runtime import Model
+from seqpipe.runtime import bundle
+from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import refuse_long
 from seqpipe.starting import begin
 from seqpipe.stream import in_memory
 from seqpipe.verified import use_graph

@@ -204,10 +204,10 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
-    from seqpipe.bundle import refuse_other
     from seqpipe.export import export as export_bundle
     from seqpipe.lock import lock_around
     from seqpipe.run import held_out, open_run, trained
+    from seqpipe.runtime.bundle import refuse_other
 
     for item in sets or []:
         if not item.startswith("export."):
@@ -269,14 +269,14 @@ def verify(
 ) -> None:
     """Check a bundle's hashes and repeat its golden examples on this machine. Needs no PyTorch."""
     if untrusted:
-        from seqpipe.untrusted import Limits, verify_untrusted
+        from seqpipe.runtime.untrusted import Limits, verify_untrusted
 
         if device not in ("auto", "cpu"):
             raise UsageError(f"--device {device}: with --untrusted a bundle is opened on the CPU; leave it out")
         limits = Limits(Limits.memory if memory is None else memory, Limits.seconds if timeout is None else timeout)
         result = verify_untrusted(bundle, limits, sha256)
     else:
-        from seqpipe.runtime import verify_bundle
+        from seqpipe.runtime.model import verify_bundle
 
         if memory is not None or timeout is not None:
             raise UsageError("--memory and --timeout are limits of --untrusted; give that too")
@@ -319,7 +319,7 @@ def predict(
 ) -> None:
     """Answer texts, one a line, in order, one line of JSON each. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.predict import predict_file, stream_file
+    from seqpipe.runtime.file_io import predict_file, stream_file
 
     model = load(bundle, device, threads, timeout=timeout)
     chosen = _decode_options(options or [], {"beams": beams, "n_best": n_best}, model.manifest["options"])
@@ -350,9 +350,9 @@ def explain(
 ) -> None:
     """Show what a model looked at: its attention weights over a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.drawing import draw, ending
     from seqpipe.features.vocabulary import clean
-    from seqpipe.predict import one_record
+    from seqpipe.runtime.explain.drawing import draw, ending
+    from seqpipe.runtime.file_io import one_record
 
     if output:
         ending(output)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from seqpipe import devices
 from seqpipe.config.plugins import Plugins
-from seqpipe.predictor import cores
+from seqpipe.runtime import devices
+from seqpipe.runtime.predictor import cores
 from seqpipe.version import VERSION
 
 WHEELS = ("onnxruntime", "onnxruntime-gpu")
@@ -54,7 +54,7 @@ def _onnxruntime(require_cuda: bool) -> list[Finding]:
         cure = "they share one folder, so CUDA is lost: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
         return [Finding("error", "onnxruntime", f"{stated}: {cure}")]
     try:
-        from seqpipe.onnx_runtime import onnxruntime
+        from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
         return [Finding("error", "onnxruntime", f"{stated} does not import: {error}")]
     providers = onnxruntime.get_available_providers()
@@ -63,7 +63,7 @@ def _onnxruntime(require_cuda: bool) -> list[Finding]:
 
 
 def _telemetry() -> Finding:
-    from seqpipe.onnx_runtime import IMPORTED_BEFORE, TELEMETRY
+    from seqpipe.runtime.onnx_runtime import IMPORTED_BEFORE, TELEMETRY
 
     value = os.environ[TELEMETRY]
     if IMPORTED_BEFORE:

@@ -11,14 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seqpipe import bundle
 from seqpipe.answers.metrics.counters import shown
 from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.signature import plain
 from seqpipe.console import Console
-from seqpipe.evaluate import headlines, posed
 from seqpipe.features.document import Record
 from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
 from seqpipe.files import finite
@@ -29,7 +27,9 @@ from seqpipe.parity_gate import SEED, Comparison, verify_parity
 from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.precision import judge_int8
 from seqpipe.quantising import in_int8
-from seqpipe.runtime import Model
+from seqpipe.runtime import bundle
+from seqpipe.runtime.evaluate import headlines, posed
+from seqpipe.runtime.model import Model
 from seqpipe.verified import use_graph
 
 MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpipe.evaluate import posed
 from seqpipe.features.document import Featurizer, Record
 from seqpipe.features.sources import columns
 from seqpipe.parity import shortened
 from seqpipe.parity_gate import Comparison
 from seqpipe.probe_records import probe_records
-from seqpipe.runtime import TOLERANCE, same_answer
+from seqpipe.runtime.evaluate import posed
+from seqpipe.runtime.model import TOLERANCE, same_answer
 
 EXAMPLES, TOKENS = 8, 40  # that a bundle carries, and of the longest of them
 SEVERAL = 3  # answers, and beams, of the last example

@@ -17,16 +17,16 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor, nn
 
-from seqpipe.bundle import MOST_FILE
 from seqpipe.config.dataflow import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.features.document import Arrays
 from seqpipe.graph_key import raw_bytes
 from seqpipe.hoisting import hoisted
-from seqpipe.options import option_arrays
 from seqpipe.parity import random_doc
 from seqpipe.pipeline import Pipeline
 from seqpipe.rewriting import rewritten
+from seqpipe.runtime.bundle import MOST_FILE
+from seqpipe.runtime.decode_options import option_arrays
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
 _PAST_ROWS, _PAST_SLOTS = 46, 52

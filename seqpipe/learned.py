@@ -44,7 +44,7 @@ from seqpipe.features.sources import Inputs, Rows, Several, source_from, tokeniz
 from seqpipe.features.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
 from seqpipe.features.word_pieces import splits_words
 from seqpipe.files import read_json, write
-from seqpipe.predictor import CHUNK, chunks
+from seqpipe.runtime.predictor import CHUNK, chunks
 
 FILE = LEARNED
 Texts = Callable[[], Iterator[tuple[Record, str | list[str]]]]  # with their records, anew at each call

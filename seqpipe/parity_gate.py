@@ -15,16 +15,16 @@ import torch
 from seqpipe.answers.base import Answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, ParityError
-from seqpipe.evaluate import evaluate, headline, judged, posed
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import masks
 from seqpipe.incremental import compare_pieces
-from seqpipe.options import Chosen
 from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, moved, settle, shortened, trials
 from seqpipe.pipeline import Pipeline, predictor
-from seqpipe.predictor import ROWS, Predictor, chunks
 from seqpipe.probe_records import probe_records
-from seqpipe.runtime import Model, same_answer
+from seqpipe.runtime.decode_options import Chosen
+from seqpipe.runtime.evaluate import evaluate, headline, judged, posed
+from seqpipe.runtime.model import Model, same_answer
+from seqpipe.runtime.predictor import ROWS, Predictor, chunks
 
 MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, and their metrics with them
 ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
@@ -224,7 +224,7 @@ class Comparison(Predictor):
     Args:
         pipeline: In evaluation, on the CPU.
         config: Of the pipeline.
-        model: The bundle, as `seqpipe.bundle.read` reads it.
+        model: The bundle, as `seqpipe.runtime.bundle.read` reads it.
     """
 
     def __init__(self, pipeline: Pipeline, config: Config, model: Model):

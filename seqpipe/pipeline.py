@@ -39,7 +39,7 @@ from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.learned import Learned, Task
 from seqpipe.nn.causal import Attending
 from seqpipe.nn.chain import IDS, PAST, Chain
-from seqpipe.predictor import Predictor
+from seqpipe.runtime.predictor import Predictor
 from seqpipe.ties import STEPWISE, decided, same_rows, score_gap
 
 _MOST_EXP = 700.0  # exp of more is no number

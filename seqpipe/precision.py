@@ -10,13 +10,13 @@ import numpy as np
 
 from seqpipe.answers.metrics.counters import FRACTIONS, shown
 from seqpipe.errors import ParityError
-from seqpipe.evaluate import evaluate, goodness, headline, posed
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import masks
 from seqpipe.parity import given_to, grid, shortened
 from seqpipe.parity_gate import Comparison, drawn
-from seqpipe.predictor import batches
-from seqpipe.runtime import LOOSE, Model
+from seqpipe.runtime.evaluate import evaluate, goodness, headline, posed
+from seqpipe.runtime.model import LOOSE, Model
+from seqpipe.runtime.predictor import batches
 
 MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, and of any other metric
 RECORDS = 200  # on fewer a metric tells too little

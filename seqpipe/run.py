@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from seqpipe import bundle, checkpoint, files
+from seqpipe import checkpoint, files
 from seqpipe.answers.data_warnings import Census, warnings_about
 from seqpipe.answers.generation import prompts
 from seqpipe.answers.metrics.counters import shown, table
@@ -28,15 +28,16 @@ from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.data import Batch, Batches, examples, of_epoch, read, unseen_labels
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
-from seqpipe.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.export import export
 from seqpipe.features.document import Record
 from seqpipe.graph_cache import GraphCache
 from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.lock import run_lock
 from seqpipe.pipeline import Pipeline, predictor
-from seqpipe.predictor import Predictor, refuse_long
 from seqpipe.prepare import judging_windows, packed, unwritable_notes, windows
+from seqpipe.runtime import bundle
+from seqpipe.runtime.evaluate import deciding, evaluate, headline, headlines
+from seqpipe.runtime.predictor import Predictor, refuse_long
 from seqpipe.starting import begin
 from seqpipe.stream import Records, Windows, token_file
 

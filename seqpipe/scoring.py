@@ -7,23 +7,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seqpipe import bundle
 from seqpipe.answers.base import Text
 from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.metrics.counters import table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.multi_head import Joint
-from seqpipe.bundle_reader import reader_from
 from seqpipe.config import yaml
 from seqpipe.config.dataflow import Metrics, built, own_metrics
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
-from seqpipe.evaluate import evaluate
 from seqpipe.features.document import Record
-from seqpipe.predictor import Predictor
-from seqpipe.runtime import load
+from seqpipe.runtime import bundle
+from seqpipe.runtime.bundle_reader import reader_from
+from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runtime.model import load
+from seqpipe.runtime.predictor import Predictor
 
 
 def score_target(

@@ -16,7 +16,7 @@ from seqpipe.features.document import Doc, Record
 from seqpipe.features.vocabulary import EOS, SPECIALS
 from seqpipe.files import make_folder, remove_torn, writing
 from seqpipe.learned import Learned
-from seqpipe.predictor import chunks
+from seqpipe.runtime.predictor import chunks
 
 Batch = dict[str, torch.Tensor]
 _SOME = 256  # records split at a time

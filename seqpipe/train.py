@@ -32,9 +32,9 @@ from seqpipe.config.schema import Train
 from seqpipe.console import Console, Tick
 from seqpipe.data import Batch
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
-from seqpipe.evaluate import deciding, goodness
 from seqpipe.files import finite, make_folder, remove_torn, write
 from seqpipe.pipeline import Pipeline
+from seqpipe.runtime.evaluate import deciding, goodness
 
 METRICS = "metrics.jsonl"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

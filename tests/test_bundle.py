@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from seqpipe import bundle
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.files import sha256
+from seqpipe.runtime import bundle
 
 Forge = Callable[[Path], None]
 

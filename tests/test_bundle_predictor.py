@@ -13,12 +13,13 @@ import pytest
 from factory import seqpipe
 from onnx import helper, numpy_helper
 
-from seqpipe import Model, bundle, load
+from seqpipe import Model, load
 from seqpipe.answers.base import Kind, Label, Score, Spans, Tags, Vector
 from seqpipe.answers.multi_head import Joint
-from seqpipe.bundle_predictor import number_outputs, refuse_nan
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Doc
+from seqpipe.runtime import bundle
+from seqpipe.runtime.bundle_predictor import number_outputs, refuse_nan
 
 TWO = [Doc("a b", ["a", "b"], [(0, 1), (2, 3)], [4, 5]), Doc("a", ["a"], [(0, 1)], [4])]
 

@@ -36,7 +36,7 @@ from factory import (
 )
 from independent import Bundle, RefusedError
 
-from seqpipe import Model, bundle, load
+from seqpipe import Model, load
 from seqpipe.answers import base as answers
 from seqpipe.answers import extractive_span as span
 from seqpipe.answers import tagging_schemes as schemes
@@ -47,8 +47,9 @@ from seqpipe.features import document as features
 from seqpipe.features import kinds as feature_kinds
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds import Chars
-from seqpipe.options import option_arrays
 from seqpipe.run import run_all
+from seqpipe.runtime import bundle
+from seqpipe.runtime.decode_options import option_arrays
 
 PAGE = documents.ROOT / "docs/bundle-format.md"
 NODE = documents.ROOT / "docs/deploy/node.md"

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from factory import seqpipe
 
-from seqpipe import devices, load
-from seqpipe.devices import CPU, CUDA, cuda_fault, open_session
+from seqpipe import load
 from seqpipe.errors import EnvError, UsageError
-from seqpipe.onnx_runtime import onnxruntime
+from seqpipe.runtime import devices
+from seqpipe.runtime.devices import CPU, CUDA, cuda_fault, open_session
+from seqpipe.runtime.onnx_runtime import onnxruntime
 
 NO_DEVICE = "this machine shows no NVIDIA device; in a container, start it with --gpus all"
 

@@ -13,7 +13,7 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqpipe import Model
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
-from seqpipe.evaluate import SPLIT, deciding, evaluate, goodness, headline
+from seqpipe.runtime.evaluate import SPLIT, deciding, evaluate, goodness, headline
 from seqpipe.scoring import score_target
 
 GOLD = [

@@ -22,18 +22,20 @@ import torch
 from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
 from torch import Tensor, nn
 
-from seqpipe import Model, Sentences, bundle, load
+from seqpipe import Model, Sentences, load
 from seqpipe.config.attention_maps import Attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.data import read
-from seqpipe.drawing import draw, fonts
-from seqpipe.drawing.html import page
-from seqpipe.drawing.png import HEAT, picture
 from seqpipe.errors import BundleError, ConfigError, DataError, EnvError, ParityError, PluginError, UsageError
-from seqpipe.explain import Attention, Explanation, attention, told, views
 from seqpipe.export import export
 from seqpipe.features.document import Doc
+from seqpipe.runtime import bundle
+from seqpipe.runtime.explain import fonts
+from seqpipe.runtime.explain.drawing import draw
+from seqpipe.runtime.explain.html import page
+from seqpipe.runtime.explain.maps import Attention, Explanation, attention, told, views
+from seqpipe.runtime.explain.png import HEAT, picture
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
 TOKENS = ((0, 4), (5, 8), (8, 12), (12, 16), (17, 18), (19, 25), (25, 26), (28, 31), (32, 40), (40, 41))

@@ -11,7 +11,7 @@ import torch
 from factory import LEAN, QUIET, parts, tiny, toy_encoders
 from tokenizers import normalizers
 
-from seqpipe import bundle, load
+from seqpipe import load
 from seqpipe.config.loader import Config
 from seqpipe.data import read
 from seqpipe.errors import ExportError, ParityError
@@ -20,7 +20,8 @@ from seqpipe.features.document import Featurizer
 from seqpipe.graph import to_onnx
 from seqpipe.parity_gate import Comparison, verify_parity
 from seqpipe.pipeline import Pipeline
-from seqpipe.runtime import Model
+from seqpipe.runtime import bundle
+from seqpipe.runtime.model import Model
 from seqpipe.train import train
 
 

@@ -23,7 +23,7 @@ from seqpipe.features.kinds import Matrix, feature_from
 from seqpipe.features.sources import Rows, Several, source_from
 from seqpipe.learned import Learned, learn
 from seqpipe.pipeline import Pipeline
-from seqpipe.runtime import Model
+from seqpipe.runtime.model import Model
 
 COLOURS, THINGS = ("red", "green", "blue"), ("box", "ball", "cone")
 TEXT = {"tokenizer": "words", "embedding": {"use": "lookup", "dim": 6}}

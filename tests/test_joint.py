@@ -16,9 +16,9 @@ from seqpipe.answers.metrics.counters import table
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
-from seqpipe.evaluate import evaluate, headline, headlines
 from seqpipe.learned import Learned
 from seqpipe.pipeline import option_table, predictor
+from seqpipe.runtime.evaluate import evaluate, headline, headlines
 
 HEADS = "head=[{use: label, target: topic, name: topic}, {use: crf, name: names, weight: 0.5}]"
 LEAN = "embedding={use: lookup, dim: 8}"

@@ -20,9 +20,9 @@ from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.data import read, sample
 from seqpipe.errors import DataError, PluginError
-from seqpipe.evaluate import evaluate
 from seqpipe.learned import learn
 from seqpipe.run import run_all
+from seqpipe.runtime.evaluate import evaluate
 from seqpipe.scoring import score_target
 
 

@@ -15,7 +15,7 @@ from seqpipe.answers.multi_head import Joint
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.vocabulary import word_level
-from seqpipe.options import chosen, option_arrays, random_numbers
+from seqpipe.runtime.decode_options import chosen, option_arrays, random_numbers
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "beams": {"type": "size", "default": 5, "minimum": 1, "maximum": 100},

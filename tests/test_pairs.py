@@ -13,7 +13,6 @@ from factory import QUIET, labelling, seqpipe, write_jsonl
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
-from seqpipe.bundle import unseal
 from seqpipe.check import check_export
 from seqpipe.config.loader import load, resolved
 from seqpipe.config.yaml import dump
@@ -21,6 +20,7 @@ from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.features.document import Featurizer
 from seqpipe.features.kinds import Segments, feature_from
 from seqpipe.learned import learn
+from seqpipe.runtime.bundle import unseal
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
 from seqpipe_plugins.tokenizers.words import Words
 

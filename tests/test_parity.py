@@ -15,10 +15,10 @@ from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
 from seqpipe.features.document import Arrays
 from seqpipe.nn.search import EOS
-from seqpipe.options import option_arrays
 from seqpipe.parity import LENGTHS, SIZES, Tally, compare, grid, settle, shortened
 from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.predictor import Run
+from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.predictor import Run
 
 Change = Callable[[Arrays, Arrays], None]
 

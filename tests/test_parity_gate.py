@@ -14,7 +14,7 @@ import torch
 from factory import LEAN, QUIET, parts, tiny, writing
 from tokenizers import Tokenizer
 
-from seqpipe import bundle, load, parity_gate, runtime
+from seqpipe import load, parity_gate
 from seqpipe.answers.multi_head import answer_from
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
@@ -25,13 +25,15 @@ from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds import Chars, feature_from
 from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
-from seqpipe.options import option_arrays
 from seqpipe.parity import moved, trials
 from seqpipe.parity_gate import Comparison, verify_parity
 from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.precision import judge_int8
 from seqpipe.probe_records import SCRIPTS, probe_records
-from seqpipe.runtime import Model
+from seqpipe.runtime import bundle
+from seqpipe.runtime import model as runtime
+from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.model import Model
 from seqpipe.train import train
 
 

@@ -16,7 +16,7 @@ from seqpipe.data import Batches, examples, read
 from seqpipe.errors import DataError, PluginError
 from seqpipe.learned import learn
 from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.runtime import same_answer
+from seqpipe.runtime.model import same_answer
 
 B, T = 2, 3
 FEATURES = {"ids": torch.tensor([[4, 5, 6], [7, 0, 0]]), "mask": torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()}

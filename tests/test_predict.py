@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from seqpipe import Model, bundle
+from seqpipe import Model
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
-from seqpipe.predict import predict_file
+from seqpipe.runtime import bundle
+from seqpipe.runtime.file_io import predict_file
 
 COMMAND = [sys.executable, "-c", "from seqpipe.cli import main; main()", "predict"]
 ENVIRONMENT = {**os.environ, "PYTHONIOENCODING": "ascii"}  # whatever the terminal says, UTF-8 comes out

@@ -14,7 +14,7 @@ from seqpipe import Model
 from seqpipe.answers.base import Spans, Text
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Featurizer
-from seqpipe.predictor import Predictor, batches, cores
+from seqpipe.runtime.predictor import Predictor, batches, cores
 from seqpipe_plugins.tokenizers.words import Words
 
 TOKENIZER = Words().train(["Bern a b c ."])
@@ -155,8 +155,8 @@ def test_a_record_alone_is_answered_as_in_a_stream(record: dict[str, str]) -> No
 
 def test_memory_is_given_back_when_the_next_text_comes_after_a_huge_one(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[None] = []
-    monkeypatch.setattr("seqpipe.predictor._trim_heap", lambda: freed.append(None))
-    monkeypatch.setattr("seqpipe.predictor.TOKENS", 40)
+    monkeypatch.setattr("seqpipe.runtime.predictor._trim_heap", lambda: freed.append(None))
+    monkeypatch.setattr("seqpipe.runtime.predictor.TOKENS", 40)
     made, huge, small = predictor(), {"text": "a " * 41}, {"text": "a"}
     counts = []
     for record in (small, huge, small, small):

@@ -15,9 +15,10 @@ import onnx
 import pytest
 from onnx import helper
 
-from seqpipe import Model, bundle, load
+from seqpipe import Model, load
 from seqpipe.errors import BundleError, DataError, EnvError, UsageError
-from seqpipe.runtime import same_answer, verify_bundle
+from seqpipe.runtime import bundle
+from seqpipe.runtime.model import same_answer, verify_bundle
 
 
 def words(answer: list[dict[str, Any]]) -> list[str]:
@@ -250,7 +251,7 @@ def test_onnxruntime_itself_reads_no_file_either(
 ) -> None:
     path = forged(tiny_bundle, tmp_path, graph(outside(location))(bundle.read(tiny_bundle)))
     monkeypatch.chdir(path)
-    monkeypatch.setattr("seqpipe.graph_check.fault_of", lambda model: "")
+    monkeypatch.setattr("seqpipe.runtime.graph_check.fault_of", lambda model: "")
     for folder in (tmp_path, path):
         (folder / "table.bin").write_bytes(bytes(TABLE_BYTES))
     with pytest.raises(BundleError, match="refuses it"):

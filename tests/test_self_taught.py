@@ -14,9 +14,9 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.data import collate, examples, sample
 from seqpipe.errors import ConfigError, PluginError
-from seqpipe.evaluate import evaluate, goodness
 from seqpipe.learned import Learned, learn
 from seqpipe.pipeline import Pipeline, predictor
+from seqpipe.runtime.evaluate import evaluate, goodness
 from seqpipe.testing import check_head
 
 

@@ -15,9 +15,10 @@ import pytest
 from factory import Done, reversals, seqpipe, write_jsonl, writing
 from PIL import Image
 
-from seqpipe import Model, bundle, load
+from seqpipe import Model, load
 from seqpipe.errors import DataError, UsageError
-from seqpipe.options import chosen
+from seqpipe.runtime import bundle
+from seqpipe.runtime.decode_options import chosen
 
 CHANGES = {
     "embedding": {"use": "lookup", "dim": 16},

@@ -14,7 +14,7 @@ from seqpipe.graph import to_onnx
 from seqpipe.incremental import compare_pieces
 from seqpipe.parity import Tally, compare, given_to, grid, settle, trials
 from seqpipe.pipeline import option_table, predictor
-from seqpipe.predictor import Run
+from seqpipe.runtime.predictor import Run
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import SHAPES
 from seqpipe.testing.toys import Bench
@@ -121,7 +121,7 @@ class Graph:
 
 def _session(data: bytes) -> Run:
     try:
-        from seqpipe.onnx_runtime import onnxruntime
+        from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
         raise SkippedError("onnxruntime is not installed", "pip install 'seqpipe-nlp[cpu]'") from error
     settings = onnxruntime.SessionOptions()

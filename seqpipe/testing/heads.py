@@ -12,8 +12,8 @@ from torch import Tensor
 
 from seqpipe.config.dataflow import ANSWERS, corrupted, needs_dev, self_taught
 from seqpipe.config.signature import call, decode_options
-from seqpipe.evaluate import evaluate
 from seqpipe.pipeline import Pipeline, predictor
+from seqpipe.runtime.evaluate import evaluate
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
 from seqpipe.testing.toys import Bench

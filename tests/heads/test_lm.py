@@ -15,24 +15,24 @@ import transformers
 from factory import seqpipe
 from pretrained import decoder
 
-from seqpipe import bundle
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.data import sample
 from seqpipe.errors import ConfigError, DataError, ParityError, PluginError, UsageError
-from seqpipe.evaluate import evaluate
 from seqpipe.export import bundle_files, bundle_manifest, export
 from seqpipe.features.document import Arrays
 from seqpipe.graph import to_onnx
 from seqpipe.incremental import compare_pieces
 from seqpipe.learned import learn
 from seqpipe.nn.recurrent import Recurrent
-from seqpipe.options import random_numbers
 from seqpipe.parity import Tally
 from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.runtime import Model
+from seqpipe.runtime import bundle
+from seqpipe.runtime.decode_options import random_numbers
+from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runtime.model import Model
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WRITTEN = 20  # tokens behind a prompt
@@ -406,7 +406,7 @@ class TestBadInput:
 
 def rest(peer: Peer) -> dict[str, np.ndarray]:
     """The options of a run but for sizes."""
-    from seqpipe.options import option_arrays
+    from seqpipe.runtime.decode_options import option_arrays
 
     arrays = option_arrays(peer.ours.options, {})
     return {name: one for name, one in arrays.items() if name not in ("max_length", "beams", "n_best")}

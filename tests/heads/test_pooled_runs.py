@@ -17,9 +17,9 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.data import collate, examples, sample
 from seqpipe.errors import ConfigError, DataError, UsageError
-from seqpipe.evaluate import evaluate
 from seqpipe.learned import learn
 from seqpipe.run import run_all
+from seqpipe.runtime.evaluate import evaluate
 
 WORDS = {"sun": "weather", "rain": "weather", "goal": "sport", "match": "sport", "bank": "money", "tax": "money"}
 FILLERS = ("the", "a", "of", "today", "and", "here")

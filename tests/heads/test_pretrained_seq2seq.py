@@ -15,7 +15,6 @@ from factory import QUIET, seqpipe, write_jsonl
 from onnx import numpy_helper
 from pretrained import checkpoint, decoder, t5
 
-from seqpipe import bundle
 from seqpipe.check import check_export
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
@@ -26,7 +25,8 @@ from seqpipe.graph import to_onnx
 from seqpipe.learned import learn
 from seqpipe.nn import t5 as layers
 from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.runtime import Model
+from seqpipe.runtime import bundle
+from seqpipe.runtime.model import Model
 from seqpipe.train import make_optimizer
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"

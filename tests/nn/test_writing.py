@@ -14,7 +14,7 @@ from seqpipe.data import examples, read
 from seqpipe.errors import DataError, UsageError
 from seqpipe.learned import learn
 from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.predictor import Predictor
+from seqpipe.runtime.predictor import Predictor
 
 HEADS: dict[str, dict[str, Any]] = {
     "seq2seq": {"hidden": 8, "embedding_dim": 4},

@@ -11,7 +11,7 @@ import pytest
 from conftest import TAG_OF, WORDS, Build
 
 from seqpipe import Model, load
-from seqpipe.runtime import same_answer
+from seqpipe.runtime.model import same_answer
 
 
 def sentences(count: int) -> list[Any]:

@@ -13,9 +13,10 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-from seqpipe import bundle, load
+from seqpipe import load
 from seqpipe.errors import BundleError
-from seqpipe.runtime import Model
+from seqpipe.runtime import bundle
+from seqpipe.runtime.model import Model
 
 FILES = ("bundle.json", "model.onnx", "tokenizer.json")
 
@@ -38,7 +39,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return called
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", forbid("onnxruntime"))
-    monkeypatch.setattr("seqpipe.runtime.Tokenizer.from_buffer", forbid("tokenizers"))
+    monkeypatch.setattr("seqpipe.runtime.model.Tokenizer.from_buffer", forbid("tokenizers"))
     return calls
 
 
@@ -121,7 +122,7 @@ class Anything(str):
 WATCHED = """
 import os, sys
 import onnxruntime, seqpipe
-from seqpipe.runtime import load
+from seqpipe.runtime.model import load
 load(sys.argv[1], "cpu", threads=2)("warm")  # whatever is imported late is imported now
 seen = []
 def watch(event, args):

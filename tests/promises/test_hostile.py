@@ -15,8 +15,9 @@ from factory import Done, process, seqpipe
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 
-from seqpipe import bundle, load
+from seqpipe import load
 from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
+from seqpipe.runtime import bundle
 
 Change = Callable[[onnx.ModelProto], None]
 TEXT = "Anna in Bern"

@@ -14,7 +14,8 @@ import pytest
 import torch
 from factory import Child, tagging
 
-from seqpipe import bundle, checkpoint
+from seqpipe import checkpoint
+from seqpipe.runtime import bundle
 
 SETTINGS: dict[str, Any] = {
     "embedding": {"use": "lookup", "dim": 8},

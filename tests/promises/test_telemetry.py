@@ -75,7 +75,7 @@ def test_no_name_is_looked_up_and_no_host_called(on: bool, tiny_bundle: Path, tm
 
 
 def test_who_wants_telemetry_may_have_it() -> None:
-    code = "import os; from seqpipe.onnx_runtime import TELEMETRY; print(os.environ[TELEMETRY])"
+    code = "import os; from seqpipe.runtime.onnx_runtime import TELEMETRY; print(os.environ[TELEMETRY])"
     for given, expected in (({}, "1"), ({VARIABLE: "0"}, "0"), ({VARIABLE: "true"}, "true")):
         env = {name: value for name, value in os.environ.items() if name != VARIABLE} | given
         assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip() == expected
@@ -122,7 +122,7 @@ def test_an_import_beside_it_would_be_found(tmp_path: Path) -> None:
     ):
         planted.write_text(line)
         assert imports_of_onnxruntime(planted)
-    planted.write_text("from seqpipe.onnx_runtime import onnxruntime")
+    planted.write_text("from seqpipe.runtime.onnx_runtime import onnxruntime")
     assert not imports_of_onnxruntime(planted)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from seqpipe.figures import Figure
+from seqpipe.runtime.explain.figures import Figure
 
 SIDE, EDGE, DOT = 480, 40, 5  # pixels
 

@@ -108,7 +108,7 @@ def main(path: str, writer: str, memory: str, seconds: str, sha256: str) -> None
     """The child: limits itself before it imports anything that reads the bundle."""
     try:
         _limit(int(memory), int(seconds))
-        from seqpipe.runtime import verify_bundle
+        from seqpipe.runtime.model import verify_bundle
 
         result = verify_bundle(Path(path), "cpu", threads=1, sha256=sha256 or None)
     except SeqpipeError as error:

@@ -16,15 +16,15 @@ from typing import Any, BinaryIO
 
 from seqpipe.answers.base import Answer
 from seqpipe.answers.tagging_schemes import to_tags
-from seqpipe.bundle_reader import reader_from
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
 from seqpipe.features.sources import all_texts, fields_of, one_text
 from seqpipe.files import json_bytes, writing
-from seqpipe.predictor import CHUNK, Answers
-from seqpipe.runtime import Model
+from seqpipe.runtime.bundle_reader import reader_from
+from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import CHUNK, Answers
 
 FORMATS = ("text", "jsonl", "conll")
 ON_ERROR = ("stop", "skip")

@@ -12,7 +12,7 @@ from seqpipe.answers.multi_head import Joint
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.features.encoding import is_library_error
-from seqpipe.predictor import Predictor
+from seqpipe.runtime.predictor import Predictor
 
 PATH_SCORES = "path_scores"  # an output of the kinds tags and spans that not every graph has
 

@@ -23,7 +23,7 @@ from seqpipe.answers.multi_head import empty_answer
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Featurizer, Record, sentences
 from seqpipe.features.sources import Inputs
-from seqpipe.options import Chosen, chosen
+from seqpipe.runtime.decode_options import Chosen, chosen
 
 if TYPE_CHECKING:
     from seqpipe.config.dataflow import Metrics

@@ -14,10 +14,10 @@ from seqpipe.answers.generation import PAST, PRESENT, Continuation
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.vocabulary import EOS, special_id
-from seqpipe.options import chosen
+from seqpipe.runtime.decode_options import chosen
 
 if TYPE_CHECKING:
-    from seqpipe.runtime import Model
+    from seqpipe.runtime.model import Model
 
 MOST = 8  # tokens of a run; the first has one, so that nobody waits for it
 _TORN = "\ufffd"  # how bytes are decoded that are no whole character yet

@@ -11,26 +11,26 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe import bundle, devices, graph_check
 from seqpipe.answers.base import Answer, Text
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.answers.multi_head import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.answers.pointers import Pointers
-from seqpipe.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
-from seqpipe.bundle_predictor import BundlePredictor
 from seqpipe.config.attention_maps import PREFIX, attended_from
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
-from seqpipe.explain import Explanation, attention, origins
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.kinds import feature_from
 from seqpipe.features.sources import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
-from seqpipe.figures import draws, figure
-from seqpipe.options import chosen, option_arrays
-from seqpipe.predictor import CHUNK, TOKENS, cores
-from seqpipe.streaming import stream
-from seqpipe.watchdog import SECONDS, Watchdog
+from seqpipe.runtime import bundle, devices, graph_check
+from seqpipe.runtime.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
+from seqpipe.runtime.bundle_predictor import BundlePredictor
+from seqpipe.runtime.decode_options import chosen, option_arrays
+from seqpipe.runtime.explain.figures import draws, figure
+from seqpipe.runtime.explain.maps import Explanation, attention, origins
+from seqpipe.runtime.generate_stream import stream
+from seqpipe.runtime.predictor import CHUNK, TOKENS, cores
+from seqpipe.runtime.watchdog import SECONDS, Watchdog
 
 _NOWHERE = os.path.join(os.devnull, "nowhere")  # no file is below this: all that a graph reads is its own bytes
 TOLERANCE, LOOSE = (
@@ -335,7 +335,7 @@ def _tokenizer(content: bundle.Bundle, name: str) -> Tokenizer:
 
 def _onnxruntime() -> Any:
     try:
-        from seqpipe.onnx_runtime import onnxruntime
+        from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
         raise EnvError(
             "onnxruntime is not installed: pip install 'seqpipe-nlp[cpu]' (or 'seqpipe-nlp[gpu]')"

@@ -21,8 +21,8 @@ from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import fields_of
 from seqpipe.files import json_bytes, write
-from seqpipe.options import chosen
-from seqpipe.predictor import CHUNK, Predictor, chunks
+from seqpipe.runtime.decode_options import chosen
+from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
 
 Scores = dict[str, Any]
 Tag = tuple[str, int, int]  # tag, start and end of its word

@@ -7,10 +7,10 @@ from html import escape
 
 import numpy as np
 
-from seqpipe.drawing.points import svg
-from seqpipe.explain import Attention, Explanation, Piece, Row, View, told, views
 from seqpipe.features.vocabulary import clean
-from seqpipe.figures import Figure
+from seqpipe.runtime.explain.figures import Figure
+from seqpipe.runtime.explain.maps import Attention, Explanation, Piece, Row, View, told, views
+from seqpipe.runtime.explain.points import svg
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
 _STYLE = """

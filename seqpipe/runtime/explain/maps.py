@@ -1,6 +1,6 @@
 """Attention weights of one text, or points, in, plain data out: what a model looked at, where, and how much.
 
-`seqpipe.drawing` shows it as a heat map or a picture; here are the data, JSON, and a table for a terminal.
+`drawing` shows it as a heat map or a picture; here are the data, JSON, and a table for a terminal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from seqpipe.config.attention_maps import SENTENCES, TOKENS, Attended
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Doc
-from seqpipe.figures import Figure
+from seqpipe.runtime.explain.figures import Figure
 
 Places = tuple[tuple[int, int], ...]
 Mark = tuple[int, int, float, float]  # start, end, weight, shade

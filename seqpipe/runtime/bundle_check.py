@@ -15,7 +15,7 @@ from seqpipe.errors import BundleError
 from seqpipe.features.document import Feature
 from seqpipe.features.kinds import Chars, Matrix
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.options import MOST_SIZE
+from seqpipe.runtime.decode_options import MOST_SIZE
 
 MOST_TOKENS = 1_000_000  # that `limits` may let into one text
 MOST_CHARACTERS = 10_000  # of a word, as a feature of kind `chars` reads it

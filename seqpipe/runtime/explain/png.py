@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqpipe.drawing.fonts import Fonts
 from seqpipe.errors import EnvError, UsageError
-from seqpipe.explain import Attention, Explanation, Piece, Row, View, told, views
-from seqpipe.figures import Figure
+from seqpipe.runtime.explain.figures import Figure
+from seqpipe.runtime.explain.fonts import Fonts
+from seqpipe.runtime.explain.maps import Attention, Explanation, Piece, Row, View, told, views
 
 WIDTH, MARGIN, SIZE, LINE = 1200, 40, 22, 36  # pixels
 BAR, CELL = 170, 26

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqpipe.errors import UsageError
-from seqpipe.explain import Explanation
 from seqpipe.files import json_bytes, write
+from seqpipe.runtime.explain.maps import Explanation
 
 ENDINGS = (".html", ".png", ".json")
 
@@ -35,11 +35,11 @@ def draw(explanation: Explanation, path: Path, font: Path | None = None) -> None
     if font is not None and kind != ".png":
         raise UsageError(f"--font: only a picture (.png) is drawn with a font, not {path.name}; leave it out")
     if kind == ".html":
-        from seqpipe.drawing.html import page
+        from seqpipe.runtime.explain.html import page
 
         write(path, page(explanation).encode())
     elif kind == ".png":
-        from seqpipe.drawing.png import picture
+        from seqpipe.runtime.explain.png import picture
 
         write(path, picture(explanation, font))
     else:

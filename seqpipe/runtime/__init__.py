@@ -1,0 +1,1 @@
+"""Open a bundle and answer with onnxruntime. Never imports PyTorch, and nothing that Windows or macOS lack."""

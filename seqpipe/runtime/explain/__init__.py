@@ -1,0 +1,1 @@
+"""Attention weights and answers as figures."""
