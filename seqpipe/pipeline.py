@@ -37,8 +37,8 @@ from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.learned import Learned, Task
-from seqpipe.nn.causal import Attending
-from seqpipe.nn.chain import IDS, PAST, Chain
+from seqpipe.nn.incremental import IDS, PAST, Chain
+from seqpipe.nn.kv_cache import Attending
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.ties import STEPWISE, decided, same_rows, score_gap
 

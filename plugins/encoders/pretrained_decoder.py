@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from seqpipe.errors import DataError
 from seqpipe.features.checkpoint_tokenizer import LACKING, Checkpoint
-from seqpipe.nn.causal import Attending
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
+from seqpipe.nn.kv_cache import Attending
 from seqpipe.nn.pretrained import pretrained_decoder
 
 NEVER = -1e4  # the logit of a token that the checkpoint lacks

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.nn.attention import Attention, Heads, visible
-from seqpipe.nn.causal import Attending
 from seqpipe.nn.feedforward import feed_forward
+from seqpipe.nn.kv_cache import Attending
 from seqpipe.nn.positions import Positions
 
 Positive = Annotated[int, Field(gt=0)]

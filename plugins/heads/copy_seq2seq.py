@@ -16,10 +16,10 @@ from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, CoverageAttention, Projected, Score
 from seqpipe.nn.cells import recurrent_step
 from seqpipe.nn.loops import scan
+from seqpipe.nn.multi_source_attention import Names, summary
 from seqpipe.nn.recurrent import CELLS, first_state
 from seqpipe.nn.search import NEVER, State
-from seqpipe.nn.several import Names, summary
-from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted, written
+from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted, written
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]

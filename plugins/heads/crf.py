@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from seqpipe import Size
 from seqpipe.answers.tagging_schemes import allowed, continues
 from seqpipe.nn import crf
-from seqpipe.nn.seams import Windows
+from seqpipe.nn.window_stitching import Windows
 
 
 class CRF(nn.Module):

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from seqpipe.config.signature import Size, Tokens, Uniform
 from seqpipe.errors import UsageError
-from seqpipe.nn.chain import Chain, Read
+from seqpipe.nn.generate import walk
+from seqpipe.nn.incremental import Chain, Read
 from seqpipe.nn.loops import while_loop
 from seqpipe.nn.search import BOS, EOS, PAD, UNK, State, best, is_any, search, stretched
-from seqpipe.nn.walk import walk
 
 NEVER = -1e4  # the logit of what no text holds
 

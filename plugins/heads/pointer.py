@@ -15,11 +15,11 @@ from seqpipe.answers.pointers import FEWEST
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.glimpses import Glimpse
+from seqpipe.nn.glimpse import Glimpse
 from seqpipe.nn.loops import scan
+from seqpipe.nn.multi_source_attention import summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
 from seqpipe.nn.search import EOS, NEVER, State, at, search
-from seqpipe.nn.several import summary
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]

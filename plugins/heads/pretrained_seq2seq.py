@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
 from seqpipe.features.checkpoint_tokenizer import Checkpoint
+from seqpipe.nn.multi_source_attention import Names
 from seqpipe.nn.pretrained import pretrained_seq2seq
 from seqpipe.nn.search import State
-from seqpipe.nn.several import Names
-from seqpipe.nn.spans import SpanCorruption
+from seqpipe.nn.seq2seq_head import Source, Writer, shifted
+from seqpipe.nn.span_corruption import SpanCorruption
 from seqpipe.nn.t5 import FAMILIES, Memory, stack
-from seqpipe.nn.writing import Source, Writer, shifted
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 

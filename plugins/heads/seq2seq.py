@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Score
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.hard import Estimator
+from seqpipe.nn.hard_attention import Estimator
+from seqpipe.nn.intra_attention import Written
 from seqpipe.nn.loops import scan
+from seqpipe.nn.multi_source_attention import Combination, Names, SourceAttention, mask_of_all, summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
 from seqpipe.nn.search import BOS, State
-from seqpipe.nn.several import Combination, Names, SourceAttention, mask_of_all, summary
-from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted
-from seqpipe.nn.written import Written
+from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]

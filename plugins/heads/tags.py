@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.answers.tagging_schemes import continues
-from seqpipe.nn.seams import Windows
+from seqpipe.nn.window_stitching import Windows
 
 
 class Tags(nn.Module):

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from seqpipe.features.vocabulary import MARKS
 from seqpipe.nn.attention import Attention, Heads, Projected, visible
 from seqpipe.nn.feedforward import feed_forward
+from seqpipe.nn.multi_source_attention import Combination, Names, Parts, SourceAttention, mask_of_all
 from seqpipe.nn.positions import Positions
 from seqpipe.nn.search import State
-from seqpipe.nn.several import Combination, Names, Parts, SourceAttention, mask_of_all
-from seqpipe.nn.spans import SpanCorruption
-from seqpipe.nn.writing import Source, Vocabulary, Writer, shifted
+from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted
+from seqpipe.nn.span_corruption import SpanCorruption
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]

@@ -9,9 +9,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqpipe.nn.causal import Before, Slots
 from seqpipe.nn.cells import Cell, recurrent_step
 from seqpipe.nn.dropout import LockedDropout
+from seqpipe.nn.kv_cache import Before, Slots
 from seqpipe.nn.loops import State, scan
 from seqpipe.nn.rnn_node import LIBRARY, as_node, suffixes, weights_of
 
@@ -106,7 +106,7 @@ class Recurrent(nn.Module):
 
     @property
     def kept(self) -> tuple[int, int]:
-        """As `seqpipe.nn.causal.Causal` has it."""
+        """As `seqpipe.nn.kv_cache.Causal` has it."""
         return len(self.layers) * self._states, self._layers[0].hidden_size
 
     @property

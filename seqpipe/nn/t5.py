@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import DataError
-from seqpipe.nn.causal import places_of, put
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
+from seqpipe.nn.kv_cache import places_of, put
 from seqpipe.nn.search import NEVER, State
 
 FAMILIES = ("t5", "mt5")

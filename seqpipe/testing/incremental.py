@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seqpipe.answers.generation import PAST, PRESENT
-from seqpipe.nn.chain import Chain
+from seqpipe.nn.incremental import Chain
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.stages import SHAPES
 from seqpipe.testing.toys import Bench
@@ -18,7 +18,7 @@ NAN = float("nan")
 
 _PIECES = (
     "What `read` and `step` make of a token given the memory of those before must be what `forward` makes of it in the "
-    "whole text, and `unpacked(packed(…))` must be that memory again: see `seqpipe.nn.causal.Causal`"
+    "whole text, and `unpacked(packed(…))` must be that memory again: see `seqpipe.nn.kv_cache.Causal`"
 )
 
 

@@ -25,7 +25,7 @@ from seqpipe.errors import ConfigError
 from seqpipe.features.document import Column, Doc, Record
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK, word_level
 from seqpipe.learned import Learned, learn
-from seqpipe.nn.causal import Before, Slots
+from seqpipe.nn.kv_cache import Before, Slots
 from seqpipe.pipeline import Pipeline
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError

@@ -11,7 +11,7 @@ from nn.exported import ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.hard import Estimator, HardAttention
+from seqpipe.nn.hard_attention import Estimator, HardAttention
 from seqpipe.nn.search import BOS, EOS, PAD
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 
@@ -88,7 +88,7 @@ def test_without_learning_where_to_look_it_does_not_learn_to_write_backward() ->
     torch.manual_seed(0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(HardAttention, "lesson", Deaf.lesson)
-        patched.setattr("seqpipe.nn.hard.EXPECTED", 0.0)
+        patched.setattr("seqpipe.nn.hard_attention.EXPECTED", 0.0)
         assert right(learned(150, hard_attention="reinforce", input_feeding=False)) < 0.3
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
 from seqpipe.nn.search import BOS, EOS, PAD
-from seqpipe.nn.writing import shifted
+from seqpipe.nn.seq2seq_head import shifted
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 
 WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *"abcdefghijklmnop"]

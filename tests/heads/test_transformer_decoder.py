@@ -256,5 +256,5 @@ def test_the_graph_writes_the_same_texts(
 
 
 def test_search_is_the_one_of_every_writer() -> None:
-    assert TransformerDecoder.decide.__module__ == "seqpipe.nn.writing"
+    assert TransformerDecoder.decide.__module__ == "seqpipe.nn.seq2seq_head"
     assert searching.search.__module__ == "seqpipe.nn.search"

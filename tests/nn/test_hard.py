@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected, Score
-from seqpipe.nn.hard import Estimator, HardAttention, first
+from seqpipe.nn.hard_attention import Estimator, HardAttention, first
 
 SCORES: tuple[Score, ...] = get_args(Score)
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqpipe.nn.attention import Attention
-from seqpipe.nn.several import SourceAttention, mask_of_all, summary
+from seqpipe.nn.multi_source_attention import SourceAttention, mask_of_all, summary
 
 LENGTHS = ((4, 2), (3, 5), (1, 6))  # of two rows in each of three sources
 DIMS, HIDDEN = (5, 3, 4), 6

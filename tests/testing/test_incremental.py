@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqpipe.nn.causal import Before
+from seqpipe.nn.kv_cache import Before
 from seqpipe.nn.loops import State
 from seqpipe.testing.incremental import PIECES, incremental_checks
 from seqpipe.testing.options import Subject

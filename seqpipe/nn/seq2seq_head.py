@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.config.signature import Size, Tokens, Uniform
+from seqpipe.nn.multi_source_attention import Names
 from seqpipe.nn.search import BOS, EOS, PAD, State, search
-from seqpipe.nn.several import Names
 
 NEVER = -1e4  # the logit of what no text holds
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected, Score
-from seqpipe.nn.hard import Estimator, HardAttention
+from seqpipe.nn.hard_attention import Estimator, HardAttention
 
 Names = Mapping[str, Tensor]  # what the stages of a source made: x (B, S, D), mask (B, S), perhaps state (B, D) …
 Combination = Literal["concatenation", "hierarchy"]

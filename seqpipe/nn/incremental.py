@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from seqpipe.answers.generation import PAST, PRESENT
-from seqpipe.nn.causal import Before, Slots, before
+from seqpipe.nn.kv_cache import Before, Slots, before
 from seqpipe.nn.loops import State
 from seqpipe.nn.search import BOS, PAD, stretched
 
@@ -41,7 +41,7 @@ class Chain:
     Args:
         embedding: Each makes its x of a token by itself; of several it is concatenated. Without any the first encoder
             has a method `embed`.
-        encoder: As `seqpipe.nn.causal.Causal`, one on top of the other, at least one.
+        encoder: As `seqpipe.nn.kv_cache.Causal`, one on top of the other, at least one.
         names: The features, and what was kept of an earlier call, `past.ids` (B, C) and `past.0` (B, C', M, W) …
         begins: Whether [BOS] stands before a text.
     """
