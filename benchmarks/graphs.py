@@ -34,11 +34,11 @@ def export(folder: Path, names: Sequence[str]) -> None:
     import torch
 
     from seqpipe.config.loader import load
-    from seqpipe.data import sample
     from seqpipe.graph import to_onnx
-    from seqpipe.learned import learn
     from seqpipe.parity import given_to, grid, trials
-    from seqpipe.pipeline import Pipeline, option_table
+    from seqpipe.training.datasets import sample
+    from seqpipe.training.fit import learn
+    from seqpipe.training.pipeline import Pipeline, option_table
 
     torch.set_num_threads(1)
     for name in names:

@@ -105,9 +105,9 @@ def training() -> None:
     """Seconds of a step, here and in a plain loop over the same model, in turns."""
 
     from seqpipe.config.loader import load
-    from seqpipe.learned import learn
-    from seqpipe.pipeline import Pipeline
-    from seqpipe.stream import Records, in_memory
+    from seqpipe.training.fit import learn
+    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.token_corpus import Records, in_memory
 
     torch.set_num_threads(1)
     shakespeare()
@@ -176,13 +176,13 @@ def writing(peers: Path | None) -> None:
 def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     """The models of a pipeline that was not trained, one for each way to rewrite its graph."""
     from seqpipe.config.loader import load
-    from seqpipe.data import sample
     from seqpipe.export import bundle_files, bundle_manifest
     from seqpipe.graph import to_onnx
-    from seqpipe.learned import learn
-    from seqpipe.pipeline import Pipeline, option_table
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import Model
+    from seqpipe.training.datasets import sample
+    from seqpipe.training.fit import learn
+    from seqpipe.training.pipeline import Pipeline, option_table
 
     config = load(path)
     pipeline = Pipeline(config, learn(config, sample(config, 9))).eval()

@@ -45,8 +45,8 @@ def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
     """The run, its bundle, and the records of its test file."""
     import seqpipe
     from seqpipe.console import Console
-    from seqpipe.data import read
     from seqpipe.run import open_run
+    from seqpipe.training.datasets import read
 
     opened = open_run(run, Console(-1))
     data = opened.config.data
@@ -69,8 +69,8 @@ def _scores(run: Path) -> Iterable[str]:
 
 def _same(run: Path) -> str:
     """Of how many records, cut to any number of points, onnxruntime and PyTorch point at the same."""
-    from seqpipe.pipeline import predictor
     from seqpipe.run import trained
+    from seqpipe.training.pipeline import predictor
 
     opened, model, records = _opened(run)
     dice = random.Random(1)

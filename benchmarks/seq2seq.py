@@ -95,7 +95,7 @@ def speed(run: Path, rounds: int, threads: int) -> None:
     """Texts a second of the graph and of the same search in eager PyTorch, on as many cores each, in turn."""
     import torch
 
-    from seqpipe.pipeline import predictor
+    from seqpipe.training.pipeline import predictor
 
     torch.set_num_threads(threads)
     pipeline, config, model, docs, options = _opened(run, threads)

@@ -14,8 +14,8 @@ from seqpipe.errors import ExportError, PluginError, SeqpipeError
 from seqpipe.features.document import Arrays
 from seqpipe.graph import stages_to_onnx
 from seqpipe.parity import CLOSE, RELATIVE, grid, pollute, shortest
-from seqpipe.pipeline import Pipeline
 from seqpipe.runtime.onnx_runtime import onnxruntime
+from seqpipe.training.pipeline import Pipeline
 
 
 @contextlib.contextmanager

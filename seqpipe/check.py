@@ -14,7 +14,6 @@ from seqpipe.answers.data_warnings import warnings_about
 from seqpipe.config.dataflow import by_source, who
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
-from seqpipe.data import Batch, Batches, examples, sample
 from seqpipe.errors import ConfigError, TrainingError
 from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.features.document import Record
@@ -22,16 +21,17 @@ from seqpipe.features.encoding import shown
 from seqpipe.features.hostile_texts import CURE, fault_of
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.graph_cache import GraphCache
-from seqpipe.learned import Learned, learn
 from seqpipe.parity import Tally, compare, given_to, grid, settle, shortened
 from seqpipe.parity_gate import one_thread
-from seqpipe.pipeline import Pipeline, option_table, predictor
-from seqpipe.prepare import packed, unwritable_notes, windows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import refuse_long
-from seqpipe.starting import begin
-from seqpipe.stream import in_memory
+from seqpipe.training.datasets import Batch, Batches, examples, sample
+from seqpipe.training.fit import Learned, learn
+from seqpipe.training.pipeline import Pipeline, option_table, predictor
+from seqpipe.training.prepare import packed, unwritable_notes, windows
+from seqpipe.training.token_corpus import in_memory
+from seqpipe.training.warm_start import begin
 from seqpipe.verified import use_graph
 
 RECORDS = 200  # of the training file, enough to build from

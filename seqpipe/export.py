@@ -22,14 +22,14 @@ from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
 from seqpipe.files import finite
 from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
-from seqpipe.learned import Learned
 from seqpipe.parity_gate import SEED, Comparison, verify_parity
-from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.precision import judge_int8
 from seqpipe.quantising import in_int8
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines, posed
 from seqpipe.runtime.model import Model
+from seqpipe.training.fit import Learned
+from seqpipe.training.pipeline import Pipeline, option_table
 from seqpipe.verified import use_graph
 
 MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case

@@ -23,10 +23,10 @@ from seqpipe.features.document import Arrays
 from seqpipe.graph_key import raw_bytes
 from seqpipe.hoisting import hoisted
 from seqpipe.parity import random_doc
-from seqpipe.pipeline import Pipeline
 from seqpipe.rewriting import rewritten
 from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.training.pipeline import Pipeline
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
 _PAST_ROWS, _PAST_SLOTS = 46, 52

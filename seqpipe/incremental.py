@@ -10,9 +10,9 @@ from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.errors import PluginError
 from seqpipe.features.document import Arrays
 from seqpipe.parity import TIE, Tally, compare, given_to, margins
-from seqpipe.pipeline import Pipeline
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.predictor import Run
+from seqpipe.training.pipeline import Pipeline
 
 PIECES = (1, 2, 4)  # tokens of each run after the prompt
 

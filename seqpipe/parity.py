@@ -18,10 +18,10 @@ from seqpipe.features.document import Arrays, Column, Doc
 from seqpipe.features.sources import MASK, Inputs, Rows, Several, mask_of, masks, together
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.features.word_pieces import splits_words
-from seqpipe.learned import Learned
-from seqpipe.pipeline import Pipeline
 from seqpipe.runtime.decode_options import DRAWING, SEED, Known, chosen
 from seqpipe.runtime.predictor import Run
+from seqpipe.training.fit import Learned
+from seqpipe.training.pipeline import Pipeline
 
 TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
 MOST_TIES, ENOUGH = 1e-3, 1_000  # the share of decisions that may be ties, and of how many

@@ -19,12 +19,12 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import masks
 from seqpipe.incremental import compare_pieces
 from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, moved, settle, shortened, trials
-from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.probe_records import probe_records
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.evaluate import evaluate, headline, judged, posed
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
+from seqpipe.training.pipeline import Pipeline, predictor
 
 MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, and their metrics with them
 ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole

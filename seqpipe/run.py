@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from seqpipe import checkpoint, files
+from seqpipe import files
 from seqpipe.answers.data_warnings import Census, warnings_about
 from seqpipe.answers.generation import prompts
 from seqpipe.answers.metrics.counters import shown, table
@@ -26,20 +26,21 @@ from seqpipe.config.loader import Component, Config, load, resolved
 from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
-from seqpipe.data import Batch, Batches, examples, of_epoch, read, unseen_labels
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.export import export
 from seqpipe.features.document import Record
 from seqpipe.graph_cache import GraphCache
-from seqpipe.learned import FILE, Learned, learn, unknown_share
 from seqpipe.lock import run_lock
-from seqpipe.pipeline import Pipeline, predictor
-from seqpipe.prepare import judging_windows, packed, unwritable_notes, windows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.runtime.predictor import Predictor, refuse_long
-from seqpipe.starting import begin
-from seqpipe.stream import Records, Windows, token_file
+from seqpipe.training import checkpoint
+from seqpipe.training.datasets import Batch, Batches, examples, of_epoch, read, unseen_labels
+from seqpipe.training.fit import FILE, Learned, learn, unknown_share
+from seqpipe.training.pipeline import Pipeline, predictor
+from seqpipe.training.prepare import judging_windows, packed, unwritable_notes, windows
+from seqpipe.training.token_corpus import Records, Windows, token_file
+from seqpipe.training.warm_start import begin
 
 RUNS = Path("runs")
 PLAIN = ("vector", "pointers", "words")  # parts of an answer that are lists of numbers or words
@@ -233,7 +234,9 @@ def device_of(name: str) -> str:
 
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     """Trains to the end, or goes on, or loads what is trained already: the pipeline at its best weights, on the CPU."""
-    from seqpipe import train  # not above: Lightning takes seconds to import, and only training needs it
+    from seqpipe.training import (
+        trainer as train,  # not above: Lightning takes seconds to import, and only training needs it
+    )
 
     config, place = run.config, device_of(device)
     train.check_precision(config.train.precision, place)

@@ -14,7 +14,7 @@ from seqpipe.errors import SeqpipeError
 from seqpipe.graph import weighted, weightless
 from seqpipe.graph_cache import VARIABLE, GraphCache
 from seqpipe.graph_key import UnknownKeyError, graph_key
-from seqpipe.pipeline import Pipeline, option_table
+from seqpipe.training.pipeline import Pipeline, option_table
 
 Used = TypeVar("Used")
 

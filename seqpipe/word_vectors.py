@@ -13,7 +13,7 @@ from seqpipe.config.init_from import told
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS
 from seqpipe.files import write
-from seqpipe.pipeline import Pipeline
+from seqpipe.training.pipeline import Pipeline
 
 
 def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = False, stage: str | None = None) -> int:

@@ -184,9 +184,9 @@ def parts(config: Config) -> tuple[Any, Any]:
     """The pipeline at its first weights, and the batches, as a run makes them."""
     import torch
 
-    from seqpipe.data import Batches, examples, read
-    from seqpipe.learned import learn
-    from seqpipe.pipeline import Pipeline
+    from seqpipe.training.datasets import Batches, examples, read
+    from seqpipe.training.fit import learn
+    from seqpipe.training.pipeline import Pipeline
 
     records = read(config.data.reader, config.data.train)
     learned = learn(config, records)

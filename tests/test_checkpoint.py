@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqpipe import checkpoint
 from seqpipe.errors import DataError
+from seqpipe.training import checkpoint
 
 STATE = {"progress": {"epoch": 3, "best": None, "name": "é"}, "weights": {"w": torch.arange(6.0).reshape(2, 3)}}
 

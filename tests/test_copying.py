@@ -13,12 +13,12 @@ from seqpipe.answers.metrics.counters import TextCounter
 from seqpipe.answers.registry import kind_from
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
-from seqpipe.data import examples, read
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.copy import Copy
 from seqpipe.features.document import Featurizer
 from seqpipe.features.kinds import feature_from
-from seqpipe.learned import Learned, learn, unwritable
+from seqpipe.training.datasets import examples, read
+from seqpipe.training.fit import Learned, learn, unwritable
 from seqpipe_plugins.tokenizers.words import Words
 
 PATTERN = r"\w+(?:[-.,]\w+)*|[^\w\s]"

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpipe.config.loader import Config, load
-from seqpipe.data import Batches, Example, collate, examples, read, unseen_labels
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
-from seqpipe.learned import Learned, learn
+from seqpipe.training.datasets import Batches, Example, collate, examples, read, unseen_labels
+from seqpipe.training.fit import Learned, learn
 
 
 def prepared(config: Config) -> tuple[Learned, list[Example]]:

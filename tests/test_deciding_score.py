@@ -11,11 +11,11 @@ import torch
 from factory import QUIET, begin_run, writing
 
 from seqpipe.config.loader import Config, load
-from seqpipe.data import Batches, examples, read
 from seqpipe.errors import UsageError
-from seqpipe.pipeline import Pipeline
 from seqpipe.run import train_run
-from seqpipe.train import METRICS
+from seqpipe.training.datasets import Batches, examples, read
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.trainer import METRICS
 
 TRAIN = {"epochs": 4, "batch_tokens": 48, "threads": 1}
 

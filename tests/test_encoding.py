@@ -10,7 +10,7 @@ import pytest
 from seqpipe.cli import _TerminatedError
 from seqpipe.errors import DataError
 from seqpipe.features.encoding import encode, encode_batch, is_panic
-from seqpipe.learned import _refuse_panic
+from seqpipe.training.fit import _refuse_panic
 
 ENDS = [_TerminatedError(143), KeyboardInterrupt(), SystemExit(1), GeneratorExit(), MemoryError()]
 

@@ -26,7 +26,6 @@ from seqpipe import Model, Sentences, load
 from seqpipe.config.attention_maps import Attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
-from seqpipe.data import read
 from seqpipe.errors import BundleError, ConfigError, DataError, EnvError, ParityError, PluginError, UsageError
 from seqpipe.export import export
 from seqpipe.features.document import Doc
@@ -36,6 +35,7 @@ from seqpipe.runtime.explain.drawing import draw
 from seqpipe.runtime.explain.html import page
 from seqpipe.runtime.explain.maps import Attention, Explanation, attention, told, views
 from seqpipe.runtime.explain.png import HEAT, picture
+from seqpipe.training.datasets import read
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
 TOKENS = ((0, 4), (5, 8), (8, 12), (12, 16), (17, 18), (19, 25), (25, 26), (28, 31), (32, 40), (40, 41))

@@ -13,16 +13,16 @@ from tokenizers import normalizers
 
 from seqpipe import load
 from seqpipe.config.loader import Config
-from seqpipe.data import read
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export import bundle_files, bundle_manifest, export
 from seqpipe.features.document import Featurizer
 from seqpipe.graph import to_onnx
 from seqpipe.parity_gate import Comparison, verify_parity
-from seqpipe.pipeline import Pipeline
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
-from seqpipe.train import train
+from seqpipe.training.datasets import read
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.trainer import train
 
 
 class Trained:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from seqpipe import Chars
 from seqpipe.errors import ExportError, PluginError
 from seqpipe.graph import to_onnx
-from seqpipe.pipeline import Pipeline, option_table
+from seqpipe.training.pipeline import Pipeline, option_table
 
 
 class Letters(nn.Module):

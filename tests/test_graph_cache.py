@@ -20,7 +20,7 @@ from seqpipe.errors import ParityError
 from seqpipe.graph import to_onnx, weighted, weightless
 from seqpipe.graph_cache import GraphCache, default_cache
 from seqpipe.graph_key import UnknownKeyError, graph_key
-from seqpipe.pipeline import Pipeline
+from seqpipe.training.pipeline import Pipeline
 from seqpipe.verified import use_graph
 
 CNN = (*LEAN, "encoder={use: cnn, filters: 8, widths: [2]}")

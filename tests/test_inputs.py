@@ -15,15 +15,15 @@ import seqpipe as package
 from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.yaml import dump
-from seqpipe.data import Batches, examples, read
 from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.export import export
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds import Matrix, feature_from
 from seqpipe.features.sources import Rows, Several, source_from
-from seqpipe.learned import Learned, learn
-from seqpipe.pipeline import Pipeline
 from seqpipe.runtime.model import Model
+from seqpipe.training.datasets import Batches, examples, read
+from seqpipe.training.fit import Learned, learn
+from seqpipe.training.pipeline import Pipeline
 
 COLOURS, THINGS = ("red", "green", "blue"), ("box", "ball", "cone")
 TEXT = {"tokenizer": "words", "embedding": {"use": "lookup", "dim": 6}}

@@ -16,9 +16,9 @@ from seqpipe.answers.metrics.counters import table
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
-from seqpipe.learned import Learned
-from seqpipe.pipeline import option_table, predictor
 from seqpipe.runtime.evaluate import evaluate, headline, headlines
+from seqpipe.training.fit import Learned
+from seqpipe.training.pipeline import option_table, predictor
 
 HEADS = "head=[{use: label, target: topic, name: topic}, {use: crf, name: names, weight: 0.5}]"
 LEAN = "embedding={use: lookup, dim: 8}"
@@ -185,7 +185,7 @@ def test_the_gap_between_two_decisions_is_that_of_the_head_that_decided_otherwis
 
 
 def test_training_of_several_heads_stopped_and_gone_on_with_is_bit_equal(tmp_path: Path) -> None:
-    from seqpipe.train import train
+    from seqpipe.training.trainer import train
 
     config = tiny(tmp_path, LEAN, HEADS, "train.checkpoint_steps=1")
     whole, batches = parts(config)

@@ -18,12 +18,12 @@ from seqpipe.check import check_export
 from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
-from seqpipe.data import read, sample
 from seqpipe.errors import DataError, PluginError
-from seqpipe.learned import learn
 from seqpipe.run import run_all
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.scoring import score_target
+from seqpipe.training.datasets import read, sample
+from seqpipe.training.fit import learn
 
 
 def labels(folder: Path, *overrides: str) -> Config:

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer, models
 from torch import nn
 
 from seqpipe.config.loader import Config, load
-from seqpipe.data import read
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.learned import Learned, learn, unknown_share, unwritable
+from seqpipe.training.datasets import read
+from seqpipe.training.fit import Learned, learn, unknown_share, unwritable
 from seqpipe_plugins.tokenizers.words import Words
 
 

@@ -19,8 +19,8 @@ from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.features.document import Featurizer
 from seqpipe.features.kinds import Segments, feature_from
-from seqpipe.learned import learn
 from seqpipe.runtime.bundle import unseal
+from seqpipe.training.fit import learn
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
 from seqpipe_plugins.tokenizers.words import Words
 

@@ -16,9 +16,9 @@ from seqpipe.errors import ParityError
 from seqpipe.features.document import Arrays
 from seqpipe.nn.search import EOS
 from seqpipe.parity import LENGTHS, SIZES, Tally, compare, grid, settle, shortened
-from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
+from seqpipe.training.pipeline import Pipeline, option_table, predictor
 
 Change = Callable[[Arrays, Arrays], None]
 

@@ -18,7 +18,6 @@ from seqpipe import load, parity_gate
 from seqpipe.answers.multi_head import answer_from
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
-from seqpipe.data import read
 from seqpipe.errors import ParityError
 from seqpipe.export import bundle_manifest, export
 from seqpipe.features.document import Arrays, Record
@@ -27,14 +26,15 @@ from seqpipe.golden import golden_examples
 from seqpipe.graph_cache import GraphCache
 from seqpipe.parity import moved, trials
 from seqpipe.parity_gate import Comparison, verify_parity
-from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.precision import judge_int8
 from seqpipe.probe_records import SCRIPTS, probe_records
 from seqpipe.runtime import bundle
 from seqpipe.runtime import model as runtime
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
-from seqpipe.train import train
+from seqpipe.training.datasets import read
+from seqpipe.training.pipeline import Pipeline, option_table
+from seqpipe.training.trainer import train
 
 
 class Trained:

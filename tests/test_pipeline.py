@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from seqpipe import Size
 from seqpipe.config.loader import Config
-from seqpipe.data import Batches, examples, read
 from seqpipe.errors import DataError, PluginError
-from seqpipe.learned import learn
-from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.runtime.model import same_answer
+from seqpipe.training.datasets import Batches, examples, read
+from seqpipe.training.fit import learn
+from seqpipe.training.pipeline import Pipeline, option_table, predictor
 
 B, T = 2, 3
 FEATURES = {"ids": torch.tensor([[4, 5, 6], [7, 0, 0]]), "mask": torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()}

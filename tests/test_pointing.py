@@ -18,10 +18,10 @@ from independent import Bundle, same
 from seqpipe import load
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml import dump
-from seqpipe.data import Batches, examples, of_epoch, read
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.learned import learn
 from seqpipe.run import run_all
+from seqpipe.training.datasets import Batches, examples, of_epoch, read
+from seqpipe.training.fit import learn
 
 WORDS = ("red", "green", "Blue", "Pink", "grey", "Gold", "teal", "Ruby")
 POINTS: dict[str, Any] = {"field": "points", "embedding": {"use": "linear", "dim": 16}}

@@ -12,14 +12,14 @@ from factory import QUIET, Watched, parts, tiny, train_run, writing
 from test_contracts import OFFERS, STAGES, made
 from torch import Tensor, nn
 
-from seqpipe import checkpoint
 from seqpipe.config.loader import Config, load
-from seqpipe.data import Batch
 from seqpipe.errors import EnvError, TrainingError
-from seqpipe.pipeline import Pipeline
 from seqpipe.testing.options import Subject
 from seqpipe.testing.toys import Bench
-from seqpipe.train import Training, check_precision
+from seqpipe.training import checkpoint
+from seqpipe.training.datasets import Batch
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.trainer import Training, check_precision
 
 NEAR = 0.02  # of the loss; bf16 has 8 bits
 LAYERS = [(*name, i) for name, some in STAGES.items() if name[0] != "tokenizer" for i in range(len(some))]

@@ -21,10 +21,10 @@ from seqpipe.answers.metrics.squad import gold_answers
 from seqpipe.answers.registry import kind_from
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
-from seqpipe.data import collate, examples
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Featurizer
-from seqpipe.learned import learn
+from seqpipe.training.datasets import collate, examples
+from seqpipe.training.fit import learn
 from seqpipe_plugins.tokenizers.words import Words
 
 PEOPLE, PLACES = ("Ada", "Bob Ray", "Cho", "Dee Dee Fox"), ("Oslo", "New York", "Lima", "Rome")

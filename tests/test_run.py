@@ -17,9 +17,7 @@ from factory import LEAN, Watched, begin_run, seqpipe, tagging, tiny, train_run,
 
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
-from seqpipe.data import read
 from seqpipe.errors import DataError, EnvError, UsageError
-from seqpipe.learned import Learned, learn
 from seqpipe.run import (
     Run,
     device_of,
@@ -31,6 +29,8 @@ from seqpipe.run import (
     run_seeds,
     trained,
 )
+from seqpipe.training.datasets import read
+from seqpipe.training.fit import Learned, learn
 from seqpipe.version import VERSION
 
 QUIET = Console(-1)

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
-from seqpipe.data import collate, examples, sample
 from seqpipe.errors import ConfigError, PluginError
-from seqpipe.learned import Learned, learn
-from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.runtime.evaluate import evaluate, goodness
 from seqpipe.testing import check_head
+from seqpipe.training.datasets import collate, examples, sample
+from seqpipe.training.fit import Learned, learn
+from seqpipe.training.pipeline import Pipeline, predictor
 
 
 class Backward(nn.Module):

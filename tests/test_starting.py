@@ -26,15 +26,15 @@ from factory import (
 )
 from torch import Tensor
 
-from seqpipe import checkpoint
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, PluginError, UsageError
-from seqpipe.learned import Learned
-from seqpipe.pipeline import Pipeline
 from seqpipe.run import fingerprint, open_run, run_all
-from seqpipe.starting import begin
+from seqpipe.training import checkpoint
+from seqpipe.training.fit import Learned
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.warm_start import begin
 
 OLD = "../old/runs/old"
 ALL = ("embedding", "encoder", "head")

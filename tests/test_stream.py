@@ -11,12 +11,12 @@ import pytest
 import torch
 from factory import Child, seqpipe
 
-from seqpipe.checkpoint import best, load_weights
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError
-from seqpipe.learned import learn
-from seqpipe.stream import Records, Windows, in_memory, token_file
+from seqpipe.training.checkpoint import best, load_weights
+from seqpipe.training.fit import learn
+from seqpipe.training.token_corpus import Records, Windows, in_memory, token_file
 
 TEXT = "One fox ran.\nTwo owls sat.\n\nThree geese flew away."
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqpipe.ties import score_gap
+from seqpipe.training.ties import score_gap
 
 LOG_P = torch.randn(9, 6, generator=torch.Generator().manual_seed(1)).log_softmax(1)  # of 6 tokens at 9 places
 

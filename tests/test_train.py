@@ -14,7 +14,7 @@ from factory import QUIET, parts, tiny
 
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import TrainingError
-from seqpipe.train import METRICS, Progress, make_optimizer, rate_factor, train
+from seqpipe.training.trainer import METRICS, Progress, make_optimizer, rate_factor, train
 
 Weights = dict[str, torch.Tensor]
 
@@ -279,9 +279,9 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
 
 
 def test_a_small_model_learns_the_task(tmp_path: Path) -> None:
-    from seqpipe.data import read
-    from seqpipe.pipeline import predictor
     from seqpipe.runtime.evaluate import evaluate
+    from seqpipe.training.datasets import read
+    from seqpipe.training.pipeline import predictor
 
     config = load(tiny(tmp_path).file, ["train.epochs=12"])
     pipeline, batches = parts(config)

@@ -13,11 +13,11 @@ from seqpipe.features.document import Arrays
 from seqpipe.graph import to_onnx
 from seqpipe.incremental import compare_pieces
 from seqpipe.parity import Tally, compare, given_to, grid, settle, trials
-from seqpipe.pipeline import option_table, predictor
 from seqpipe.runtime.predictor import Run
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import SHAPES
 from seqpipe.testing.toys import Bench
+from seqpipe.training.pipeline import option_table, predictor
 
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
 SIZES, LENGTHS = (1, 2, 3, 7), (1, 5, 13)

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from seqpipe.config.dataflow import ANSWERS, corrupted, needs_dev, self_taught
 from seqpipe.config.signature import call, decode_options
-from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
 from seqpipe.testing.toys import Bench
+from seqpipe.training.pipeline import Pipeline, predictor
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
 CORRUPTION = "corruption as stated"

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqpipe import checkpoint
 from seqpipe.console import Console, Tick
 from seqpipe.errors import PluginError
 from seqpipe.features.document import Arrays
 from seqpipe.features.kinds import Matrix
 from seqpipe.parity import CLOSE, TIE, TOKENS
-from seqpipe.pipeline import Pipeline, option_table
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.options import ROUND_TRIP, option_checks
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.toys import Bench, set_padding
-from seqpipe.train import make_optimizer, train
+from seqpipe.training import checkpoint
+from seqpipe.training.pipeline import Pipeline, option_table
+from seqpipe.training.trainer import make_optimizer, train
 
 BUILT, SHAPES, PADDING, BATCHES = "it is built", "shapes over a grid", "padding invariance", "batch invariance"
 SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"

@@ -20,15 +20,15 @@ from seqpipe.config.dataflow import ROWLESS, due
 from seqpipe.config.loader import Config
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import plain, wired
-from seqpipe.data import Batch, Batches, Example, collate, examples
 from seqpipe.errors import ConfigError
 from seqpipe.features.document import Column, Doc, Record
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK, word_level
-from seqpipe.learned import Learned, learn
 from seqpipe.nn.kv_cache import Before, Slots
-from seqpipe.pipeline import Pipeline
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
+from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
+from seqpipe.training.fit import Learned, learn
+from seqpipe.training.pipeline import Pipeline
 
 DIM = 6
 LABELS = ("a", "b", "c")

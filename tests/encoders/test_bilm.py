@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import load as open_bundle
-from seqpipe.checkpoint import best, load_weights
 from seqpipe.config.yaml import dump
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
+from seqpipe.training.checkpoint import best, load_weights
 from seqpipe_plugins.embeddings.elmo import ELMo
 from seqpipe_plugins.encoders.bilm import BiLM
 from seqpipe_plugins.heads.bilm import BiLM as Head

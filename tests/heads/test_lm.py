@@ -19,20 +19,20 @@ from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
-from seqpipe.data import sample
 from seqpipe.errors import ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.export import bundle_files, bundle_manifest, export
 from seqpipe.features.document import Arrays
 from seqpipe.graph import to_onnx
 from seqpipe.incremental import compare_pieces
-from seqpipe.learned import learn
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.parity import Tally
-from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import Model
+from seqpipe.training.datasets import sample
+from seqpipe.training.fit import learn
+from seqpipe.training.pipeline import Pipeline, option_table, predictor
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WRITTEN = 20  # tokens behind a prompt

@@ -16,13 +16,13 @@ from pretrained import checkpoint
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
-from seqpipe.data import collate, examples
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS, Vocabulary
-from seqpipe.learned import Learned, learn
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
-from seqpipe.pipeline import Pipeline, predictor
 from seqpipe.runtime.evaluate import evaluate
+from seqpipe.training.datasets import collate, examples
+from seqpipe.training.fit import Learned, learn
+from seqpipe.training.pipeline import Pipeline, predictor
 from seqpipe_plugins.heads.mlm import MaskedLM
 
 WORDS = Vocabulary([*SPECIALS, *"abcdefgh", MASK])

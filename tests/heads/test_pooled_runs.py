@@ -15,11 +15,11 @@ from factory import QUIET, write_jsonl
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
-from seqpipe.data import collate, examples, sample
 from seqpipe.errors import ConfigError, DataError, UsageError
-from seqpipe.learned import learn
 from seqpipe.run import run_all
 from seqpipe.runtime.evaluate import evaluate
+from seqpipe.training.datasets import collate, examples, sample
+from seqpipe.training.fit import learn
 
 WORDS = {"sun": "weather", "rain": "weather", "goal": "sport", "match": "sport", "bank": "money", "tax": "money"}
 FILLERS = ("the", "a", "of", "today", "and", "here")

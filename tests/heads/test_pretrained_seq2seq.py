@@ -18,16 +18,16 @@ from pretrained import checkpoint, decoder, t5
 from seqpipe.check import check_export
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
-from seqpipe.data import collate, examples, sample
 from seqpipe.errors import SeqpipeError
 from seqpipe.export import bundle_files, bundle_manifest
 from seqpipe.graph import to_onnx
-from seqpipe.learned import learn
 from seqpipe.nn import t5 as layers
-from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
-from seqpipe.train import make_optimizer
+from seqpipe.training.datasets import collate, examples, sample
+from seqpipe.training.fit import learn
+from seqpipe.training.pipeline import Pipeline, option_table, predictor
+from seqpipe.training.trainer import make_optimizer
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:6000]

@@ -10,11 +10,11 @@ import torch
 from factory import writing
 
 from seqpipe.config.loader import load
-from seqpipe.data import examples, read
 from seqpipe.errors import DataError, UsageError
-from seqpipe.learned import learn
-from seqpipe.pipeline import Pipeline, option_table, predictor
 from seqpipe.runtime.predictor import Predictor
+from seqpipe.training.datasets import examples, read
+from seqpipe.training.fit import learn
+from seqpipe.training.pipeline import Pipeline, option_table, predictor
 
 HEADS: dict[str, dict[str, Any]] = {
     "seq2seq": {"hidden": 8, "embedding_dim": 4},

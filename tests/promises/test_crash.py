@@ -17,10 +17,10 @@ import pytest
 import torch
 from factory import QUIET, Child, Done, kill_at, seqpipe, tagging
 
-from seqpipe import checkpoint
 from seqpipe.config.loader import load
 from seqpipe.run import run_all
 from seqpipe.runtime import bundle
+from seqpipe.training import checkpoint
 
 KILLS = 15
 SETTINGS: dict[str, Any] = {

@@ -14,8 +14,8 @@ import pytest
 import torch
 from factory import Child, tagging
 
-from seqpipe import checkpoint
 from seqpipe.runtime import bundle
+from seqpipe.training import checkpoint
 
 SETTINGS: dict[str, Any] = {
     "embedding": {"use": "lookup", "dim": 8},

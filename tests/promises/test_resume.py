@@ -12,10 +12,10 @@ import pytest
 import torch
 from factory import QUIET, Watched, tiny, train_run
 
-from seqpipe import checkpoint
 from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError
+from seqpipe.training import checkpoint
 
 RANDOM = ("head.dropout=0.3", "embedding.0.rare_dropout=0.5", "embedding.1.dropout=0.2")
 EVERYTHING = (*RANDOM, "train.epochs=2", "train.average=0.9", "train.accumulate=2", "train.schedule=cosine")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from factory import Child, command, environ, seqpipe, tagging
 
-from seqpipe import checkpoint
+from seqpipe.training import checkpoint
 
 SETTINGS = {"head": "tags", "train": {"epochs": 100_000, "batch_tokens": 48, "threads": 1, "accumulate": 2}}
 

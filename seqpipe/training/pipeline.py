@@ -36,11 +36,11 @@ from seqpipe.config.signature import call, decode_options
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.learned import Learned, Task
 from seqpipe.nn.incremental import IDS, PAST, Chain
 from seqpipe.nn.kv_cache import Attending
 from seqpipe.runtime.predictor import Predictor
-from seqpipe.ties import STEPWISE, decided, same_rows, score_gap
+from seqpipe.training.fit import Learned, Task
+from seqpipe.training.ties import STEPWISE, decided, same_rows, score_gap
 
 _MOST_EXP = 700.0  # exp of more is no number
 Names = dict[str, Any]
@@ -334,7 +334,7 @@ class Pipeline(nn.Module):
         """How far, (B,), the model is from taking one decision for another: what tells a tie from an error.
 
         Of each head that decided differently, its margin where it has one, else how its scores of the two differ
-        (`seqpipe.ties`). The greatest of all heads'; infinite where a head has neither.
+        (`seqpipe.training.ties`). The greatest of all heads'; infinite where a head has neither.
         """
         names, gaps = self(dict(features)), []
         for before, stage, head in self._named_heads:

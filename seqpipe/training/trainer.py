@@ -23,18 +23,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from seqpipe import checkpoint
 from seqpipe.answers.metrics.counters import shown
 from seqpipe.config.dataflow import carries
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, LAST
 from seqpipe.config.schema import Train
 from seqpipe.console import Console, Tick
-from seqpipe.data import Batch
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.files import finite, make_folder, remove_torn, write
-from seqpipe.pipeline import Pipeline
 from seqpipe.runtime.evaluate import deciding, goodness
+from seqpipe.training import checkpoint
+from seqpipe.training.datasets import Batch
+from seqpipe.training.pipeline import Pipeline
 
 METRICS = "metrics.jsonl"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -15,8 +15,8 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.vocabulary import EOS, SPECIALS
 from seqpipe.files import make_folder, remove_torn, writing
-from seqpipe.learned import Learned
 from seqpipe.runtime.predictor import chunks
+from seqpipe.training.fit import Learned
 
 Batch = dict[str, torch.Tensor]
 _SOME = 256  # records split at a time

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from seqpipe import checkpoint
 from seqpipe.config.dataflow import by_source, declared, who
 from seqpipe.config.init_from import Stage, counterpart, differing, told
 from seqpipe.config.loader import Component, Config
@@ -18,8 +17,9 @@ from seqpipe.config.signature import wired
 from seqpipe.errors import ConfigError, PluginError
 from seqpipe.features.sources import sources_of
 from seqpipe.features.vocabulary import SPECIALS, UNK
-from seqpipe.learned import Learned, Task
-from seqpipe.pipeline import Pipeline
+from seqpipe.training import checkpoint
+from seqpipe.training.fit import Learned, Task
+from seqpipe.training.pipeline import Pipeline
 
 Names = dict[str, Sequence[str]]  # of what is wired in: what each of its ids stands for
 State = dict[str, Tensor]

@@ -18,7 +18,7 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.vocabulary import BOS, SPECIALS
-from seqpipe.learned import Learned, Task
+from seqpipe.training.fit import Learned, Task
 
 Batch = dict[str, torch.Tensor]
 

@@ -10,9 +10,9 @@ from seqpipe.answers.generation import ENOUGH, judged_in
 from seqpipe.config.dataflow import carries, continues
 from seqpipe.config.loader import Config
 from seqpipe.features.document import Record
-from seqpipe.learned import Learned, unwritable
-from seqpipe.pipeline import option_table
-from seqpipe.stream import Windows
+from seqpipe.training.fit import Learned, unwritable
+from seqpipe.training.pipeline import option_table
+from seqpipe.training.token_corpus import Windows
 
 LOOKED_AT = 1000  # records that notes before training are of
 
