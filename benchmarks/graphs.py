@@ -34,8 +34,8 @@ def export(folder: Path, names: Sequence[str]) -> None:
     import torch
 
     from seqpipe.config.loader import load
-    from seqpipe.graph import to_onnx
-    from seqpipe.parity import given_to, grid, trials
+    from seqpipe.export.graph import to_onnx
+    from seqpipe.export.parity import given_to, grid, trials
     from seqpipe.training.datasets import sample
     from seqpipe.training.fit import learn
     from seqpipe.training.pipeline import Pipeline, option_table

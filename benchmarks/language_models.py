@@ -149,7 +149,7 @@ def training() -> None:
 
 def writing(peers: Path | None) -> None:
     """Tokens a second of the same weights, greedy: `transformers`, CTranslate2, and the bundle in onnxruntime."""
-    from seqpipe.quantising import in_int8
+    from seqpipe.export.passes.int8 import in_int8
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
@@ -176,8 +176,8 @@ def writing(peers: Path | None) -> None:
 def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     """The models of a pipeline that was not trained, one for each way to rewrite its graph."""
     from seqpipe.config.loader import load
-    from seqpipe.export import bundle_files, bundle_manifest
-    from seqpipe.graph import to_onnx
+    from seqpipe.export.exporter import bundle_files, bundle_manifest
+    from seqpipe.export.graph import to_onnx
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import Model
     from seqpipe.training.datasets import sample

@@ -15,14 +15,15 @@ from seqpipe.config.dataflow import by_source, who
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, TrainingError
-from seqpipe.export import bundle_files, bundle_manifest
+from seqpipe.export.exporter import bundle_files, bundle_manifest
+from seqpipe.export.graph_cache import GraphCache
+from seqpipe.export.parity import Tally, compare, given_to, grid, settle, shortened
+from seqpipe.export.parity_gate import one_thread
+from seqpipe.export.verified import use_graph
 from seqpipe.features.document import Record
 from seqpipe.features.encoding import shown
 from seqpipe.features.hostile_texts import CURE, fault_of
 from seqpipe.features.sources import tokenizers_of
-from seqpipe.graph_cache import GraphCache
-from seqpipe.parity import Tally, compare, given_to, grid, settle, shortened
-from seqpipe.parity_gate import one_thread
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import refuse_long
@@ -32,7 +33,6 @@ from seqpipe.training.pipeline import Pipeline, option_table, predictor
 from seqpipe.training.prepare import packed, unwritable_notes, windows
 from seqpipe.training.token_corpus import in_memory
 from seqpipe.training.warm_start import begin
-from seqpipe.verified import use_graph
 
 RECORDS = 200  # of the training file, enough to build from
 

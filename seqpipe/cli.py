@@ -25,7 +25,7 @@ from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
     from seqpipe.config.loader import Config
-    from seqpipe.graph_cache import GraphCache
+    from seqpipe.export.graph_cache import GraphCache
 
 app = typer.Typer(
     name="seqpipe",
@@ -204,7 +204,7 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
-    from seqpipe.export import export as export_bundle
+    from seqpipe.export.exporter import export as export_bundle
     from seqpipe.lock import lock_around
     from seqpipe.run import held_out, open_run, trained
     from seqpipe.runtime.bundle import refuse_other
@@ -571,7 +571,7 @@ def _complain(error: SeqpipeError) -> None:
 
 def _cache(unused: bool) -> GraphCache | None:
     """Where traced graphs are kept between commands."""
-    from seqpipe.graph_cache import default_cache
+    from seqpipe.export.graph_cache import default_cache
 
     return None if unused else default_cache()
 

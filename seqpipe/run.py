@@ -27,9 +27,9 @@ from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TO
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
-from seqpipe.export import export
+from seqpipe.export.exporter import export
+from seqpipe.export.graph_cache import GraphCache
 from seqpipe.features.document import Record
-from seqpipe.graph_cache import GraphCache
 from seqpipe.lock import run_lock
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding, evaluate, headline, headlines

@@ -27,7 +27,7 @@ from seqpipe.config.attention_maps import Attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import BundleError, ConfigError, DataError, EnvError, ParityError, PluginError, UsageError
-from seqpipe.export import export
+from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc
 from seqpipe.runtime import bundle
 from seqpipe.runtime.explain import fonts

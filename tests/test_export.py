@@ -14,10 +14,10 @@ from tokenizers import normalizers
 from seqpipe import load
 from seqpipe.config.loader import Config
 from seqpipe.errors import ExportError, ParityError
-from seqpipe.export import bundle_files, bundle_manifest, export
+from seqpipe.export.exporter import bundle_files, bundle_manifest, export
+from seqpipe.export.graph import to_onnx
+from seqpipe.export.parity_gate import Comparison, verify_parity
 from seqpipe.features.document import Featurizer
-from seqpipe.graph import to_onnx
-from seqpipe.parity_gate import Comparison, verify_parity
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import read

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from seqpipe import Chars
 from seqpipe.errors import ExportError, PluginError
-from seqpipe.graph import to_onnx
+from seqpipe.export.graph import to_onnx
 from seqpipe.training.pipeline import Pipeline, option_table
 
 

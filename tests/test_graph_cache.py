@@ -13,15 +13,15 @@ from conftest import Install
 from factory import LEAN, QUIET, parts, seqpipe, tagging, tiny, toy_encoders
 from torch import Tensor, nn
 
-from seqpipe import graph_key as keys
 from seqpipe.check import check_export
 from seqpipe.config.loader import Config
 from seqpipe.errors import ParityError
-from seqpipe.graph import to_onnx, weighted, weightless
-from seqpipe.graph_cache import GraphCache, default_cache
-from seqpipe.graph_key import UnknownKeyError, graph_key
+from seqpipe.export import graph_key as keys
+from seqpipe.export.graph import to_onnx, weighted, weightless
+from seqpipe.export.graph_cache import GraphCache, default_cache
+from seqpipe.export.graph_key import UnknownKeyError, graph_key
+from seqpipe.export.verified import use_graph
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.verified import use_graph
 
 CNN = (*LEAN, "encoder={use: cnn, filters: 8, widths: [2]}")
 
@@ -50,16 +50,16 @@ class Counted:
     """Counts how often a graph is traced."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        import seqpipe.conversion
+        import seqpipe.export.conversion
 
-        real = seqpipe.conversion.onnx_model
+        real = seqpipe.export.conversion.onnx_model
         self.count = 0
 
         def onnx_model(*arguments: Any) -> onnx.ModelProto:
             self.count += 1
             return real(*arguments)
 
-        monkeypatch.setattr("seqpipe.conversion.onnx_model", onnx_model)
+        monkeypatch.setattr("seqpipe.export.conversion.onnx_model", onnx_model)
 
 
 @pytest.fixture

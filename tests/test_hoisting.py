@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
-from seqpipe.hoisting import bodies, hoisted
+from seqpipe.export.passes.loop_invariants import bodies, hoisted
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

@@ -16,7 +16,7 @@ from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
-from seqpipe.export import export
+from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds import Matrix, feature_from
 from seqpipe.features.sources import Rows, Several, source_from

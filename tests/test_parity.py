@@ -13,9 +13,9 @@ from factory import parts, tiny, writing
 
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
+from seqpipe.export.parity import LENGTHS, SIZES, Tally, compare, grid, settle, shortened
 from seqpipe.features.document import Arrays
 from seqpipe.nn.search import EOS
-from seqpipe.parity import LENGTHS, SIZES, Tally, compare, grid, settle, shortened
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.pipeline import Pipeline, option_table, predictor

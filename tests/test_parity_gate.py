@@ -14,20 +14,21 @@ import torch
 from factory import LEAN, QUIET, parts, tiny, writing
 from tokenizers import Tokenizer
 
-from seqpipe import load, parity_gate
+from seqpipe import load
 from seqpipe.answers.multi_head import answer_from
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
-from seqpipe.export import bundle_manifest, export
+from seqpipe.export import parity_gate
+from seqpipe.export.exporter import bundle_manifest, export
+from seqpipe.export.generated_records import SCRIPTS, probe_records
+from seqpipe.export.golden import golden_examples
+from seqpipe.export.graph_cache import GraphCache
+from seqpipe.export.parity import moved, trials
+from seqpipe.export.parity_gate import Comparison, verify_parity
+from seqpipe.export.precision import judge_int8
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds import Chars, feature_from
-from seqpipe.golden import golden_examples
-from seqpipe.graph_cache import GraphCache
-from seqpipe.parity import moved, trials
-from seqpipe.parity_gate import Comparison, verify_parity
-from seqpipe.precision import judge_int8
-from seqpipe.probe_records import SCRIPTS, probe_records
 from seqpipe.runtime import bundle
 from seqpipe.runtime import model as runtime
 from seqpipe.runtime.decode_options import option_arrays

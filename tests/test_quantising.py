@@ -13,9 +13,10 @@ import pytest
 from factory import QUIET, labelling, seqpipe
 from onnx import TensorProto, helper, numpy_helper
 
-from seqpipe import load, quantising
+from seqpipe import load
 from seqpipe.errors import ParityError
-from seqpipe.quantising import in_int8
+from seqpipe.export.passes import int8 as quantising
+from seqpipe.export.passes.int8 import in_int8
 
 RANDOM = np.random.default_rng(3)
 V, D, N = 90, 64, 70

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, helper, numpy_helper, parser
 
-from seqpipe.rewriting import rewritten
+from seqpipe.export.passes.linear_layers import rewritten
 
 START = """
     size = Shape <start: int = 0, end: int = 2> (x)

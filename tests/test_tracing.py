@@ -11,10 +11,10 @@ import torch
 from nn.exported import Graph, export, ragged
 from torch import Tensor, nn
 
-from seqpipe.conversion import onnx_model
+from seqpipe.export.conversion import onnx_model
+from seqpipe.export.onnx_registry import onnx_registry
+from seqpipe.export.tracing import UntraceableError, trace
 from seqpipe.nn.loops import State, scan, while_loop
-from seqpipe.onnx_registry import onnx_registry
-from seqpipe.tracing import UntraceableError, trace
 
 AXES = {"x": ("t", "b"), "n": ("b",)}
 SHAPES = [(1, 1), (1, 4), (5, 2), (9, 3)]

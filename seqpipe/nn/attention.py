@@ -133,7 +133,7 @@ class Attention(nn.Module):
     def asked(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of `multi-head`, x (B, T, D) to queries, which are scaled, keys and values, (B, H, T, D / H) each; or no T.
 
-        In a graph one product, whose weights are joined before any loop (`seqpipe.hoisting`).
+        In a graph one product, whose weights are joined before any loop (`seqpipe.export.passes.loop_invariants`).
         """
         query, key, value = (cast("nn.Linear", one) for one in (self.query, self.key, self.value))
         weight = torch.cat([query.weight, key.weight, value.weight])

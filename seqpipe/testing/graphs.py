@@ -9,10 +9,10 @@ from typing import Any
 import onnx
 
 from seqpipe.errors import ExportError, ParityError
+from seqpipe.export.graph import to_onnx
+from seqpipe.export.incremental import compare_pieces
+from seqpipe.export.parity import Tally, compare, given_to, grid, settle, trials
 from seqpipe.features.document import Arrays
-from seqpipe.graph import to_onnx
-from seqpipe.incremental import compare_pieces
-from seqpipe.parity import Tally, compare, given_to, grid, settle, trials
 from seqpipe.runtime.predictor import Run
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import SHAPES

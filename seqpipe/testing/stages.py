@@ -13,9 +13,9 @@ from torch import Tensor
 
 from seqpipe.console import Console, Tick
 from seqpipe.errors import PluginError
+from seqpipe.export.parity import CLOSE, TIE, TOKENS
 from seqpipe.features.document import Arrays
 from seqpipe.features.kinds import Matrix
-from seqpipe.parity import CLOSE, TIE, TOKENS
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.options import ROUND_TRIP, option_checks
 from seqpipe.testing.report import Check, FaultError

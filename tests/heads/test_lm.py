@@ -20,12 +20,12 @@ from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, DataError, ParityError, PluginError, UsageError
-from seqpipe.export import bundle_files, bundle_manifest, export
+from seqpipe.export.exporter import bundle_files, bundle_manifest, export
+from seqpipe.export.graph import to_onnx
+from seqpipe.export.incremental import compare_pieces
+from seqpipe.export.parity import Tally
 from seqpipe.features.document import Arrays
-from seqpipe.graph import to_onnx
-from seqpipe.incremental import compare_pieces
 from seqpipe.nn.recurrent import Recurrent
-from seqpipe.parity import Tally
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate

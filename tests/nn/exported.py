@@ -12,10 +12,10 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from seqpipe.conversion import onnx_model
-from seqpipe.graph import fill_weights
-from seqpipe.hoisting import hoisted
-from seqpipe.rewriting import rewritten
+from seqpipe.export.conversion import onnx_model
+from seqpipe.export.graph import fill_weights
+from seqpipe.export.passes.linear_layers import rewritten
+from seqpipe.export.passes.loop_invariants import hoisted
 
 Arrays = dict[str, np.ndarray]
 _OUT = "out."  # an input and an output of one name are refused

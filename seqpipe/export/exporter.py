@@ -17,20 +17,20 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.signature import plain
 from seqpipe.console import Console
+from seqpipe.export.golden import golden_examples
+from seqpipe.export.graph_cache import GraphCache
+from seqpipe.export.parity_gate import SEED, Comparison, verify_parity
+from seqpipe.export.passes.int8 import in_int8
+from seqpipe.export.precision import judge_int8
+from seqpipe.export.verified import use_graph
 from seqpipe.features.document import Record
 from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
 from seqpipe.files import finite
-from seqpipe.golden import golden_examples
-from seqpipe.graph_cache import GraphCache
-from seqpipe.parity_gate import SEED, Comparison, verify_parity
-from seqpipe.precision import judge_int8
-from seqpipe.quantising import in_int8
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines, posed
 from seqpipe.runtime.model import Model
 from seqpipe.training.fit import Learned
 from seqpipe.training.pipeline import Pipeline, option_table
-from seqpipe.verified import use_graph
 
 MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from seqpipe.config.dataflow import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
+from seqpipe.export.graph_key import raw_bytes
+from seqpipe.export.parity import random_doc
+from seqpipe.export.passes.linear_layers import rewritten
+from seqpipe.export.passes.loop_invariants import hoisted
 from seqpipe.features.document import Arrays
-from seqpipe.graph_key import raw_bytes
-from seqpipe.hoisting import hoisted
-from seqpipe.parity import random_doc
-from seqpipe.rewriting import rewritten
 from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.training.pipeline import Pipeline
@@ -135,7 +135,9 @@ def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
 def _exported(
     pipeline: Pipeline, graph: nn.Module, inputs: Arrays, axes: list[dict[int, str]], outputs: list[str], opset: int
 ) -> onnx.ModelProto:
-    from seqpipe.conversion import onnx_model  # not above: it takes a second to import, and a cached graph does without
+    from seqpipe.export.conversion import (
+        onnx_model,  # not above: it takes a second to import, and a cached graph does without
+    )
 
     kept = {name: p.requires_grad for name, p in pipeline.named_parameters()}
     try:

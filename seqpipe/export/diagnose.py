@@ -11,9 +11,9 @@ from torch import Tensor
 
 from seqpipe.config.dataflow import ROWLESS, who
 from seqpipe.errors import ExportError, PluginError, SeqpipeError
+from seqpipe.export.graph import stages_to_onnx
+from seqpipe.export.parity import CLOSE, RELATIVE, grid, pollute, shortest
 from seqpipe.features.document import Arrays
-from seqpipe.graph import stages_to_onnx
-from seqpipe.parity import CLOSE, RELATIVE, grid, pollute, shortest
 from seqpipe.runtime.onnx_runtime import onnxruntime
 from seqpipe.training.pipeline import Pipeline
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from seqpipe.answers.metrics.counters import FRACTIONS, shown
 from seqpipe.errors import ParityError
+from seqpipe.export.parity import given_to, grid, shortened
+from seqpipe.export.parity_gate import Comparison, drawn
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import masks
-from seqpipe.parity import given_to, grid, shortened
-from seqpipe.parity_gate import Comparison, drawn
 from seqpipe.runtime.evaluate import evaluate, goodness, headline, posed
 from seqpipe.runtime.model import LOOSE, Model
 from seqpipe.runtime.predictor import batches

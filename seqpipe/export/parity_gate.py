@@ -15,11 +15,11 @@ import torch
 from seqpipe.answers.base import Answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, ParityError
+from seqpipe.export.generated_records import probe_records
+from seqpipe.export.incremental import compare_pieces
+from seqpipe.export.parity import CLOSE, Tally, compare, given_to, grid, moved, settle, shortened, trials
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import masks
-from seqpipe.incremental import compare_pieces
-from seqpipe.parity import CLOSE, Tally, compare, given_to, grid, moved, settle, shortened, trials
-from seqpipe.probe_records import probe_records
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.evaluate import evaluate, headline, judged, posed
 from seqpipe.runtime.model import Model, same_answer
@@ -51,7 +51,7 @@ def one_thread() -> Iterator[None]:
 def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str, Any]:
     """Compares what a pipeline and its bundle read of texts, decide about random features and answer to records.
 
-    - Decisions on random ragged batches, under many decode options (`seqpipe.parity`).
+    - Decisions on random ragged batches, under many decode options (`seqpipe.export.parity`).
     - Features, exactly, of all records and of probes: texts of every script and of all that was learned.
     - Answers to the records, or to `MOST_RECORDS` that are drawn; to some of them and of the probes under other decode
       options.

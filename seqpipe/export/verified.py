@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import onnx
 
-from seqpipe.blame import blamed
 from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
-from seqpipe.graph import weighted, weightless
-from seqpipe.graph_cache import VARIABLE, GraphCache
-from seqpipe.graph_key import UnknownKeyError, graph_key
+from seqpipe.export.diagnose import blamed
+from seqpipe.export.graph import weighted, weightless
+from seqpipe.export.graph_cache import VARIABLE, GraphCache
+from seqpipe.export.graph_key import UnknownKeyError, graph_key
 from seqpipe.training.pipeline import Pipeline, option_table
 
 Used = TypeVar("Used")

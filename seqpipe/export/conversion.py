@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.onnx._internal.exporter import _core, _ir_passes
 
-from seqpipe.onnx_registry import onnx_registry
-from seqpipe.tracing import Traced, UntraceableError, trace
+from seqpipe.export.onnx_registry import onnx_registry
+from seqpipe.export.tracing import Traced, UntraceableError, trace
 
 _LEAST_OPSET = 18  # that PyTorch translates to; lower ones are converted to
 

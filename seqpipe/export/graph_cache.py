@@ -1,7 +1,7 @@
 """A cache on disk of exported graphs without their weights.
 
 An entry is read only if its hash is right. The caller compares every graph with PyTorch, cached or not, and deletes an
-entry that answers differently (`seqpipe.verified`).
+entry that answers differently (`seqpipe.export.verified`).
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ from torch.fx.experimental import _config as shapes_config
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode_temporarily
 
+from seqpipe.export.onnx_registry import OnnxRegistry, converted, decompositions, is_recorded, promotions
+from seqpipe.export.trace_frame import Frame
 from seqpipe.nn import loops
-from seqpipe.onnx_registry import OnnxRegistry, converted, decompositions, is_recorded, promotions
-from seqpipe.trace_frame import Frame
 
 aten = torch.ops.aten
 _SAME = {aten.detach.default, aten.alias.default}  # another tensor with the same content

@@ -8,8 +8,8 @@ import numpy as np
 
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.errors import PluginError
+from seqpipe.export.parity import TIE, Tally, compare, given_to, margins
 from seqpipe.features.document import Arrays
-from seqpipe.parity import TIE, Tally, compare, given_to, margins
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.pipeline import Pipeline

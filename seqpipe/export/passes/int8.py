@@ -14,7 +14,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.checker import check_model
 
-from seqpipe.hoisting import bodies
+from seqpipe.export.passes.loop_invariants import bodies
 
 LEAST = 4096  # numbers of a weight that is worth it
 _MOST, _MOST_INPUT, _MIDDLE = 63, 127, 128  # of a weight and an input as integers, and an input's 0

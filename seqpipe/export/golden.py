@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from seqpipe.export.generated_records import probe_records
+from seqpipe.export.parity import shortened
+from seqpipe.export.parity_gate import Comparison
 from seqpipe.features.document import Featurizer, Record
 from seqpipe.features.sources import columns
-from seqpipe.parity import shortened
-from seqpipe.parity_gate import Comparison
-from seqpipe.probe_records import probe_records
 from seqpipe.runtime.evaluate import posed
 from seqpipe.runtime.model import TOLERANCE, same_answer
 

@@ -1,0 +1,1 @@
+"""Trace a trained pipeline into one ONNX graph, compare the graph with PyTorch, and write the bundle."""
