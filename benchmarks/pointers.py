@@ -44,8 +44,8 @@ def quality(name: str, threads: int | None, epochs: int | None) -> None:
 def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
     """The run, its bundle, and the records of its test file."""
     import seqpipe
+    from seqpipe.commands.run import open_run
     from seqpipe.console import Console
-    from seqpipe.run import open_run
     from seqpipe.training.datasets import read
 
     opened = open_run(run, Console(-1))
@@ -69,7 +69,7 @@ def _scores(run: Path) -> Iterable[str]:
 
 def _same(run: Path) -> str:
     """Of how many records, cut to any number of points, onnxruntime and PyTorch point at the same."""
-    from seqpipe.run import trained
+    from seqpipe.commands.run import trained
     from seqpipe.training.pipeline import predictor
 
     opened, model, records = _opened(run)

@@ -147,8 +147,8 @@ def peer(run: Path, environment: Path, rounds: int) -> None:
 def _opened(run: Path, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]:
     """The pipeline, its configuration and bundle, texts by length, and the options that they are answered with."""
     import seqpipe
+    from seqpipe.commands.run import open_run, trained
     from seqpipe.console import Console
-    from seqpipe.run import open_run, trained
     from seqpipe.runtime.decode_options import option_arrays
 
     opened = open_run(run, Console(-1), need_data=False)

@@ -16,7 +16,7 @@ import typer
 from pydantic import BaseModel
 
 from seqpipe import errors
-from seqpipe.cli import app
+from seqpipe.commands.app import app
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
 from seqpipe.config.signature import FRAME_KEYS, Frame, decode_options, describe, plain, words

@@ -1,6 +1,6 @@
 """`python -m seqpipe` is `seqpipe`."""
 
-from seqpipe.cli import main
+from seqpipe.commands.app import main
 
 if __name__ == "__main__":
     main()

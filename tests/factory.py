@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from seqpipe.cli import main
+from seqpipe.commands.app import main
 from seqpipe.config.loader import Config, load
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.yaml import dump
@@ -199,7 +199,7 @@ def parts(config: Config) -> tuple[Any, Any]:
 
 def begin_run(config: Config, fresh: bool = False) -> Any:
     """The run of a config, begun; nothing holds its lock any more."""
-    from seqpipe.run import start
+    from seqpipe.commands.run import start
 
     with start(config, QUIET, fresh) as run:
         return run
@@ -207,7 +207,7 @@ def begin_run(config: Config, fresh: bool = False) -> Any:
 
 def train_run(config: Config, console: Console = QUIET, device: str = "cpu") -> Any:
     """Begins the run of a config, or goes on with it, and trains it to the end: the pipeline."""
-    from seqpipe import run
+    from seqpipe.commands import run
 
     with run.start(config, QUIET) as started:
         return run.train_run(started, console, device)
@@ -359,7 +359,9 @@ class Child:
     server = multiprocessing.get_context("forkserver")
 
     def __init__(self, folder: Path, *arguments: str | Path, kill: tuple[str, float] | None = None, name: str = ""):
-        self.server.set_forkserver_preload(["seqpipe.run", "seqpipe.cli", "onnxscript", "torch.onnx.ops"])
+        self.server.set_forkserver_preload(
+            ["seqpipe.commands.run", "seqpipe.commands.app", "onnxscript", "torch.onnx.ops"]
+        )
         self.told = folder.with_name(f"{folder.name}-told{name}.txt")
         self.told.write_text("")
         self.process = self.server.Process(target=_child, args=(folder, self.told, [*map(str, arguments)], kill))

@@ -10,9 +10,9 @@ import pytest
 import torch
 from factory import QUIET, begin_run, writing
 
+from seqpipe.commands.run import train_run
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import UsageError
-from seqpipe.run import train_run
 from seqpipe.training.datasets import Batches, examples, read
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import METRICS

@@ -40,6 +40,7 @@ from seqpipe import Model, load
 from seqpipe.answers import base as answers
 from seqpipe.answers import extractive_span as span
 from seqpipe.answers import tagging_schemes as schemes
+from seqpipe.commands.run import run_all
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml import dump
 from seqpipe.errors import BundleError, SeqpipeError
@@ -47,7 +48,6 @@ from seqpipe.features import document as features
 from seqpipe.features import kinds as feature_kinds
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds import Chars
-from seqpipe.run import run_all
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 

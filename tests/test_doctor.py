@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import Install
 
-from seqpipe.doctor import Finding, examine
+from seqpipe.commands.doctor import Finding, examine
 from seqpipe.version import VERSION
 
 
@@ -69,7 +69,7 @@ def test_a_broken_plugin_is_noted(install: Install) -> None:
 
 
 def test_the_command_prints_a_line_a_finding() -> None:
-    code = "from seqpipe.cli import main; import sys; sys.argv = ['seqpipe', 'doctor']; main()"
+    code = "from seqpipe.commands.app import main; import sys; sys.argv = ['seqpipe', 'doctor']; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith(f"ok    seqpipe: {VERSION}, Python 3.")

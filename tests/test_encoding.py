@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqpipe.cli import _TerminatedError
+from seqpipe.commands.app import _TerminatedError
 from seqpipe.errors import DataError
 from seqpipe.features.encoding import encode, encode_batch, is_panic
 from seqpipe.training.fit import _refuse_panic

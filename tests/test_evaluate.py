@@ -11,10 +11,10 @@ from conftest import Build
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from seqpipe import Model
+from seqpipe.commands.evaluate import score_target
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.runtime.evaluate import SPLIT, deciding, evaluate, goodness, headline
-from seqpipe.scoring import score_target
 
 GOLD = [
     (["Anna", "calls", "Ben"], ["B-person", "O", "B-person"], "call"),

@@ -640,7 +640,7 @@ def test_the_command_writes_heat_maps_and_a_table_and_imports_no_torch(reading_a
     assert json.loads(seqpipe("explain", path, "-", "--json", stdin=text.encode()).out) == json.loads(
         (tmp_path / "a.json").read_text()
     )
-    code = "from seqpipe.cli import main\ntry: main()\nfinally: import sys; print('torch' in sys.modules)"
+    code = "from seqpipe.commands.app import main\ntry: main()\nfinally: import sys; print('torch' in sys.modules)"
     command = [sys.executable, "-c", code, "explain", path, text, "-o", tmp_path / "b.png"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
 

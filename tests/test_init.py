@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from seqpipe.commands.init.template import init_yaml
 from seqpipe.config import loader as config
 from seqpipe.config import yaml
 from seqpipe.errors import DataError, UsageError
-from seqpipe.init import init_yaml
 
 SENTENCES = [
     (["Anna", "Meier", "calls", "Bern"], [("person", 0, 2), ("city", 3, 4)]),

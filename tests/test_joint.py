@@ -11,8 +11,8 @@ import torch
 from factory import QUIET, Watched, parts, seqpipe, tagging, tiny, write_jsonl, writing
 
 from seqpipe import load as open_bundle
-from seqpipe import run
 from seqpipe.answers.metrics.counters import table
+from seqpipe.commands import run
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from conftest import Install
 
+from seqpipe.commands.plugins import listing, shown
 from seqpipe.config.plugins import KINDS, Plugins
 from seqpipe.errors import PluginError
-from seqpipe.listing import listing, shown
 from seqpipe.version import VERSION
 
 CODE = '''

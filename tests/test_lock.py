@@ -23,11 +23,12 @@ from typing import Any
 import pytest
 from factory import LEAN, QUIET, Child, begin_run, seqpipe, tagging, tiny, train_run
 
-from seqpipe import files, lock
+from seqpipe import files
+from seqpipe.commands import run_lock as lock
+from seqpipe.commands.run import run_seeds
+from seqpipe.commands.run_lock import lock_around, run_lock
 from seqpipe.config.loader import load
 from seqpipe.errors import EnvError, UsageError
-from seqpipe.lock import lock_around, run_lock
-from seqpipe.run import run_seeds
 
 FORKS = multiprocessing.get_context("forkserver")
 NAMED = f"process {{pid}} on {socket.gethostname()} is writing into this run"
@@ -125,7 +126,7 @@ def test_the_lock_is_given_up_with_the_block_also_after_an_error(here: Path) -> 
 
 
 def test_a_fresh_run_has_the_lock_of_its_new_folder(here: Path) -> None:
-    from seqpipe.run import start
+    from seqpipe.commands.run import start
 
     config = tiny(here, *LEAN)
     begin_run(config)
@@ -212,7 +213,7 @@ import seqpipe.files
 sys.modules["msvcrt"] = types.SimpleNamespace(locking=locking, LK_NBLCK=2)
 sys.modules["fcntl"] = None
 sys.platform = "win32"
-from seqpipe.lock import run_lock
+from seqpipe.commands.run_lock import run_lock
 from seqpipe.errors import UsageError
 with run_lock(Path("run")):
     try:
@@ -265,7 +266,7 @@ def compete(folder: Path, delay: float, held: float, how: str) -> None:
 
 @pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int, tmp_path: Path) -> None:
-    FORKS.set_forkserver_preload(["seqpipe.run", "seqpipe.cli", "test_lock"])
+    FORKS.set_forkserver_preload(["seqpipe.commands.run", "seqpipe.commands.app", "test_lock"])
     dice, refusals = random.Random(5), 0
     for number in range(rounds):
         folder = tmp_path / str(number) / "run"

@@ -22,7 +22,7 @@ from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.runtime import bundle
 from seqpipe.runtime.file_io import predict_file
 
-COMMAND = [sys.executable, "-c", "from seqpipe.cli import main; main()", "predict"]
+COMMAND = [sys.executable, "-c", "from seqpipe.commands.app import main; main()", "predict"]
 ENVIRONMENT = {**os.environ, "PYTHONIOENCODING": "ascii"}  # whatever the terminal says, UTF-8 comes out
 
 

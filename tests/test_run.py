@@ -15,10 +15,7 @@ import torch
 from conftest import Install
 from factory import LEAN, Watched, begin_run, seqpipe, tagging, tiny, train_run, write_conll
 
-from seqpipe.config.loader import Config, load
-from seqpipe.console import Console
-from seqpipe.errors import DataError, EnvError, UsageError
-from seqpipe.run import (
+from seqpipe.commands.run import (
     Run,
     device_of,
     differences,
@@ -29,6 +26,9 @@ from seqpipe.run import (
     run_seeds,
     trained,
 )
+from seqpipe.config.loader import Config, load
+from seqpipe.console import Console
+from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import Learned, learn
 from seqpipe.version import VERSION

@@ -17,9 +17,9 @@ import pytest
 from conftest import Install
 from factory import Done, environ, process, seqpipe
 
+from seqpipe.commands.scaffold import LICENSES, new
 from seqpipe.config.plugins import KINDS
 from seqpipe.errors import UsageError
-from seqpipe.scaffold import LICENSES, new
 
 ROOT = Path(__file__).parent.parent
 MOST_LINES = 60  # of Python in a package: hook, module and test

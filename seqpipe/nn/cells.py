@@ -154,7 +154,7 @@ def _lstm(x: Tensor, before: State, *weights: Tensor) -> State:  # Hochreiter an
 
 
 def _gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """W x + b + U h + c; in a graph one product, with weights joined before the loop (`export.passes.loop_invariants`)."""
+    """W x + b + U h + c; in a graph one product of joined weights."""
     if torch.compiler.is_exporting():
         return F.linear(torch.cat([x, h], 1), torch.cat([w, u], 1), b + c)
     return F.linear(x, w, b) + F.linear(h, u, c)

@@ -17,8 +17,8 @@ import pytest
 import torch
 from factory import QUIET, Child, Done, kill_at, seqpipe, tagging
 
+from seqpipe.commands.run import run_all
 from seqpipe.config.loader import load
-from seqpipe.run import run_all
 from seqpipe.runtime import bundle
 from seqpipe.training import checkpoint
 

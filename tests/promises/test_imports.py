@@ -25,7 +25,7 @@ def imported(code: str, *arguments: str) -> set[str]:
 def command(*arguments: str) -> str:
     return (
         f"import sys; sys.argv = ['seqpipe', *{list(arguments)!r}, *sys.argv[1:]]\n"
-        "from seqpipe.cli import main\n"
+        "from seqpipe.commands.app import main\n"
         "try: main()\n"
         "except SystemExit as end:\n"
         "    if end.code: raise\n"
@@ -88,7 +88,10 @@ def test_deployment_imports_no_lock(name: str, tiny_bundle: Path, tmp_path: Path
     data = ["--data", str(tmp_path / "a.conll"), "--device", "cpu"]
     more = {"predict": ["-i", str(tiny_bundle / "tokenizer.json"), "--format", "text"], "evaluate": data}
     given = [] if name in ("doctor", "--help") else [str(tiny_bundle), *more.get(name, [])]
-    imported(command(name, *given) + "\nassert 'seqpipe.errors' in sys.modules and 'seqpipe.lock' not in sys.modules")
+    imported(
+        command(name, *given)
+        + "\nassert 'seqpipe.errors' in sys.modules and 'seqpipe.commands.run_lock' not in sys.modules"
+    )
 
 
 def test_an_import_of_torch_would_be_found() -> None:

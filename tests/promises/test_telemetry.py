@@ -23,7 +23,7 @@ model = seqpipe.load(sys.argv[1], "cpu", threads=1)
 assert model("Anna") and model("Anna in Bern")
 time.sleep({WAIT})
 """
-COMMAND = "import sys; from seqpipe.cli import main; sys.argv[:1] = ['seqpipe', 'verify']; main()"
+COMMAND = "import sys; from seqpipe.commands.app import main; sys.argv[:1] = ['seqpipe', 'verify']; main()"
 PACKAGE = Path(seqpipe.__file__).parent
 ROOT = PACKAGE.parent
 PORT_OF_NAMES = "sin_port=htons(53)"
@@ -82,9 +82,8 @@ def test_who_wants_telemetry_may_have_it() -> None:
 
 
 def test_what_was_imported_too_early_is_told() -> None:
-    code = (
-        "import onnxruntime\nfrom seqpipe.doctor import examine\nfor found in examine(): print(*vars(found).values())"
-    )
+    code = "import onnxruntime\nfrom seqpipe.commands.doctor import examine\n"
+    code += "for found in examine(): print(*vars(found).values())"
     env = {name: value for name, value in os.environ.items() if name != VARIABLE}
     done = subprocess.check_output([sys.executable, "-c", code], env=env, text=True)
     assert (

@@ -16,11 +16,11 @@ from typing import Any, BinaryIO, Literal
 
 from seqpipe.answers.base import label_of
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
+from seqpipe.commands.init.sniff import is_conllu, table_options
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError
 from seqpipe.files import write
-from seqpipe.guess import is_conllu, table_options
 
 SENTENCES = 20_000  # looked at
 LINES, BYTES = 1_000, 10_000_000  # looked at to tell what kind of file it is, at most

@@ -152,4 +152,4 @@ def _component(name: str, kind: str) -> str:
 
 
 def _template(name: str) -> str:
-    return (resources.files("seqpipe") / "templates" / f"{name}.txt").read_text(encoding="utf-8")
+    return (resources.files("seqpipe.commands") / "templates" / f"{name}.txt").read_text(encoding="utf-8")

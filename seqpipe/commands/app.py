@@ -91,7 +91,7 @@ def run(
     """Check, train, evaluate, export, verify, and show answers. Goes on where an interrupted run stopped."""
     console = _console(quiet, verbose)
     config = _load(console, file, overrides, sets, seed)
-    from seqpipe.run import run_all, run_seeds
+    from seqpipe.commands.run import run_all, run_seeds
 
     if seeds:
         result = run_seeds(
@@ -130,7 +130,7 @@ def check(
     if static:
         console.say(f"{file}: ok")
         return
-    from seqpipe.check import check_export
+    from seqpipe.commands.check import check_export
 
     result = check_export(config, console, _cache(no_cache))
     console.say(f"\nnext: seqpipe run {file}")
@@ -154,7 +154,7 @@ def train(
     """Train only."""
     console = _console(quiet, verbose)
     config = _load(console, file, overrides, sets, seed)
-    from seqpipe.run import RUNS, STATE, start, train_run
+    from seqpipe.commands.run import RUNS, STATE, start, train_run
 
     if resume and not (RUNS / config.name / STATE).exists():
         raise UsageError(f"--resume: {RUNS / config.name} is no run yet; leave --resume out to start one")
@@ -181,7 +181,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Score a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
-    from seqpipe.scoring import score_target
+    from seqpipe.commands.evaluate import score_target
 
     console = _console(quiet, False)
     result = score_target(target, console, data=data, raw=raw, by=by, errors=errors, device=device)
@@ -204,9 +204,9 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
+    from seqpipe.commands.run import held_out, open_run, trained
+    from seqpipe.commands.run_lock import lock_around
     from seqpipe.export.exporter import export as export_bundle
-    from seqpipe.lock import lock_around
-    from seqpipe.run import held_out, open_run, trained
     from seqpipe.runtime.bundle import refuse_other
 
     for item in sets or []:
@@ -235,9 +235,9 @@ def vectors(
     quiet: Quiet = False,
 ) -> None:
     """Write the word vectors that a run has learned to a file, as word2vec does."""
-    from seqpipe.lock import lock_around
-    from seqpipe.run import open_run, trained
-    from seqpipe.word_vectors import write_vectors
+    from seqpipe.commands.run import open_run, trained
+    from seqpipe.commands.run_lock import lock_around
+    from seqpipe.commands.vectors import write_vectors
 
     console = _console(quiet, False)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")
@@ -379,7 +379,7 @@ def init(
     ] = None,
 ) -> None:
     """Look at a data file and write the YAML for it, commented."""
-    from seqpipe.init import init_yaml
+    from seqpipe.commands.init.template import init_yaml
 
     path = init_yaml(data, output)
     Console().say(f"wrote {path}\nnext: seqpipe check {path}")
@@ -394,7 +394,7 @@ def plugins_default(context: typer.Context) -> None:
 @plugins_app.command("list")
 def plugins_list() -> None:
     """List every component and every broken plugin."""
-    from seqpipe.listing import listing
+    from seqpipe.commands.plugins import listing
 
     typer.echo(listing())
 
@@ -404,7 +404,7 @@ def plugins_show(
     name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm to be exact.")],
 ) -> None:
     """Show a component's options with their types, defaults and meaning."""
-    from seqpipe.listing import shown
+    from seqpipe.commands.plugins import shown
 
     typer.echo(shown(name))
 
@@ -423,7 +423,7 @@ def plugins_new(
     quiet: Quiet = False,
 ) -> None:
     """Write a plugin package that installs and whose test passes, to start from."""
-    from seqpipe.scaffold import new
+    from seqpipe.commands.scaffold import new
 
     folder = new(name, kind, output, license, use)
     console = _console(quiet, False)
@@ -477,7 +477,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Look at this machine: onnxruntime and its providers, CUDA, telemetry, wheels in conflict, threads."""
-    from seqpipe.doctor import examine
+    from seqpipe.commands.doctor import examine
 
     if require not in (None, "cuda"):
         raise UsageError(f"--require {require}: must be cuda")

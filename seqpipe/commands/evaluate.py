@@ -60,7 +60,7 @@ def score_target(
 
 
 def _run(folder: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
-    from seqpipe.run import device_of, open_run, trained
+    from seqpipe.commands.run import device_of, open_run, trained
     from seqpipe.training.pipeline import predictor
 
     run, place = open_run(folder, console, data is None), device_of(device)

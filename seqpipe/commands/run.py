@@ -21,6 +21,7 @@ from seqpipe import files
 from seqpipe.answers.data_warnings import Census, warnings_about
 from seqpipe.answers.generation import prompts
 from seqpipe.answers.metrics.counters import shown, table
+from seqpipe.commands.run_lock import run_lock
 from seqpipe.config.dataflow import built, continues
 from seqpipe.config.loader import Component, Config, load, resolved
 from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
@@ -30,7 +31,6 @@ from seqpipe.errors import ConfigError, DataError, EnvError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.features.document import Record
-from seqpipe.lock import run_lock
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding, evaluate, headline, headlines
 from seqpipe.runtime.predictor import Predictor, refuse_long

@@ -1,0 +1,1 @@
+"""The commands of `seqpipe`: what each takes, does and prints."""

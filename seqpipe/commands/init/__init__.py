@@ -1,0 +1,1 @@
+"""Write a first YAML for a file of records."""
