@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.tagging_schemes import spans
-from seqpipe.config.dataflow import answer_kind, built, continues, self_taught
+from seqpipe.config.component import build_component
+from seqpipe.config.contract import answer_kind, is_language_model, is_self_supervised
 from seqpipe.config.loader import Config, load
 from seqpipe.runtime.evaluate import headline
 from seqpipe.version import VERSION
@@ -82,7 +83,7 @@ def answers(config: Config, record: Record) -> Iterator[tuple[str, str]]:
     """What the answers to a record are made of, each with what to call it; labels and positions are left out."""
     for head in config.head:
         kind, target = answer_kind(head), head.frame.get("target")
-        if self_taught(head) or continues(head):
+        if is_self_supervised(head) or is_language_model(head):
             continue
         if kind == "tags":
             yield from (("words", word.lower()) for word in record["words"])
@@ -108,7 +109,7 @@ def _places(record: Record) -> list[tuple[int, int]]:
 
 def seen(config: Config) -> str:
     """Which share of the texts and answers of `test` stands in the training data, as the table has it."""
-    reader, path = built(config.data.reader), config.data.train
+    reader, path = build_component(config.data.reader), config.data.train
     train = list(reader.read(path))
     texts = {inputs(config, record) for record in train}
     known = {answer for record in train for answer in answers(config, record)}

@@ -17,9 +17,10 @@ from pydantic import BaseModel
 
 from seqpipe import errors
 from seqpipe.commands.app import app
+from seqpipe.config.contract import decode_options
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
-from seqpipe.config.signature import FRAME_KEYS, Frame, decode_options, describe, plain, words
+from seqpipe.config.signature import FRAME_KEYS, Frame, describe, plain, words
 from seqpipe.config.yaml import shown
 
 REFERENCE = Path(__file__).parent / "reference"

@@ -14,7 +14,7 @@ import documents
 import pytest
 from documents import Block, PageError, Place, blocks, compare, make_place, parse, run_page
 
-from seqpipe.config.dataflow import ANSWERS
+from seqpipe.config.contract import ANSWERS
 from seqpipe.config.signature import WIRED
 
 DOCS = documents.ROOT / "docs"

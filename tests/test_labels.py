@@ -142,10 +142,10 @@ def test_explain_gives_the_shapes_of_this_answer_kind(tmp_path: Path) -> None:
     ],
 )
 def test_a_metric_that_will_not_do_is_the_heads_fault(finished: Path, made: object, told: str) -> None:
-    from seqpipe.config.dataflow import own_metrics
+    from seqpipe.config.contract import head_metrics
 
     predictor = open_bundle(finished / "runs/moods/bundle", "cpu").predictor
-    own = own_metrics(type("Head", (), {"metrics": staticmethod(made)}), {}, "head 'far' of toys")
+    own = head_metrics(type("Head", (), {"metrics": staticmethod(made)}), {}, "head 'far' of toys")
     assert own
     predictor.metrics = {"": own}
     with pytest.raises(PluginError, match=told):

@@ -120,7 +120,7 @@ def raises() -> None:
     [
         ({"corrupts": ()}, "named in `corrupts`; give its class both, or neither"),
         ({"corrupts": "ids"}, "its `corrupts` must be a tuple of names"),
-        ({"corrupts": staticmethod(lambda options: {}["x"])}, "it cannot tell what it corrupts: KeyError"),
+        ({"corrupts": staticmethod(lambda options: {}["x"])}, "`corrupts` raised KeyError"),
         ({"corrupt": lambda self, x: {}}, "`corrupt` asks for 'x', which nothing provides"),
         ({"answer": "label"}, "one that teaches itself answers with text, score, vector, not with label"),
     ],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
+from seqpipe.config.contract import decode_options
 from seqpipe.config.signature import (
     SIZE,
     Means,
@@ -17,7 +18,6 @@ from seqpipe.config.signature import (
     Size,
     Tokens,
     Uniform,
-    decode_options,
     describe,
     method_names,
     options_model,

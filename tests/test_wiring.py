@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
-from seqpipe.config.dataflow import ANSWERS, Component, Input, answer_kind, explain, problems
+from seqpipe.config.component import Component, Input
+from seqpipe.config.contract import ANSWERS, answer_kind
+from seqpipe.config.dataflow import explain, problems
 from seqpipe.config.plugins import Offer
 from seqpipe.config.signature import Size
 from seqpipe.errors import PluginError
@@ -285,3 +287,31 @@ def test_the_table_says_who_gives_what_to_whom() -> None:
     assert ["labels", "L", "text", "data", "(target", "of", "head)", "head()"] in rows
     assert [row[0] for row in rows].count("dim") == 2
     assert max(map(len, table.splitlines())) <= 120
+
+
+def test_a_member_that_is_nearly_one_of_the_contract_is_a_problem() -> None:
+    class Misspelt(Mean):
+        explians: ClassVar = {"attention": "words"}
+        _retruns = ("x",)
+
+    assert [line for line in told([Lookup], [Misspelt], Tagger) if "not read" in line] == [
+        "encoder.0: encoder 'misspelt' of toys: its member 'explians' is not read; did you mean 'explains'?"
+    ]
+
+    class Head(Tagger):
+        need_dev = None
+
+    assert any("'need_dev' is not read; did you mean 'needs_dev'?" in line for line in told([Lookup], [], Head))
+
+
+def test_a_stage_may_state_the_shapes_of_what_it_returns() -> None:
+    class Gated(Mean):
+        returns: ClassVar = {"x": "", "gate": "(B, T, G) float32"}
+
+    class Reads(Tagger):
+        def decide(self, x, mask, gate): ...
+
+    stages = [text([Lookup], [Gated])], [component("head", Reads, {"scheme": "IOB2"})]
+    assert problems(*stages) == []
+    (row,) = [line for line in explain(*stages).splitlines() if line.startswith("gate")]
+    assert row.split(maxsplit=1)[1].startswith("(B, T, G)  float32    encoder.0")

@@ -39,7 +39,7 @@ class Lookup(nn.Module):
         rare_dropout: Probability that a word seen once in training is blanked in training.
     """
 
-    returns: ClassVar[tuple[str, ...]] = ("x", "table")
+    returns: ClassVar = {"x": "", "table": "(V, D) float32"}
     rare: Tensor
     tokenwise: ClassVar = True
     rows: Mapping[str, tuple[str, ...]]

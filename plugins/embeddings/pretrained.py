@@ -13,4 +13,4 @@ class Pretrained(Encoder):
     It is the encoder `pretrained` in all but its place: with `freeze: true` it gives features, else it learns on.
     """
 
-    returns: ClassVar[tuple[str, ...]] = ("x",)
+    returns: ClassVar = {"x": ""}

@@ -40,7 +40,7 @@ class Vectors(Lookup):
         rare_dropout: Probability that a word seen once in training is blanked in training.
     """
 
-    returns: ClassVar = ("x",)  # of the table, parts may be frozen
+    returns: ClassVar = {"x": ""}  # of the table, parts may be frozen
 
     def __init__(
         self,

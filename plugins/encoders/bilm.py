@@ -25,7 +25,12 @@ class BiLM(nn.Module):
         dropout: Probability that a number of what a layer reads is silenced in training.
     """
 
-    returns: ClassVar = ("x", "forwards", "backwards", "layers")
+    returns: ClassVar = {
+        "x": "",
+        "forwards": "(B, T, H) float32",
+        "backwards": "(B, T, H) float32",
+        "layers": "(B, T, L, D) float32",
+    }
 
     def __init__(
         self, dim: int, *, hidden: Positive = 128, layers: Positive = 2, residual: bool = True, dropout: Rate = 0.0

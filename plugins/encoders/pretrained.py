@@ -40,7 +40,13 @@ class Pretrained(nn.Module):
         first: The most tokens of the first text of a pair, which every window repeats; null for half a window.
     """
 
-    returns: ClassVar[tuple[str, ...]] = ("x", "state", "window", "other_window", "other_x")
+    returns: ClassVar = {
+        "x": "",
+        "state": "",
+        "window": "(B, T) int64",
+        "other_window": "(B, T) int64",
+        "other_x": "(B, T, D) float32",
+    }
 
     def __init__(
         self,

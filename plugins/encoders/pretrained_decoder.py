@@ -36,7 +36,7 @@ class PretrainedDecoder(Attending):
         layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
     """
 
-    returns: ClassVar = ("x", "table", "table_bias")
+    returns: ClassVar = {"x": "", "table": "(V, D) float32", "table_bias": "(V,) float32"}
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "words.weight": ("vocabulary",),
         "output": ("vocabulary",),

@@ -30,7 +30,7 @@ class PretrainedSeq2Seq(nn.Module):
         layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
     """
 
-    returns: ClassVar = ("x", "state", "table")
+    returns: ClassVar = {"x": "", "state": "", "table": "(V, D) float32"}
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"words.weight": ("vocabulary",)}
 
     def __init__(

@@ -43,7 +43,7 @@ class Sentences(nn.Module):
         dropout: Probability that a number of a sentence's vector is silenced in training.
     """
 
-    returns: ClassVar = ("x", "mask", "state", "word_attention")
+    returns: ClassVar = {"x": "", "mask": "", "state": "", "word_attention": "(B, T) float32"}
 
     def __init__(
         self,

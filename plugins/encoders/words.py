@@ -27,7 +27,13 @@ class Words(nn.Module):
     """
 
     features: ClassVar[Mapping[str, Any]] = {"pieces": Pieces()}
-    returns: ClassVar = ("x", "mask", "other_x", "window", "other_window")
+    returns: ClassVar = {
+        "x": "",
+        "mask": "",
+        "other_x": "(B, N, D) float32",
+        "window": "(B, N) int64",
+        "other_window": "(B, N) int64",
+    }
 
     def __init__(self, dim: int, *, pool: Literal["first", "mean", "max"] = "first"):
         super().__init__()

@@ -187,7 +187,7 @@ class LM(nn.Module):
 
     def _room(self, chain: Chain, read: Read, longest: int) -> Tensor:
         """How many tokens each row has room for (B,): of a context that is limited, what the prompt leaves."""
-        limits = [one.longest for one in chain.encoder if getattr(one, "longest", None) is not None]
+        limits = [encoder.longest for encoder in chain.encoder if getattr(encoder, "longest", None) is not None]
         room = torch.full_like(read.last, longest)
         return room if not limits else room.minimum(min(limits) - read.length)
 

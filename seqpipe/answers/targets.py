@@ -12,7 +12,7 @@ from seqpipe.answers.extractive_span import second_text
 from seqpipe.answers.generation import Continuation
 from seqpipe.answers.metrics.squad import gold_answers, placed
 from seqpipe.answers.pointers import Pointers, learnable
-from seqpipe.config.dataflow import ANSWERS, answer_kind, self_taught
+from seqpipe.config.contract import ANSWERS, answer_kind, is_self_supervised
 from seqpipe.config.loader import Component
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record, place_of
@@ -42,7 +42,7 @@ def targets(head: Component, labels: Sequence[str], kind: Kind, misaligned: str)
     target = head.frame.get("target")
     if isinstance(kind, Continuation):
         return _continuation
-    if self_taught(head):
+    if is_self_supervised(head):
         return lambda record, doc: {}
     if isinstance(kind, Text):
         return _text_target(kind, target or "target", head.options.get("equal_length") is True)
@@ -165,7 +165,7 @@ def labels_of(head: Component, records: Sequence[Record], old: Sequence[str] = (
     Labels of an older run keep their order and stand first, then those of the records that are not among them.
     """
     answer, target, scheme = answer_kind(head), head.frame.get("target"), head.options.get("scheme", "none")
-    if not ANSWERS[answer].has_labels or self_taught(head):
+    if not ANSWERS[answer].has_labels or is_self_supervised(head):
         return Vocabulary(())
     if answer in ("tags", "spans"):
         return Vocabulary(_tags(records, answer, scheme, target, old))

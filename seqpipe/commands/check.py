@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from seqpipe.answers.data_warnings import warnings_about
-from seqpipe.config.dataflow import by_source, who
+from seqpipe.config.component import by_source, describe
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, TrainingError
@@ -103,10 +103,10 @@ def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> No
             continue
         fault = fault_of(tokenizer)
         if fault and fault.fails:
-            told = f"{who(component)} cannot split {shown(fault.text)}: {fault.message}; {CURE}"
+            told = f"{describe(component)} cannot split {shown(fault.text)}: {fault.message}; {CURE}"
             problems.append(component.problem(told))
         elif fault:
-            console.say(f"warning: {component.key}: {who(component)} takes {fault.message}; {CURE}")
+            console.say(f"warning: {component.key}: {describe(component)} takes {fault.message}; {CURE}")
     if problems:
         raise ConfigError(problems)
 

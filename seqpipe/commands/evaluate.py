@@ -13,7 +13,8 @@ from seqpipe.answers.metrics.counters import table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.multi_head import Joint
 from seqpipe.config import yaml
-from seqpipe.config.dataflow import Metrics, built, own_metrics
+from seqpipe.config.component import build_component
+from seqpipe.config.contract import Metrics, head_metrics
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console
@@ -68,7 +69,7 @@ def _run(folder: Path, device: str, data: Path | None, console: Console) -> tupl
     tests = {data.name: data} if data else dict(run.config.data.tests)
     if not tests:
         raise UsageError(f"{folder} has no test set; name a file with --data")
-    return predictor(trained(run).to(place), run.config, place), built(reader), tests
+    return predictor(trained(run).to(place), run.config, place), build_component(reader), tests
 
 
 def _bundle(path: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
@@ -92,7 +93,7 @@ def _own_metrics(owner: Mapping[str, Any], plugins: Plugins, console: Console) -
     except PluginError as error:
         console.say(f"note: the metrics of head {name} {owner['version']} are absent here: {error}")
         return None
-    return own_metrics(cls, values(options), f"head {name!r}")
+    return head_metrics(cls, values(options), f"head {name!r}")
 
 
 def _tests_beside(path: Path) -> dict[str, Path]:

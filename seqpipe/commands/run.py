@@ -22,7 +22,8 @@ from seqpipe.answers.data_warnings import Census, warnings_about
 from seqpipe.answers.generation import prompts
 from seqpipe.answers.metrics.counters import shown, table
 from seqpipe.commands.run_lock import run_lock
-from seqpipe.config.dataflow import built, continues
+from seqpipe.config.component import build_component
+from seqpipe.config.contract import has_member, is_language_model
 from seqpipe.config.loader import Component, Config, load, resolved
 from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
 from seqpipe.config.yaml import dump
@@ -168,9 +169,9 @@ def _sources_sha256(sources: Mapping[str, Path]) -> dict[str, dict[str, str]]:
 
 def _data_sha256(reader: Component, path: Path) -> str | list[str]:
     """Of a data file, or of each file that the reader says belongs to it."""
-    if not hasattr(reader.cls, "files"):
+    if not has_member(reader.cls, "files"):
         return files.sha256_file(path)
-    return [files.sha256_file(one) for one in built(reader).files(path)]
+    return [files.sha256_file(one) for one in build_component(reader).files(path)]
 
 
 def _sha256(path: Path) -> str | dict[str, str]:
@@ -314,7 +315,7 @@ def _windows(config: Config, learned: Learned, folder: Path, part: str) -> Windo
 
 def _look_for_unseen_labels(config: Config, learned: Learned, console: Console) -> None:
     """A label of dev or test that training never saw is told with its place: as an error, or as a miss if so chosen."""
-    reader, problems = built(config.data.reader), []
+    reader, problems = build_component(config.data.reader), []
     for name, path in {"dev": config.data.dev, **config.data.tests}.items():
         for label, record in unseen_labels(learned, reader.read(path)) if path else ():
             told = f"{record.get('where', path)}: the {name} set holds the label {label!r}, which training never saw"
@@ -330,7 +331,7 @@ def _refuse_long_pairs(config: Config, pipeline: Pipeline) -> None:
     """DataError, before training, for a pair of which no stage can read the first text as a whole."""
     if "first_tokens" not in pipeline.limits:
         return
-    reader, featurizer = built(config.data.reader), pipeline.learned.featurizer
+    reader, featurizer = build_component(config.data.reader), pipeline.learned.featurizer
     for path in (config.data.train, config.data.dev, *config.data.tests.values()):
         for record in reader.read(path) if path else ():
             refuse_long(featurizer.docs([record]), [record], pipeline.limits)
@@ -404,7 +405,7 @@ def held_out(run: Run) -> list[Record]:
     """Records that parity is shown on: the first test set, else dev, else the first of train."""
     data = run.config.data
     path = next(iter(data.tests.values()), None) or data.dev
-    if continues(run.config.head[0]):
+    if is_language_model(run.config.head[0]):
         source = Learned.load(run.folder).featurizer
         context = run.config.head[0].options["context"]
         return prompts(Records(data.reader, path or data.train), source.docs, source.fields[-1], context)

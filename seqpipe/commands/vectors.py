@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from seqpipe.config.dataflow import due
+from seqpipe.config.contract import expected_outputs
 from seqpipe.config.init_from import told
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS
@@ -46,7 +46,7 @@ def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = F
 
 def _table(pipeline: Pipeline, folder: Path, stage: str | None) -> tuple[str, np.ndarray]:
     """The key of the embedding that has a table of the vocabulary, and that table."""
-    found = {one.key: module for one, module in pipeline.stages if "table" in due(one.cls, ("ids",))}
+    found = {one.key: module for one, module in pipeline.stages if "table" in expected_outputs(one.cls, ("ids",))}
     has = ", ".join(found) or "none"
     if stage is None and len(found) > 1:
         raise UsageError(f"{told(folder)}: several embeddings have a table; choose one by --stage (there is: {has})")

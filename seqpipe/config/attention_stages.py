@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from seqpipe.config.attention_maps import AXES, OVER, SENTENCES, TOKENS, Attended
-from seqpipe.config.dataflow import Component, Input, declared, who
+from seqpipe.config.component import Component, Input, describe
+from seqpipe.config.contract import declaration, declared_features, replaces_mask
 from seqpipe.config.signature import method_names
 from seqpipe.errors import PluginError, Problem
 
@@ -20,7 +21,7 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
     every = [*(stage for one in inputs for stage in one.stages), *head]
     if len(inputs) > 1:
         return {stage.key: {} for stage in every}
-    features = {name: one for stage in every for name, one in declared(stage).items()}
+    features = {name: one for stage in every for name, one in declared_features(stage).items()}
     axis, found = TOKENS, {}
     for stages in (inputs[0].embedding, inputs[0].encoder, head):
         for stage in stages:
@@ -33,7 +34,7 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
 
 def axis_of(one: Input) -> str:
     """What the positions of a source's x count behind its encoders, as the axes of inputs are named; "" if unknown."""
-    features = {name: feature for stage in one.stages for name, feature in declared(stage).items()}
+    features = {name: feature for stage in one.stages for name, feature in declared_features(stage).items()}
     axis = TOKENS
     for stage in one.stages:
         axis = _axis_after(stage, axis, features)
@@ -42,17 +43,11 @@ def axis_of(one: Input) -> str:
 
 def explains(stage: Component) -> Mapping[str, str]:
     """The names that a stage states, and what each is over; PluginError if that cannot be."""
-    given = getattr(stage.cls, "explains", {})
-    if callable(given):
-        try:
-            given = given(dict(stage.options))
-        except Exception as error:  # a plugin may raise anything at all
-            reason = f"{type(error).__name__}: {error}"
-            raise PluginError(f"{who(stage)}: it cannot tell what it `explains`: {reason}") from error
-    if not isinstance(given, Mapping) or not all(over in OVER for over in given.values()):
-        told = f"`explains` must be a dict from names to one of {', '.join(OVER)}, not {given!r}"
-        raise PluginError(f"{who(stage)}: {told}")
-    return given
+    weights = declaration(stage, "explains")
+    if not isinstance(weights, Mapping) or not all(over in OVER for over in weights.values()):
+        message = f"`explains` must be a dict from names to one of {', '.join(OVER)}, not {weights!r}"
+        raise PluginError(f"{describe(stage)}: {message}")
+    return weights
 
 
 def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem | None) -> list[Problem]:
@@ -84,7 +79,7 @@ def _placed(key: str, over: str, axis: str) -> Attended:
 
 def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str:
     """The axis of x after a stage: that of the feature by which it replaces the mask, "" if it does so by none."""
-    if stage.kind != "encoder" or "mask" not in getattr(stage.cls, "returns", ("x",)):
+    if stage.kind != "encoder" or not replaces_mask(stage):
         return axis
     asked, _ = method_names(stage.cls.forward)  # type: ignore[attr-defined]
     axes = [features[name].axes[1] for name in asked if name in features]

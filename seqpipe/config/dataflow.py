@@ -2,156 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from seqpipe.config.plugins import Offer
-from seqpipe.config.signature import decode_options, method_names, optional_names, wired
-from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, nearest
-
-Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
-
-
-@dataclass(frozen=True)
-class Component:
-    """One component that a YAML names: its class, its options with every default, its frame keys, and where it stands.
-
-    `frame` holds the frame keys that its kind has (name, field, target, weight, init, freeze, lr), with their defaults;
-    `init` is the absolute path of a run or None, a head's `target_tokenizer` is a Component, "same" or None.
-    """
-
-    kind: str
-    use: str
-    options: Mapping[str, Any]
-    frame: Mapping[str, Any]
-    offer: Offer
-    cls: type
-    file: str = field(compare=False)
-    line: int = field(compare=False)
-    column: int = field(compare=False)
-    key: str = field(compare=False)
-
-    @property
-    def name(self) -> str:
-        """What it is called among several: the frame key `name`, else its `use`."""
-        return self.frame.get("name") or self.offer.name
-
-    @property
-    def pairs(self) -> bool:
-        """Whether a tokenizer reads two texts of a record."""
-        return isinstance(self.frame.get("field"), tuple)
-
-    def problem(self, message: str) -> Problem:
-        return Problem(self.file, self.line, self.column, self.key, message)
-
-
-@dataclass(frozen=True)
-class Input:
-    """One source of a pipeline and the stages that read it; `name` is empty where the YAML names none.
-
-    Without a tokenizer its `field` holds numbers.
-    """
-
-    name: str
-    field: str | None
-    tokenizer: Component | None
-    embedding: tuple[Component, ...]
-    encoder: tuple[Component, ...]
-
-    @property
-    def stages(self) -> tuple[Component, ...]:
-        return (*self.embedding, *self.encoder)
-
-    @property
-    def pairs(self) -> bool:
-        """Whether its tokenizer reads two texts of a record."""
-        return self.tokenizer is not None and self.tokenizer.pairs
-
-
-def by_source(inputs: Sequence[Input]) -> dict[str, Input]:
-    """The inputs by the name that stands in front of their features: of an only one none."""
-    return {one.name if len(inputs) > 1 else "": one for one in inputs}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the frame gives to a head's `loss` for an answer kind, and what its `decide` returns."""
-
-    targets: tuple[str, ...]
-    decided: tuple[str, ...]
-    has_labels: bool
-
-
-_TAGS = Answer(("tags",), ("tags", "scores", "opens", "closes", "paths", "path_scores"), True)
-ANSWERS: Mapping[str, Answer] = {
-    "tags": _TAGS,
-    "spans": _TAGS,
-    "label": Answer(("label",), ("label", "scores"), True),
-    "labels": Answer(("label",), ("labels", "scores"), True),
-    "score": Answer(("score",), ("score",), False),
-    "text": Answer(("target_ids", "target_mask"), ("tokens", "scores"), False),
-    "pointers": Answer(("pointers", "pointers_mask"), ("pointers", "scores"), False),
-    "vector": Answer(("label",), ("vector",), True),
-    "span": Answer(("start", "end"), ("starts", "ends", "scores"), False),
-}
-
-ROWLESS = ("table", "table_bias")  # names of what has no row for each text
-_SHAPES: Mapping[str, tuple[str, str]] = {
-    "ids": ("(B, T)", "int64"),
-    "mask": ("(B, T)", "bool"),
-    "x": ("(B, T, D)", "float32"),
-    "matrix": ("(B, T, F)", "float32"),
-    "chars": ("(B, T, C)", "int64"),
-    "sentences": ("(B, S, W)", "int64"),
-    "copy": ("(B, T)", "int64"),
-    "pieces": ("(B, N)", "int64"),
-    "segments": ("(B, T)", "int64"),
-    "column": ("(B, 1)", "int64"),
-    "window": ("(B, T)", "int64"),
-    "other_window": ("(B, T)", "int64"),
-    "other_x": ("(B, T, D)", "float32"),
-    "word_attention": ("(B, T)", "float32"),
-    "forwards": ("(B, T, H)", "float32"),
-    "backwards": ("(B, T, H)", "float32"),
-    "layers": ("(B, T, L, D)", "float32"),
-    "table": ("(V, D)", "float32"),
-    "target_ids": ("(B, N)", "int64"),
-    "target_mask": ("(B, N)", "bool"),
-    "tags": ("(B, T)", "int64"),
-    "label": ("(B,)", "int64"),
-    "scores": ("(B, T)", "float32"),
-    "label.scores": ("(B, L)", "float32"),
-    "labels.label": ("(B, L)", "float32"),
-    "labels.labels": ("(B, L)", "int64"),
-    "labels.scores": ("(B, L)", "float32"),
-    "score": ("(B,)", "float32"),
-    "vector": ("(B, D)", "float32"),
-    "text.scores": ("(B, K)", "float32"),
-    "pointers": ("(B, K, N)", "int64"),
-    "loss.pointers": ("(B, N)", "int64"),
-    "pointers_mask": ("(B, N)", "bool"),
-    "pointers.scores": ("(B, K)", "float32"),
-    "start": ("(B,)", "int64"),
-    "end": ("(B,)", "int64"),
-    "starts": ("(B, K)", "int64"),
-    "ends": ("(B, K)", "int64"),
-    "span.scores": ("(B, K)", "float32"),
-    "opens": ("(B, T)", "float32"),
-    "closes": ("(B, T)", "float32"),
-    "paths": ("(B, K, T)", "int64"),
-    "path_scores": ("(B, K)", "float32"),
-    "tokens": ("(B, K, N)", "int64"),
-    "table_bias": ("(V,)", "float32"),
-    "chain": ("the stages", "by token"),
-    "dim": ("", "int"),
-    "vocabulary": ("V", "text"),
-    "target_vocabulary": ("V", "text"),
-    "labels": ("L", "text"),
-    "sizes": ("", "name: int"),
-    "sources": ("a list", "of names"),
-    "sources()": ("a list", "int"),
-}
+from seqpipe.config.component import Component, Input, describe
+from seqpipe.config.contract import (
+    ANSWERS,
+    Answer,
+    answer_kind,
+    corrupted_inputs,
+    declared_features,
+    decode_options,
+    dev_option,
+    expected_outputs,
+    feature_kind,
+    has_member,
+    invalidated_names,
+    is_language_model,
+    is_self_supervised,
+    is_stateful,
+    member,
+    misspelt_members,
+    replaces_mask,
+    stated_shapes,
+)
+from seqpipe.config.names import SHAPES
+from seqpipe.config.signature import method_names, optional_names, wired
+from seqpipe.errors import PluginError, Problem, nearest
 
 
 @dataclass
@@ -170,7 +47,14 @@ Stages = Sequence[Component]
 
 def problems(inputs: Sequence[Input], head: Stages) -> list[Problem]:
     """Every name that a stage asks for and nothing provides, and every stage that is none, at the component's place."""
-    return _Trace(inputs, head).problems
+    return [*_misspelt(inputs, head), *_Trace(inputs, head).problems]
+
+
+def _misspelt(inputs: Sequence[Input], head: Stages) -> Iterator[Problem]:
+    """Members of stages that seqpipe does not read, though it reads one of nearly that name."""
+    for stage in (*(stage for one in inputs for stage in one.stages), *head):
+        for name, right in misspelt_members(stage.cls, stage.kind):
+            yield stage.problem(f"{describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
 
 
 def explain(inputs: Sequence[Input], head: Stages) -> str:
@@ -188,149 +72,6 @@ def explain(inputs: Sequence[Input], head: Stages) -> str:
             "B batch, T source time, N target time, D width, C characters, F numbers, L labels, K beams, V tokens",
         ]
     )
-
-
-def declared(stage: Component) -> Mapping[str, Any]:
-    """The features that a stage declares, which may depend on its options; PluginError if they are no dict."""
-    features = getattr(stage.cls, "features", {})
-    if callable(features):
-        try:
-            features = features(dict(stage.options))
-        except Exception as error:  # a plugin may raise anything at all
-            reason = f"{type(error).__name__}: {error}"
-            raise PluginError(f"{who(stage)}: it cannot tell its features: {reason}") from error
-    if not isinstance(features, Mapping):
-        told = type(features).__name__
-        raise PluginError(f"{who(stage)}: its `features` must be a dict from names to features, not {told}")
-    return features
-
-
-def answer_kind(head: Component) -> str:
-    """The head's answer kind, which may depend on its options; PluginError if it is none of the closed set."""
-    answer = getattr(head.cls, "answer", None)
-    if callable(answer):
-        try:
-            answer = answer(dict(head.options))
-        except Exception as error:  # a plugin may raise anything at all
-            reason = f"{type(error).__name__}: {error}"
-            raise PluginError(f"{who(head)}: it cannot tell its answer kind: {reason}") from error
-    if isinstance(answer, str) and answer in ANSWERS:
-        return answer
-    said = "its class has no `answer`" if answer is None else f"`answer` is {answer!r}{nearest(str(answer), ANSWERS)}"
-    raise PluginError(f"{who(head)}: {said}; an answer kind is one of {', '.join(ANSWERS)}")
-
-
-def self_taught(head: Component) -> bool:
-    """Whether a head learns from the text itself, which may depend on its options: its records need no target."""
-    told = getattr(head.cls, "self_taught", False)
-    return bool(told(dict(head.options))) if callable(told) else told is True
-
-
-def corrupted(head: Component) -> tuple[str, ...]:
-    """The names that a head's `corrupt` replaces or adds before the first stage, where there is something to learn.
-
-    Raises:
-        PluginError: They are no tuple of names.
-    """
-    names = getattr(head.cls, "corrupts", ())
-    if callable(names):
-        try:
-            names = names(dict(head.options))
-        except Exception as error:  # a plugin may raise anything at all
-            reason = f"{type(error).__name__}: {error}"
-            raise PluginError(f"{who(head)}: it cannot tell what it corrupts: {reason}") from error
-    if not isinstance(names, (tuple, list)) or not all(isinstance(name, str) for name in names):
-        told = f"its `corrupts` must be a tuple of names such as ('ids', 'target_ids'), not {names!r}"
-        raise PluginError(f"{who(head)}: {told}")
-    return tuple(names)
-
-
-def special_tokens(head: Component) -> tuple[str, ...]:
-    """The tokens that a head needs in the vocabulary of its source besides those that every one has."""
-    tokens = getattr(head.cls, "special_tokens", ())
-    return tuple(tokens(dict(head.options)) if callable(tokens) else tokens)
-
-
-def copies(head: Component) -> bool:
-    """Whether a head may write words as they stand in the source."""
-    return any(getattr(feature, "kind", "") == "copy" for feature in declared(head).values())
-
-
-def carries(head: Component) -> bool:
-    """Whether, in training, a window of its text begins with the states that the one before it ended with."""
-    return continues(head) and head.options.get("carry") is True
-
-
-def continues(head: Component) -> bool:
-    """Whether a head goes on with texts, of which it learns itself: it has no target and reads the stages' `chain`."""
-    return bool(getattr(head.cls, "continues", False))
-
-
-def who(component: Component) -> str:
-    """The component as errors name it: kind, `use` and distribution."""
-    return f"{component.kind} {component.use!r} of {component.offer.distribution}"
-
-
-def needs_dev(head: Component) -> str:
-    """The option of a head under which it chooses something on dev data; "" if it chooses nothing."""
-    needs: Callable[[Mapping[str, Any]], str] | None = getattr(head.cls, "needs_dev", None)
-    return needs(dict(head.options)) if needs else ""
-
-
-def idle(head: Component) -> tuple[str, ...]:
-    """The decode options that mean nothing under a head's options, which a bundle then does not list."""
-    names: Callable[[Mapping[str, Any]], Sequence[str]] | None = getattr(head.cls, "idle", None)
-    return tuple(names(dict(head.options))) if names else ()
-
-
-def built(component: Component, *wired: Any) -> Any:
-    """The component, made of what is wired in and its options.
-
-    Raises:
-        ConfigError: if the constructor refuses its options by a UsageError: told at the component's place in the YAML.
-        PluginError: if it raises anything else that is not seqpipe's own.
-    """
-    try:
-        return component.cls(*wired, **component.options)
-    except UsageError as error:
-        raise ConfigError([component.problem(f"{who(component)}: {error}")]) from error
-    except (SeqpipeError, MemoryError):
-        raise
-    except Exception as error:  # a plugin may raise anything at all
-        told = f"its constructor raised {type(error).__name__}: {error} (--debug shows where)"
-        raise PluginError(f"{component.key}: {who(component)}: {told}") from error
-
-
-def own_metrics(cls: type, options: Mapping[str, Any], whose: str) -> Metrics | None:
-    """What a head's class offers as `metrics(options, gold, predicted)`, checked when called; None if it has none."""
-    given = getattr(cls, "metrics", None)
-    if given is None:
-        return None
-
-    def metrics(gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        try:
-            found = given(dict(options), gold, predicted)
-            return {str(name): float(value) for name, value in found.items()}
-        except Exception as error:  # a plugin may raise anything at all
-            raise PluginError(f"{whose}: `metrics` raised {type(error).__name__}: {error}") from error
-
-    return metrics
-
-
-_OF_X = ("window", "other_window", "other_x")  # what is known of the tokens of one x
-
-
-def outdated(returned: Iterable[str]) -> set[str]:
-    """What is no longer so when an encoder returns these names: what an earlier one said of the x it made."""
-    returned = set(returned)
-    return set(_OF_X) - returned if "x" in returned else set()
-
-
-def due(cls: type, given: Iterable[str]) -> list[str]:
-    """What an encoder's `forward` is to return: its `returns`, but for optional parameters that it is not given."""
-    returns: Iterable[str] = getattr(cls, "returns", ("x",))
-    lacking = optional_names(cls.forward).difference(given) if hasattr(cls, "forward") else set()
-    return [name for name in returns if name not in lacking]
 
 
 _METRICS = ("options", "gold", "predicted")
@@ -366,7 +107,7 @@ class _Trace:
             self.refuse_features(head)
         self.give("sources", ends)
         self.wire("sources", ends)
-        if any(map(continues, head)):
+        if any(map(is_language_model, head)):
             self.chain(inputs, head)
             self.give("chain", ends)
         for stage, kind in zip(head, kinds, strict=True):
@@ -398,15 +139,15 @@ class _Trace:
         for stage in one.embedding:
             for name in self.returned(stage):
                 if name != "x":
-                    self.give(name, stage.key)
+                    self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
         for stage in one.encoder:
             self.construct(stage)
             self.method(stage, "forward")
             returned = self.returned(stage)
-            for name in outdated(returned):
+            for name in invalidated_names(returned):
                 self.given.pop(name, None)
             for name in returned:
-                self.give(name, stage.key)
+                self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
 
     def chain(self, inputs: Sequence[Input], head: Stages) -> None:
         """Complains of stages that cannot go token by token, where a head goes on with texts."""
@@ -417,15 +158,15 @@ class _Trace:
             self.complain(head[-1], "it goes on with the second of two texts, which are no one text: set packed: false")
         if not inputs[0].encoder:
             self.complain(head[-1], "it goes on with what an encoder makes of a text: add a causal one, such as gru")
-        if carries(head[-1]) and head[-1].options.get("packed") is False:
+        if is_stateful(head[-1]) and head[-1].options.get("packed") is False:
             self.complain(head[-1], "texts of their own begin without a state: set packed: true, or carry: false")
         for stage in inputs[0].embedding:
-            if not getattr(stage.cls, "tokenwise", False):
+            if not member(stage.cls, "tokenwise"):
                 self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
             elif head[-1].options.get("packed") is not False and _has_column(stage):
                 self.complain(stage, "a column is of one text, and packed texts are cut anywhere: set packed: false")
         for stage in inputs[0].encoder:
-            goes_on: Callable[[Mapping[str, Any]], str] | None = getattr(stage.cls, "goes_on", None)
+            goes_on = member(stage.cls, "goes_on")
             cure = (
                 "choose transformer, lstm, gru, rnn or pretrained-decoder"
                 if goes_on is None
@@ -434,7 +175,7 @@ class _Trace:
             if cure:
                 told = f"{asks}, and this encoder lets a token see later ones, or cannot go on where it stopped"
                 self.complain(stage, f"{told}; {cure if goes_on is None else f'set {cure}'}")
-            elif carries(head[-1]) and not hasattr(stage.cls, "carry"):
+            elif is_stateful(head[-1]) and not has_member(stage.cls, "carry"):
                 self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.carry: false")
 
     def corrupt(self, source: Input, heads: Stages, alone: bool) -> None:
@@ -444,13 +185,13 @@ class _Trace:
         """
         for head in heads:
             try:
-                names = corrupted(head)
+                names = corrupted_inputs(head)
             except PluginError as error:
                 self.problems.append(head.problem(str(error)))
                 continue
-            if not names and (not hasattr(head.cls, "corrupt") or callable(getattr(head.cls, "corrupts", None))):
+            if not names and (not has_member(head.cls, "corrupt") or callable(member(head.cls, "corrupts"))):
                 continue
-            if not names or not hasattr(head.cls, "corrupt"):
+            if not names or not has_member(head.cls, "corrupt"):
                 self.complain(
                     head, "what its `corrupt` returns is named in `corrupts`; give its class both, or neither"
                 )
@@ -465,7 +206,7 @@ class _Trace:
     def corrupted_by(self, head: Component) -> tuple[str, ...]:
         """What a head's `corrupt` returns; nothing if it does not tell, which is told elsewhere."""
         try:
-            return corrupted(head)
+            return corrupted_inputs(head)
         except PluginError:
             return ()
 
@@ -484,31 +225,31 @@ class _Trace:
         """Of several sources nobody knows which one a head's features would be made of."""
         for stage in head:
             try:
-                if names := ", ".join(declared(stage)):
+                if names := ", ".join(declared_features(stage)):
                     self.complain(stage, f"it declares {names}, and of several inputs it cannot say of which; take one")
             except PluginError as error:
                 self.problems.append(stage.problem(str(error)))
 
-    def give(self, name: str, provider: str, kind: str = "") -> None:
-        shape, dtype = _SHAPES.get(kind or name, ("as returned", "as returned"))
+    def give(self, name: str, provider: str, kind: str = "", stated: tuple[str, str] | None = None) -> None:
+        shape, dtype = stated or SHAPES.get(kind or name, ("as returned", "as returned"))
         self.given[name] = _Name(name, provider, shape, dtype)
         self.names.append(self.given[name])
         if name == "x":
             self.wire("dim", provider)
 
     def wire(self, name: str, provider: str) -> None:
-        self.wired[name] = _Name(name, provider, *_SHAPES[f"{name}()" if f"{name}()" in _SHAPES else name])
+        self.wired[name] = _Name(name, provider, *SHAPES[f"{name}()" if f"{name}()" in SHAPES else name])
         self.names.append(self.wired[name])
 
     def complain(self, stage: Component, message: str) -> None:
-        self.problems.append(stage.problem(f"{who(stage)}: {message}"))
+        self.problems.append(stage.problem(f"{describe(stage)}: {message}"))
 
     def declare(self, stages: Iterable[Component], source: Input) -> None:
         """The features that the stages of a source declare; one name means one feature."""
         found: dict[str, tuple[Component, object]] = {}
         for stage in stages:
             try:
-                features = declared(stage)
+                features = declared_features(stage)
             except PluginError as error:
                 self.problems.append(stage.problem(str(error)))
                 continue
@@ -519,10 +260,10 @@ class _Trace:
                 elif same != feature:
                     told = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
                     self.complain(stage, f"{told}; in one pipeline it can be one thing only: leave one of the two out")
-                elif told := _unfit(getattr(feature, "kind", ""), source):
+                elif told := _unfit(feature_kind(feature), source):
                     self.complain(stage, told)
                 elif first is stage:
-                    self.give(name, f"data (feature of {stage.key})", str(getattr(feature, "kind", name)))
+                    self.give(name, f"data (feature of {stage.key})", feature_kind(feature) or name)
 
     def answer(self, head: Component) -> str:
         """The answer kind of a head, "" if it does not tell."""
@@ -538,7 +279,7 @@ class _Trace:
             self.wired.pop(name, None)
         if ANSWERS.get(kind, _ANY).has_labels:
             self.wire("labels", f"data (target of {head.key})")
-        if head.frame.get("target_tokenizer") is not None or self_taught(head):
+        if head.frame.get("target_tokenizer") is not None or is_self_supervised(head):
             self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
 
     def construct(self, stage: Component) -> None:
@@ -557,7 +298,7 @@ class _Trace:
 
     def method(self, stage: Component, method: str) -> None:
         """Checks that a stage has the method, and that all it asks for is given."""
-        function = getattr(stage.cls, method, None)
+        function = member(stage.cls, method)
         if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
             if method not in ("score", "margin", "explain", "measures"):
                 self.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
@@ -591,9 +332,9 @@ class _Trace:
         return nearest(name, self.given) + there_is
 
     def returned(self, stage: Component) -> Sequence[str]:
-        returns = getattr(stage.cls, "returns", ("x",))
-        if isinstance(returns, (tuple, list)) and all(isinstance(name, str) for name in returns):
-            return due(stage.cls, self.given)
+        returns = member(stage.cls, "returns")
+        if isinstance(returns, (tuple, list, Mapping)) and all(isinstance(name, str) for name in returns):
+            return expected_outputs(stage.cls, self.given)
         self.complain(stage, f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}")
         return ("x",)
 
@@ -607,27 +348,27 @@ class _Trace:
             self.complain(head, str(error))
         answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
         targets, of_data = answer.targets, f"data (target of {head.key})"
-        if self_taught(head) and kind and kind not in _SELF_TAUGHT:
+        if is_self_supervised(head) and kind and kind not in _SELF_TAUGHT:
             told = f"one that teaches itself answers with {', '.join(_SELF_TAUGHT)}, not with {kind}"
             self.complain(head, f"{told}: no record says what is right")
-        if self_taught(head) and head.frame.get("target") is not None:
+        if is_self_supervised(head) and head.frame.get("target") is not None:
             self.complain(head, "it learns from the text itself; delete `target`")
-        if self_taught(head):
+        if is_self_supervised(head):
             targets, of_data = self.corrupted_by(head), f"{head.key}.corrupt"
         for methods, names, provider in (
             (("loss", "measures"), targets, of_data),
-            *([(("evidence",), targets, of_data)] if needs_dev(head) else []),
+            *([(("evidence",), targets, of_data)] if dev_option(head) else []),
             (("score",), answer.decided, f"{head.key}.decide"),
             (("explain",), answer.decided, f"{head.key}.decide"),
             (("margin",), (*answer.decided, *(f"other_{name}" for name in answer.decided)), f"{head.key}.decide"),
         ):
             for name in names:
                 keys = (f"{methods[0]}.{name}", f"{kind}.{name}")
-                self.give(name, provider, next((key for key in keys if key in _SHAPES), ""))
+                self.give(name, provider, next((key for key in keys if key in SHAPES), ""))
             for method in methods:
                 self.method(head, method)
             self.given = dict(before)
-        metrics = getattr(head.cls, "metrics", None)
+        metrics = member(head.cls, "metrics")
         if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
             self.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
         self.names = [name for name in self.names if name.users or name.provider != f"{head.key}.decide"]
@@ -635,13 +376,13 @@ class _Trace:
 
 def _shows(stage: Component, corrupted: Sequence[str]) -> str:
     """By what a stage would show the text as it was before `corrupt`, or its places; nothing if it does not."""
-    if "ids" in corrupted and "mask" in getattr(stage.cls, "returns", ()):
+    if "ids" in corrupted and replaces_mask(stage):
         return "it makes other rows of the tokens"
     try:
-        features = declared(stage)
+        features = declared_features(stage)
     except PluginError:  # told where features are declared
         return ""
-    kinds = {name: getattr(feature, "kind", "") for name, feature in features.items() if name not in corrupted}
+    kinds = {name: feature_kind(feature) for name, feature in features.items() if name not in corrupted}
     shown = [name for name, kind in kinds.items() if kind in _WRITTEN or "mask" in corrupted]
     return f"its feature {shown[0]!r} is of the text as it was" if shown else ""
 
@@ -650,7 +391,7 @@ _WRITTEN = ("chars", "copy")  # kinds of feature by which a token is known whate
 
 
 def _has_column(stage: Component) -> bool:
-    return any(getattr(feature, "kind", "") == "column" for feature in declared(stage).values())
+    return any(feature_kind(feature) == "column" for feature in declared_features(stage).values())
 
 
 def _unfit(kind: str, source: Input) -> str:

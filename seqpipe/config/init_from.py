@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.config import yaml
-from seqpipe.config.dataflow import Component
+from seqpipe.config.component import Component
+from seqpipe.config.contract import member
 from seqpipe.config.run_layout import BEST, BUNDLE, CHECKPOINTS, LAST, STATE, YAML
 from seqpipe.config.signature import ALL_FRAME_KEYS, plain
 from seqpipe.config.yaml import Plain, shown
@@ -81,7 +82,7 @@ def counterpart(component: Component, folder: Path) -> Stage:
     Raises:
         UsageError: There is none; the message lists what the run has.
     """
-    if made_of := getattr(component.cls, "made_of", None):
+    if made_of := member(component.cls, "made_of"):
         return _joined(component, folder, made_of)
     candidates = _stages(component, folder)
     fitting = [stage for stage in candidates if stage.fits(component)]

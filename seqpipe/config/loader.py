@@ -12,10 +12,9 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from seqpipe.config import attention_stages as attending
-from seqpipe.config import dataflow as wiring
+from seqpipe.config import contract, dataflow, yaml
 from seqpipe.config import init_from as sources
-from seqpipe.config import yaml
-from seqpipe.config.dataflow import Component, Input
+from seqpipe.config.component import Component, Input
 from seqpipe.config.model import Config, Data, resolved
 from seqpipe.config.overrides import override
 from seqpipe.config.plugins import Offer, Plugins
@@ -405,7 +404,7 @@ class _Check:
         if train is None or not isinstance(data, dict) or data.get("dev") is not None:
             return
         for head in heads:
-            if head.key not in self.unsound and (option := wiring.needs_dev(head)):
+            if head.key not in self.unsound and (option := contract.dev_option(head)):
                 told = f"what {head.use!r} chooses under {option!r} is chosen on dev data; write data.dev, or change it"
                 self.problems.append(replace(head.problem(told), key=f"{head.key}.{option}"))
         if train.patience:
@@ -424,7 +423,7 @@ class _Check:
         nothing = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
         nothing += "pool: attention}, or delete it"
         wanted = self.tree.problem(("export", "explain"), nothing) if export and export.explain else None
-        self.problems += wiring.problems(inputs, head) or attending.problems(inputs, head, wanted)
+        self.problems += dataflow.problems(inputs, head) or attending.problems(inputs, head, wanted)
 
 
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from seqpipe.config.dataflow import Component, Input
+from seqpipe.config.component import Component, Input
 from seqpipe.config.schema import Export, PluginKeys, Train
 from seqpipe.config.signature import plain
 from seqpipe.config.yaml import Plain

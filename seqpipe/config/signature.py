@@ -215,11 +215,8 @@ def optional_names(function: Callable[..., Any]) -> set[str]:
     return {p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty}
 
 
-def decode_options(cls: type) -> dict[str, DecodeOption]:
-    """The decode options of a head, from the keyword-only parameters of its `decide`; none if it has no `decide`."""
-    decide = getattr(cls, "decide", None)
-    if decide is None:
-        return {}
+def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOption]:
+    """The decode options that the keyword-only parameters of a head's `decide` are."""
     options = [p for p in inspect.signature(decide).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
     hints = _hints(cls, decide, options)
     found = {}

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqpipe.config.dataflow import ROWLESS, who
+from seqpipe.config.component import describe
+from seqpipe.config.names import ROWLESS
 from seqpipe.errors import ExportError, PluginError, SeqpipeError
 from seqpipe.export.graph import stages_to_onnx
 from seqpipe.export.parity import CLOSE, RELATIVE, grid, pollute, shortest
@@ -24,7 +25,7 @@ def blamed(pipeline: Pipeline, opset: int) -> Iterator[None]:
     try:
         yield
     except ExportError as error:
-        if any(who(stage) in str(error) for stage, _ in pipeline.stages):
+        if any(describe(stage) in str(error) for stage, _ in pipeline.stages):
             raise
         raise type(error)(f"{error}\nat fault: {culprit(pipeline, opset)}") from error
 
@@ -35,9 +36,9 @@ def culprit(pipeline: Pipeline, opset: int) -> str:
     before = len(pipeline.stages) - len(pipeline.heads)
     for count, (stage, _) in enumerate(pipeline.stages[:before], 1):
         if told := _leak(pipeline, count) or _graph_fault(pipeline, count, opset):
-            return f"{stage.key}: {who(stage)}: {told}"
+            return f"{stage.key}: {describe(stage)}: {told}"
     heads = [stage for stage, _ in pipeline.stages[before:]]
-    told = ", or ".join(f"{head.key}: {who(head)}" for head in heads)
+    told = ", or ".join(f"{head.key}: {describe(head)}" for head in heads)
     return f"{told}: the stages before {'it' if len(heads) == 1 else 'them'} export and answer the same"
 
 

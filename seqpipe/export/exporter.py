@@ -6,13 +6,14 @@ import importlib.metadata
 import json
 import platform
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.metrics.counters import shown
 from seqpipe.answers.multi_head import tokenizer_file
+from seqpipe.config.contract import has_member, member
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.signature import plain
@@ -204,7 +205,7 @@ def answer_manifest(pipeline: Pipeline) -> dict[str, Any]:
     """The answer kind, and what its heads chose on dev under `calibration`."""
     made = pipeline.learned.kind.manifest()
     for task, head in zip(pipeline.learned.tasks, pipeline.heads, strict=True):
-        calibration: Callable[[], dict[str, Any]] | None = getattr(head, "calibration", None)
+        calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
             (made["parts"][task.name] if task.name else made)["calibration"] = chosen
     return made
@@ -226,7 +227,7 @@ def _own_metrics(learned: Learned, heads: Sequence[Component]) -> dict[str, Any]
             "options": plain(head.options),
         }
         for task, head in zip(learned.tasks, heads, strict=True)
-        if hasattr(head.cls, "metrics")
+        if has_member(head.cls, "metrics")
     }
     return {"own_metrics": owners} if owners else {}
 

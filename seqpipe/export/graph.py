@@ -17,7 +17,7 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor, nn
 
-from seqpipe.config.dataflow import ROWLESS
+from seqpipe.config.names import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.export.graph_key import raw_bytes
 from seqpipe.export.parity import random_doc

@@ -1,0 +1,1 @@
+"""Building blocks of stages: recurrent cells, attention, search, loops that export."""

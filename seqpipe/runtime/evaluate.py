@@ -16,7 +16,7 @@ from seqpipe.answers.metrics.squad import match
 from seqpipe.answers.multi_head import Joint
 from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.span_infilling import Hidden
-from seqpipe.config.dataflow import Metrics
+from seqpipe.config.contract import Metrics
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import fields_of

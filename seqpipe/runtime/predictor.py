@@ -26,7 +26,7 @@ from seqpipe.features.sources import Inputs
 from seqpipe.runtime.decode_options import Chosen, chosen
 
 if TYPE_CHECKING:
-    from seqpipe.config.dataflow import Metrics
+    from seqpipe.config.contract import Metrics
 
 CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records to split on several cores

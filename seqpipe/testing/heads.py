@@ -10,8 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqpipe.config.dataflow import ANSWERS, corrupted, needs_dev, self_taught
-from seqpipe.config.signature import call, decode_options
+from seqpipe.config.contract import (
+    ANSWERS,
+    corrupted_inputs,
+    decode_options,
+    dev_option,
+    has_member,
+    is_self_supervised,
+    member,
+)
+from seqpipe.config.signature import call
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
@@ -61,10 +69,10 @@ def head_checks(bench: Bench) -> list[Check]:
         Check(DECISION, looks.decision, _DECISION, (SHAPES,)),
         Check(SCORE, looks.score, _SCORE, (SHAPES, DECISION)),
         Check(METRICS, looks.metrics, _METRICS, (SHAPES, DECISION)),
-        *([chosen] if hasattr(bench.subject.cls, "needs_dev") else []),
+        *([chosen] if has_member(bench.subject.cls, "needs_dev") else []),
         *(
             [Check(CORRUPTION, looks.corruption, _CORRUPTION, (SHAPES,))]
-            if hasattr(bench.subject.cls, "corrupt")
+            if has_member(bench.subject.cls, "corrupt")
             else []
         ),
     ]
@@ -80,7 +88,7 @@ class _Looks:
         bench = self.bench
         pipeline, batch = _stirred(bench.pipeline()).eval(), bench.batch()
         asked = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
-        if self_taught(bench.config.head[0]):
+        if is_self_supervised(bench.config.head[0]):
             raise SkippedError("it teaches itself")
         if not asked:
             raise SkippedError(f"the answer kind {bench.answer!r} has no targets yet")
@@ -104,7 +112,7 @@ class _Looks:
 
     def corruption(self) -> None:
         """The same twice in evaluation, other in training, blind to the padding; the loss sees what was hidden."""
-        if not corrupted(self.bench.config.head[0]):
+        if not corrupted_inputs(self.bench.config.head[0]):
             raise SkippedError("with these options it changes nothing")
         pipeline, batch = _stirred(self.bench.pipeline()).eval(), self.bench.batch()
         head = pipeline.head
@@ -242,7 +250,7 @@ class _Looks:
 
     def score(self) -> None:
         pipeline, features, decision = self.decided()
-        if not hasattr(pipeline.head, "score"):
+        if not has_member(pipeline.head, "score"):
             raise SkippedError("it has no `score`, and needs none")
         if self.bench.answer in ("labels", "score", "vector"):
             raise SkippedError(f"nothing is stated about the score of an answer of kind {self.bench.answer!r}")
@@ -287,7 +295,7 @@ class _Looks:
                 raise FaultError(f"score gives the same whatever {name!r} holds", _SCORE)
 
     def metrics(self) -> None:
-        if not hasattr(self.bench.subject.cls, "metrics"):
+        if not has_member(self.bench.subject.cls, "metrics"):
             raise SkippedError("it has no `metrics` of its own, and needs none")
         pipeline = self.bench.pipeline(3).eval()
         found = predictor(pipeline, self.bench.config)
@@ -296,7 +304,7 @@ class _Looks:
         predicted = [kind.predicted(answer) for answer in found.stream(some)]
         options = self.bench.config.head[0].options
         for one, other in ((gold, predicted), (gold, gold), (gold[:1], predicted[:1])):
-            scores = self.bench.subject.cls.metrics(options, one, other)
+            scores = member(self.bench.subject.cls, "metrics")(options, one, other)
             wrong = not isinstance(scores, dict) or [
                 name
                 for name, value in scores.items()
@@ -310,7 +318,7 @@ class _Looks:
 
     def chosen(self) -> None:
         """Chosen on the toy records as dev, saved, and loaded into other weights: the same choice and answers."""
-        if not needs_dev(self.bench.config.head[0]):
+        if not dev_option(self.bench.config.head[0]):
             raise SkippedError("with these options it chooses nothing on dev")
         bench, (pipeline, features, _) = self.bench, self.decided()
         halves = [bench.batches(list(rows)) for rows in (range(5), range(5, len(bench.examples)))]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from seqpipe.answers.generation import PAST, PRESENT
+from seqpipe.config.contract import has_member, member
 from seqpipe.nn.incremental import Chain
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.stages import SHAPES
@@ -24,7 +25,7 @@ _PIECES = (
 
 def incremental_checks(bench: Bench) -> list[Check]:
     """The check, for an encoder that goes on under these options."""
-    goes_on = getattr(bench.subject.cls, "goes_on", None)
+    goes_on = member(bench.subject.cls, "goes_on")
     if bench.subject.kind != "encoder" or goes_on is None or goes_on(bench.subject.chosen):
         return []
     return [Check(PIECES, lambda: _in_pieces(bench), _PIECES, (SHAPES,))]
@@ -38,7 +39,7 @@ def _in_pieces(bench: Bench) -> None:
     names = {name: torch.from_numpy(array) for name, array in feeds.items()}
     ids, whole = names["ids"], pipeline(dict(names))["x"]
     others = {name: tensor for name, tensor in names.items() if name not in ("ids", "mask")}
-    embedding = [] if hasattr(pipeline.encoder[0], "embed") else [*pipeline.embedding]
+    embedding = [] if has_member(pipeline.encoder[0], "embed") else [*pipeline.embedding]
     rows, prompts = torch.arange(len(ids)), torch.tensor(PROMPTS)
 
     def same(what: str, x: Tensor, at: Tensor) -> None:

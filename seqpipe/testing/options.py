@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqpipe.config import yaml
+from seqpipe.config.contract import misspelt_members
 from seqpipe.config.signature import options_model, plain, validate, values
 from seqpipe.errors import PluginError
 from seqpipe.testing.report import Check, FaultError
 
-ROUND_TRIP, UNKNOWN = "options round-trip", "unknown option refused"
+ROUND_TRIP, UNKNOWN, MEMBERS = "options round-trip", "unknown option refused", "members are spelt right"
 _SIGNATURE = (
     "What the pipeline wires in comes by position (dim, vocabulary, sizes, labels, target_vocabulary); options stand "
     "after a '*', each with a type and, if it may be left out, its default: def __init__(self, dim, *, hidden: int = 8)"
 )
+_MEMBERS = "Correct the name; a member of your own that is no part of the contract may begin with an underscore"
 _PLAIN = (
     "Give the option a type that plain YAML data has (int, float, bool, str, Path, a list or tuple of them, a dict, "
     "Literal, or … | None) and make of it what you need in the constructor, not in the type"
@@ -40,7 +42,14 @@ def option_checks(subject: Subject) -> list[Check]:
     return [
         Check(ROUND_TRIP, lambda: _round_trip(subject), _PLAIN),
         Check(UNKNOWN, lambda: _unknown_refused(subject), _SIGNATURE),
+        Check(MEMBERS, lambda: _spelt_right(subject), _MEMBERS),
     ]
+
+
+def _spelt_right(subject: Subject) -> None:
+    """A member that seqpipe does not look for has no effect, and nothing else would say so."""
+    if found := misspelt_members(subject.cls, subject.kind):
+        raise FaultError("; ".join(f"{name!r} is not read; {right!r} is" for name, right in found), _MEMBERS)
 
 
 def _round_trip(subject: Subject) -> None:

@@ -16,8 +16,9 @@ from torch.nn import functional as F
 
 from seqpipe.config import loader as config
 from seqpipe.config import yaml
-from seqpipe.config.dataflow import ROWLESS, due
+from seqpipe.config.contract import expected_outputs, feature_kind, has_member, member, under_options
 from seqpipe.config.loader import Config
+from seqpipe.config.names import ROWLESS
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import plain, wired
 from seqpipe.errors import ConfigError
@@ -121,7 +122,7 @@ class ToyPieces:
 class ToyEmbedding(nn.Module):
     """A vector a word, the table of them, and three layers; row 0 is what stands in the padding, anything at all."""
 
-    returns: ClassVar = ("x", "table", "layers")
+    returns: ClassVar = {"x": "", "table": "(V, D) float32", "layers": "(B, T, L, D) float32"}
 
     tokenwise: ClassVar = True
 
@@ -139,7 +140,12 @@ class ToyEmbedding(nn.Module):
 class ToyEncoder(nn.Module):
     """x as it is, its halves as `forwards` and `backwards`, and as `state` the mean of each row."""
 
-    returns: ClassVar = ("x", "state", "forwards", "backwards")
+    returns: ClassVar = {
+        "x": "",
+        "state": "",
+        "forwards": "(B, T, H) float32",
+        "backwards": "(B, T, H) float32",
+    }
 
     def __init__(self, dim: int):
         super().__init__()
@@ -259,7 +265,7 @@ class Bench:
         if self.subject.kind == "head":
             encoder = ToyPlaces if "copy" in self._kinds() else ToyEncoder
             return self._load(ToyCausal if self.continues else encoder, watching((), ()))
-        returned = due(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
+        returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
         tagging = not (self.replaces_mask or self.numbers)
         probe = self._load(None, watching((), (), tagging))
@@ -276,12 +282,12 @@ class Bench:
     @property
     def replaces_mask(self) -> bool:
         """Whether the component makes other rows of the tokens: of words, or of sentences."""
-        return self.subject.kind == "encoder" and "mask" in getattr(self.subject.cls, "returns", ())
+        return self.subject.kind == "encoder" and "mask" in member(self.subject.cls, "returns")
 
     @property
     def continues(self) -> bool:
         """Whether the component is a head that goes on with texts."""
-        return self.subject.kind == "head" and bool(getattr(self.subject.cls, "continues", False))
+        return self.subject.kind == "head" and bool(member(self.subject.cls, "continues"))
 
     @property
     def numbers(self) -> bool:
@@ -294,8 +300,7 @@ class Bench:
         cls = self.subject.cls
         if self.subject.kind != "head":
             return False
-        answer = getattr(cls, "answer", None)
-        answer = answer(self.subject.chosen) if callable(answer) else answer
+        answer = under_options(cls, "answer", self.subject.chosen)
         return answer == "span" or "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
 
     @cached_property
@@ -322,13 +327,11 @@ class Bench:
 
     def _kinds(self) -> set[str]:
         """The kinds of feature that the component declares."""
-        return {getattr(feature, "kind", "") for feature in self._features()}
+        return {feature_kind(feature) for feature in self._features()}
 
     def _features(self) -> list[Any]:
         """The features that the component declares, under its options."""
-        features = getattr(self.subject.cls, "features", {})
-        features = features(self.subject.chosen) if callable(features) else features
-        return [*features.values()]
+        return [*under_options(self.subject.cls, "features", self.subject.chosen).values()]
 
     def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
         kind, cls = self.subject.kind, self.subject.cls
@@ -402,7 +405,7 @@ class Bench:
         if self.numbers:
             return {"numbers": _numbers(i, tokens)}
         words = _words(i, tokens)
-        if hasattr(self.subject.cls, "fills"):
+        if has_member(self.subject.cls, "fills"):
             words = [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(words)]
         return {"words": words}
 

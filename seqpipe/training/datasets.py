@@ -13,7 +13,8 @@ import torch
 
 from seqpipe.answers.generation import Continuation
 from seqpipe.answers.targets import Targets, UnseenLabelError, record_labels, targets
-from seqpipe.config.dataflow import answer_kind, built, self_taught
+from seqpipe.config.component import build_component
+from seqpipe.config.contract import answer_kind, has_member, is_self_supervised
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
@@ -37,7 +38,7 @@ class Example:
 
 def read(reader: Component, path: Path, most: int | None = None) -> list[Record]:
     """The records of a file, or its first `most`; DataError if there are none."""
-    found = built(reader).read(path)
+    found = build_component(reader).read(path)
     records = list(itertools.islice(found, most))
     if not records:
         raise DataError(f"{path}: holds no record")
@@ -46,18 +47,18 @@ def read(reader: Component, path: Path, most: int | None = None) -> list[Record]
 
 def of_epoch(config: Config, learned: Learned) -> Callable[[int], Sequence[Example]] | None:
     """The examples of an epoch, where the reader makes other records of the training file in each; else None."""
-    reader, path = built(config.data.reader), config.data.train
-    if not (hasattr(reader, "epoch") and reader.changes(path)):
+    reader, path = build_component(config.data.reader), config.data.train
+    if not (has_member(reader, "epoch") and reader.changes(path)):
         return None
     return lambda number: examples(config, learned, list(reader.epoch(path, number)))
 
 
 def sample(config: Config, most: int) -> list[Record]:
     """The first records of the training file and, of texts with a label, one more of each label that comes later."""
-    found: Iterator[Record] = built(config.data.reader).read(config.data.train)
+    found: Iterator[Record] = build_component(config.data.reader).read(config.data.train)
     records = list(itertools.islice(found, most))
     labelled = ("label", "labels", "vector")
-    heads = [head for head in config.head if answer_kind(head) in labelled and not self_taught(head)]
+    heads = [head for head in config.head if answer_kind(head) in labelled and not is_self_supervised(head)]
     seen = {(head.key, label) for record in records for head in heads for label in record_labels(head, record)}
     for record in found if heads else ():
         labels = {(head.key, label) for head in heads for label in record_labels(head, record)}

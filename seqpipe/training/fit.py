@@ -19,18 +19,17 @@ from seqpipe.answers.span_infilling import Hidden
 from seqpipe.answers.targets import labels_of, target_text, text_of
 from seqpipe.config.attention_maps import TOKENS, WORDS
 from seqpipe.config.attention_stages import axis_of
-from seqpipe.config.dataflow import (
-    Input,
+from seqpipe.config.component import Input, build_component, by_source, describe
+from seqpipe.config.contract import (
     answer_kind,
-    built,
-    by_source,
-    carries,
-    continues,
-    copies,
-    declared,
-    self_taught,
+    can_copy,
+    declared_features,
+    is_language_model,
+    is_self_supervised,
+    is_stateful,
+    member,
+    replaces_mask,
     special_tokens,
-    who,
 )
 from seqpipe.config.init_from import counterpart, told
 from seqpipe.config.loader import Component, Config
@@ -165,7 +164,7 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
 
 def _let_copy(config: Config, source: Inputs, tasks: Sequence[Task]) -> None:
     """Tells the feature by which a head copies what it writes with; ConfigError where the two cannot go together."""
-    copying = [(head, task) for head, task in zip(config.head, tasks, strict=True) if copies(head)]
+    copying = [(head, task) for head, task in zip(config.head, tasks, strict=True) if can_copy(head)]
     for head, task in copying:
         told, encoder, writer = "", _replacing(config.inputs[0]), task.target_tokenizer
         same = head.frame.get("target_tokenizer") == "same"
@@ -178,9 +177,9 @@ def _let_copy(config: Config, source: Inputs, tasks: Sequence[Task]) -> None:
         elif not same and len(copying) > 1:
             told = "several heads copy, which can be of one vocabulary only: write target_tokenizer: same in each"
         if told:
-            raise ConfigError([head.problem(f"{who(head)}: {told}")])
+            raise ConfigError([head.problem(f"{describe(head)}: {told}")])
         made = Copy(same, tokenizer_file(task.name), writer)
-        source.features.update((name, made) for name, one in declared(head).items() if one.kind == Copy.kind)
+        source.features.update((name, made) for name, one in declared_features(head).items() if one.kind == Copy.kind)
 
 
 def _source(
@@ -189,7 +188,7 @@ def _source(
     """What makes arrays of one source, how often each of its tokens occurs, and how many the longest text has."""
     found: dict[str, Feature] = {}
     for stage in (*one.stages, *heads):
-        mine = {name: found.get(name, feature) for name, feature in declared(stage).items()}
+        mine = {name: found.get(name, feature) for name, feature in declared_features(stage).items()}
         if source := stage.frame.get("init"):
             older = Learned.load(source).featurizer.features
             mine = {name: feature.following(older.get(name)) for name, feature in mine.items()}
@@ -208,7 +207,7 @@ def _source(
     tokenizer = _with_special_tokens(_trained(one.tokenizer, texts), heads)
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
-    lossless = any(map(continues, heads))
+    lossless = any(map(is_language_model, heads))
     columns = {name: replace(feature, values=()) for name, feature in found.items() if isinstance(feature, Column)}
     splitter = Featurizer(tokenizer, columns, field, lossless)
     docs: Iterable[Doc] = splitter.docs(records) if isinstance(records, list) else _Split(splitter, records)
@@ -248,7 +247,7 @@ def _with_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> To
 def _shared(heads: Sequence[Component]) -> list[str]:
     """The fields of what heads write with the tokenizer of their source, which learns of both then."""
     writing = [head for head in heads if head.frame.get("target_tokenizer") == "same"]
-    writing = [head for head in writing if not (continues(head) or self_taught(head))]
+    writing = [head for head in writing if not (is_language_model(head) or is_self_supervised(head))]
     return [head.frame.get("target") or "target" for head in writing if answer_kind(head) == "text"]
 
 
@@ -266,12 +265,12 @@ def _numbers(field: str, features: Mapping[str, Feature], records: Sequence[Reco
 def _refuse_without_words(heads: Sequence[Component], cure: str) -> None:
     tagging = [head for head in heads if answer_kind(head) in ("tags", "spans", "span")]
     if tagging:
-        raise ConfigError([head.problem(f"{who(head)}: {cure}") for head in tagging])
+        raise ConfigError([head.problem(f"{describe(head)}: {cure}") for head in tagging])
 
 
 def _refuse_no_words(one: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
     """ConfigError where a head is to tag words and gets something else: pieces of words, or sentences."""
-    kinds = {feature.kind for stage in one.encoder for feature in declared(stage).values()}
+    kinds = {feature.kind for stage in one.encoder for feature in declared_features(stage).values()}
     cure = ""
     if one.pairs:
         cure = "a pair of texts has no words to tag; let the tokenizer read one field"
@@ -284,7 +283,7 @@ def _refuse_no_words(one: Input, heads: Sequence[Component], tokenizer: Tokenize
         )
     tagging = [head for head in heads if answer_kind(head) in ("tags", "spans")]
     if cure and tagging:
-        raise ConfigError([head.problem(f"{who(head)}: {cure}") for head in tagging])
+        raise ConfigError([head.problem(f"{describe(head)}: {cure}") for head in tagging])
 
 
 def _refuse_no_passage(one: Input, heads: Sequence[Component]) -> None:
@@ -296,12 +295,12 @@ def _refuse_no_passage(one: Input, heads: Sequence[Component]) -> None:
         told = f"behind the encoder {replacing.use!r} there are no tokens to choose from; leave that encoder out"
     choosing = [head for head in heads if answer_kind(head) == "span"]
     if told and choosing:
-        raise ConfigError([head.problem(f"{who(head)}: {told}") for head in choosing])
+        raise ConfigError([head.problem(f"{describe(head)}: {told}") for head in choosing])
 
 
 def _replacing(one: Input) -> Component | None:
     """The encoder behind which rows are tokens no more, if there is one."""
-    return next((stage for stage in one.encoder if "mask" in getattr(stage.cls, "returns", ())), None)
+    return next((stage for stage in one.encoder if replaces_mask(stage)), None)
 
 
 def _task(
@@ -311,21 +310,21 @@ def _task(
     labels = labels_of(head, records, _old_labels(head))
     writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
     manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
-    if self_taught(head) and answer in ("score", "vector"):
+    if is_self_supervised(head) and answer in ("score", "vector"):
         manifest["self_taught"] = True
     fields = inputs[0].tokenizer.frame.get("field") if inputs[0].tokenizer else None
     fields = [*fields] if isinstance(fields, tuple) else [fields or "text"]
-    if fills := getattr(head.cls, "fills", None):
+    if fills := member(head.cls, "fills"):
         manifest["fills"] = {**fills(dict(head.options)), "fields": fields}
-    if self_taught(head) and (hides := getattr(head.cls, "hides", None)):
+    if is_self_supervised(head) and (hides := member(head.cls, "hides")):
         manifest["hides"] = {**hides(dict(head.options)), "field": fields[0]}
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
-    if continues(head):
+    if is_language_model(head):
         options, size = head.options, writer.get_vocab_size() if writer is not None else 1
-        context = judged_in(options["context"], carries(head), size)
+        context = judged_in(options["context"], is_stateful(head), size)
         manifest["continues"] = {"begins": not options["packed"], "context": context}
-    if copies(head):
+    if can_copy(head):
         manifest["copies"] = {"same": head.frame.get("target_tokenizer") == "same"}
     if answer == "pointers":
         manifest = _pointing(head, inputs[0]).manifest()
@@ -337,10 +336,12 @@ def _pointing(head: Component, source: Input) -> Pointers:
     task, axis = head.options.get("task", SEQUENCE), axis_of(source)
     if axis not in (TOKENS, WORDS):
         cure = "leave the encoder out that makes other rows of them"
-        raise ConfigError([head.problem(f"{who(head)}: it points at tokens, words or rows of numbers; {cure}")])
+        raise ConfigError([head.problem(f"{describe(head)}: it points at tokens, words or rows of numbers; {cure}")])
     if source.tokenizer is not None and task != SEQUENCE:
         cure = "give points, inputs: {points: {field: points, embedding: {use: linear}}}, or task: sequence"
-        raise ConfigError([head.problem(f"{who(head)}: task {task} is of points, and this source is a text; {cure}")])
+        raise ConfigError(
+            [head.problem(f"{describe(head)}: task {task} is of points, and this source is a text; {cure}")]
+        )
     points = source.field if source.tokenizer is None else None
     return Pointers(head.frame.get("target"), task, points, axis)
 
@@ -364,7 +365,7 @@ def _old_labels(head: Component) -> Sequence[str]:
 
 def _target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
     chosen: Any = head.frame.get("target_tokenizer")
-    if continues(head) or (self_taught(head) and chosen is None):
+    if is_language_model(head) or (is_self_supervised(head) and chosen is None):
         chosen = "same"
     if chosen is None:
         raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
@@ -383,16 +384,16 @@ def _trained(chosen: Component, texts: Texts) -> Tokenizer:
     """
     if source := chosen.frame.get("init"):
         return _old_tokenizer(chosen, source)
-    component = built(chosen)
+    component = build_component(chosen)
     try:
         tokenizer = component.train(text for _, text in texts())
     except BaseException as error:
         if not is_panic(error):
             raise
         _refuse_panic(component, [*texts()])
-        told = f"{chosen.key}: {who(chosen)} cannot be trained on these texts: {error}; {CURE}"
+        told = f"{chosen.key}: {describe(chosen)} cannot be trained on these texts: {error}; {CURE}"
         raise DataError(told) from error
-    whose = f"{chosen.key}: {who(chosen)}"
+    whose = f"{chosen.key}: {describe(chosen)}"
     if not isinstance(tokenizer, Tokenizer):
         raise PluginError(f"{whose}: `train` must return a tokenizers.Tokenizer, not {type(tokenizer).__name__}")
     if [tokenizer.token_to_id(token) for token in SPECIALS] != list(range(len(SPECIALS))):

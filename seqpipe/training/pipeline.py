@@ -16,23 +16,23 @@ from torch import Tensor, nn
 
 from seqpipe.answers.multi_head import part_of
 from seqpipe.config.attention_stages import attended
-from seqpipe.config.dataflow import (
-    Input,
+from seqpipe.config.component import Input, build_component, by_source, describe
+from seqpipe.config.contract import (
     answer_kind,
-    built,
-    by_source,
-    continues,
-    corrupted,
-    due,
-    idle,
-    needs_dev,
-    outdated,
-    own_metrics,
-    who,
+    corrupted_inputs,
+    decode_options,
+    dev_option,
+    expected_outputs,
+    has_member,
+    head_metrics,
+    inactive_options,
+    invalidated_names,
+    is_language_model,
+    member,
 )
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.schema import MOST_TOKENS
-from seqpipe.config.signature import call, decode_options
+from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import mask_of, sources_of
@@ -98,7 +98,7 @@ class Pipeline(nn.Module):
     @property
     def continues(self) -> bool:
         """Whether the head goes on with texts: it reads them itself, by the stages before it."""
-        return continues(self.stages[-1][0])
+        return is_language_model(self.stages[-1][0])
 
     @property
     def kept(self) -> dict[str, tuple[int, ...]]:
@@ -121,7 +121,7 @@ class Pipeline(nn.Module):
     @property
     def carried(self) -> dict[int, Tensor]:
         """What they go on from, of each encoder that carries something, by its place."""
-        found = ((place, getattr(encoder, "carried", None)) for place, encoder in enumerate(self.encoder))
+        found = ((place, member(encoder, "carried")) for place, encoder in enumerate(self.encoder))
         return {place: state for place, state in found if isinstance(state, Tensor)}
 
     @carried.setter
@@ -170,10 +170,10 @@ class Pipeline(nn.Module):
             for stage, made in self.trace(names):
                 real = made.get("mask", names[self.mask_at(stage)])
                 if "x" in made and not torch.isfinite(made["x"][real]).all():
-                    return f"{stage.key}: {who(stage)}: `forward` returned NaN or infinity for real tokens"
+                    return f"{stage.key}: {describe(stage)}: `forward` returned NaN or infinity for real tokens"
             for before, stage, head in self._named_heads:
                 if not torch.isfinite(self._loss(stage, head, _own(names, before))):
-                    return f"{stage.key}: {who(stage)}: `loss` returned NaN or infinity"
+                    return f"{stage.key}: {describe(stage)}: `loss` returned NaN or infinity"
         return "none: looked at again, every stage is finite"
 
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -188,7 +188,7 @@ class Pipeline(nn.Module):
 
     def _given(self, batch: Mapping[str, Tensor]) -> Names:
         """A batch as the first stage gets it where there is something to learn: as it is, or what `corrupt` makes."""
-        stage, names = self.stages[-1][0], corrupted(self.stages[-1][0])
+        stage, names = self.stages[-1][0], corrupted_inputs(self.stages[-1][0])
         if not names:
             return dict(batch)
         made = _asked(stage, self.head.corrupt, dict(batch))
@@ -226,7 +226,7 @@ class Pipeline(nn.Module):
         for before, stage, head in self._named_heads:
             found = _asked(stage, head.decide, names, **(part_of(options, before[:-1]) if before else options))
             if explain:
-                looked = _asked(stage, head.explain, _own(names, before) | found) if hasattr(head, "explain") else {}
+                looked = _asked(stage, head.explain, _own(names, before) | found) if has_member(head, "explain") else {}
                 weights |= self._weights(stage, found | looked)
             shown = self.attended[stage.key]
             decision |= {before + name: tensor for name, tensor in found.items() if name not in shown}
@@ -246,29 +246,29 @@ class Pipeline(nn.Module):
     def notes(self) -> Iterator[str]:
         """What the stages have to say before they are trained, a line each."""
         for stage, module in self.stages:
-            told: Callable[[], Sequence[str]] | None = getattr(module, "notes", None)
-            yield from (f"{stage.key}: {note}" for note in (told() if told else ()))
+            notes = member(module, "notes")
+            yield from (f"{stage.key}: {note}" for note in (notes() if notes else ()))
 
     @property
     def long(self) -> list[int]:
         """Lengths of text at which a stage does what it leaves with shorter ones: its `example_length`."""
-        lengths: list[Any] = [getattr(module, "example_length", None) for _, module in self.stages]
+        lengths: list[Any] = [member(module, "example_length") for _, module in self.stages]
         return [length for length in lengths if length is not None]
 
     @property
     def limits(self) -> dict[str, int]:
         """The most tokens of one text, and of the first of a pair where a stage reads that as a whole."""
-        longest: list[Any] = [getattr(module, "longest", None) for _, module in self.stages] if self.continues else []
+        longest: list[Any] = [member(module, "longest") for _, module in self.stages] if self.continues else []
         context = [most for most in longest if most is not None]
         if context:
             return {"tokens": min(context) - self.head.begins}
-        given: list[Any] = [getattr(module, "first_tokens", None) for _, module in self.stages]
+        given: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
         firsts = [most for most in given if most is not None] if self.learned.featurizer.pairs else []
         return {"tokens": MOST_TOKENS} | ({"first_tokens": min(firsts)} if firsts else {})
 
     def calibrate(self, batches: Callable[[], Iterable[Mapping[str, Tensor]]]) -> None:
         """Lets every head that chooses something on dev do so, from its evidence of these batches of dev data."""
-        choosing = [one for one in self._named_heads if needs_dev(one[1])]
+        choosing = [one for one in self._named_heads if dev_option(one[1])]
         if not choosing:
             return
         was_training, found = self.training, [defaultdict[str, list[Tensor]](list) for _ in choosing]
@@ -287,7 +287,7 @@ class Pipeline(nn.Module):
     def perplexities(self, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
         """Of each head that writes text, by its name, exp of the mean loss of a target token."""
         writing = [
-            one for one in self._named_heads if answer_kind(one[1]) == "text" and not hasattr(one[2], "measures")
+            one for one in self._named_heads if answer_kind(one[1]) == "text" and not has_member(one[2], "measures")
         ]
         losses, tokens = ({before: 0.0 for before, *_ in writing} for _ in range(2))
         was_training = self.training
@@ -309,7 +309,7 @@ class Pipeline(nn.Module):
 
         Each is a mean; of what is called a perplexity exp of it.
         """
-        measuring = [one for one in self._named_heads if hasattr(one[2], "measures")]
+        measuring = [one for one in self._named_heads if has_member(one[2], "measures")]
         sums: dict[str, dict[str, Tensor]] = {before: {} for before, *_ in measuring}
         was_training = self.training
         self.eval()
@@ -339,10 +339,10 @@ class Pipeline(nn.Module):
         names, gaps = self(dict(features)), []
         for before, stage, head in self._named_heads:
             mine, theirs = (part_of(some, before[:-1]) if before else some for some in (one, other))
-            if hasattr(head, "margin"):
+            if has_member(head, "margin"):
                 others = {f"other_{name}": theirs[name] for name in decided(theirs)}
                 gap = _asked(stage, head.margin, names | {name: mine[name] for name in decided(mine)} | others)
-            elif hasattr(head, "score"):
+            elif has_member(head, "score"):
                 score = partial(_scored, stage, head, names)
                 gap = score_gap(answer_kind(stage), score, mine, theirs)
             else:
@@ -366,9 +366,9 @@ def _traced(stages: Sequence[tuple[Component, nn.Module]], names: Names) -> Iter
         if stage.kind == "embedding":
             embedded.append(made["x"])
             x = torch.cat(embedded, -1) if len(embedded) == count > 1 else made["x"]
-            names |= {**{name: made[name] for name in due(stage.cls, names)}, "x": x}
+            names |= {**{name: made[name] for name in expected_outputs(stage.cls, names)}, "x": x}
         else:
-            for name in outdated(made):
+            for name in invalidated_names(made):
                 names.pop(name, None)
             names |= made
 
@@ -417,21 +417,21 @@ def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
         }
         for head in heads
         for name, option in decode_options(head.cls).items()
-        if name not in idle(head)
+        if name not in inactive_options(head)
     }
 
 
 def _build(stage: Component, wired: Names) -> nn.Module:
     parameters = list(inspect.signature(stage.cls).parameters.values())
     asked = [wired[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY]
-    made = built(stage, *asked)
+    made = build_component(stage, *asked)
     if not isinstance(made, nn.Module):
         raise _fault(stage, "it is not a torch.nn.Module")
     return made
 
 
 def _dim(stage: Component, module: nn.Module) -> int:
-    dim = getattr(module, "dim", None)
+    dim = member(module, "dim")
     if not isinstance(dim, int):
         raise _fault(stage, "it must state its width as `self.dim`, an int")
     return dim
@@ -442,7 +442,7 @@ def _made(stage: Component, module: nn.Module, names: Names) -> Names:
     with _blamed(stage, "`forward`"):
         returned = call(module.forward, names)
     made: Names = returned if isinstance(returned, dict) else {"x": returned}
-    for name in due(stage.cls, names):
+    for name in expected_outputs(stage.cls, names):
         if not isinstance(made.get(name), Tensor):
             raise _fault(stage, f"`forward` returned no tensor {name!r}, which its `returns` states")
     if "x" in made and (made["x"].dim() != 3 or made["x"].shape[2] != module.dim):
@@ -458,7 +458,7 @@ def _blamed(stage: Component, what: str) -> Iterator[None]:
     except ConfigError:
         raise
     except UsageError as error:  # its options do not fit what it is given
-        raise ConfigError([stage.problem(f"{who(stage)}: {error}")]) from error
+        raise ConfigError([stage.problem(f"{describe(stage)}: {error}")]) from error
     except (SeqpipeError, MemoryError):
         raise
     except Exception as error:  # a plugin may raise anything at all
@@ -466,7 +466,7 @@ def _blamed(stage: Component, what: str) -> Iterator[None]:
 
 
 def _fault(stage: Component, told: str) -> PluginError:
-    return PluginError(f"{stage.key}: {who(stage)}: {told}")
+    return PluginError(f"{stage.key}: {describe(stage)}: {told}")
 
 
 def predictor(
@@ -503,6 +503,6 @@ def predictor(
     metrics = {
         task.name: own
         for task, head in zip(learned.tasks, config.head, strict=True)
-        if (own := own_metrics(head.cls, head.options, who(head)))
+        if (own := head_metrics(head.cls, head.options, describe(head)))
     }
     return Predictor(learned.featurizer, learned.kind, run, options, pipeline.limits, metrics=metrics)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from seqpipe.answers.generation import GOES_ON, flowing
-from seqpipe.config.dataflow import built
+from seqpipe.config.component import build_component
 from seqpipe.config.loader import Component
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
@@ -31,7 +31,7 @@ class Records(Sequence[Record]):
 
     def __iter__(self) -> Iterator[Record]:
         empty = True
-        for record in built(self.reader).read(self.path):
+        for record in build_component(self.reader).read(self.path):
             empty = False
             yield record
         if empty:

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from seqpipe.answers.metrics.counters import shown
-from seqpipe.config.dataflow import carries
+from seqpipe.config.contract import is_stateful, member
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, LAST
 from seqpipe.config.schema import Train
@@ -119,7 +119,7 @@ class Training(lightning.LightningModule):
         at, settings = self.progress, self.config.train
         torch.manual_seed(settings.seed * 1_000_003 + at.epoch * 100_003 + at.position)
         self._set_rates()
-        if carries(self.config.head[0]) and not at.position:
+        if is_stateful(self.config.head[0]) and not at.position:
             self.pipeline.carry(len(batch["ids"]))
         with self._autocast():
             loss = self.pipeline.loss(batch)
@@ -364,7 +364,7 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
     settings = config.train.optimizer
     groups: dict[float, list[Tensor]] = {}
     for stage, module in pipeline.stages:
-        lr, rate = stage.frame.get("lr") or settings.lr, getattr(module, "rate", lambda name: 1.0)
+        lr, rate = stage.frame.get("lr") or settings.lr, member(module, "rate")
         for name, parameter in module.named_parameters():
             if parameter.requires_grad:
                 groups.setdefault(lr * rate(name), []).append(parameter)

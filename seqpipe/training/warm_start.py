@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from seqpipe.config.dataflow import by_source, declared, who
+from seqpipe.config.component import by_source, describe
+from seqpipe.config.contract import declared_features, has_member, member
 from seqpipe.config.init_from import Stage, counterpart, differing, told
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import CHECKPOINTS
@@ -58,12 +59,12 @@ class _Start:
     def __init__(self, stage: Component, module: nn.Module, there: Stage, mine: Names, theirs: Names):
         self.stage, self.module, self.there, self.mine, self.theirs = stage, module, there, mine, theirs
         self.run = told(stage.frame["init"])
-        self.rows: Mapping[str, Axes | None] = getattr(module, "rows", {})
+        self.rows: Mapping[str, Axes | None] = member(module, "rows")
         self._refuse_unnamed_rows()
 
     def take(self, state: State) -> None:
         """Loads a state of the run into the stage."""
-        whole, parted = getattr(self.module, "whole", dict), getattr(self.module, "parted", dict)
+        whole, parted = member(self.module, "whole"), member(self.module, "parted")
         old, fresh = whole(state), whole(self.module.state_dict())
         self._refuse_other_parts(old, fresh)
         made = {name: self._moved(name, tensor, old) for name, tensor in fresh.items()}
@@ -101,15 +102,15 @@ class _Start:
 
     def _refuse_unnamed_rows(self) -> None:
         """PluginError where ids may stand for other things than there, and the stage says nothing of that."""
-        if hasattr(self.module, "rows"):
+        if has_member(self.module, "rows"):
             return
         asked = {*wired(self.stage.cls)}
-        unsure = (asked & self.mine.keys()) | ({*declared(self.stage)} if "sizes" in asked else set())
+        unsure = (asked & self.mine.keys()) | ({*declared_features(self.stage)} if "sizes" in asked else set())
         for name in sorted(unsure):
             if [*self.mine[name]] != [*self.theirs.get(name, ())]:
                 raise PluginError(
-                    f"{self.stage.key}: {who(self.stage)}: its {name} is not that of {self.run}, and the class does "
-                    f"not say which rows of its parameters are whose; give it `rows`, such as "
+                    f"{self.stage.key}: {describe(self.stage)}: its {name} is not that of {self.run}, and the class "
+                    f"does not say which rows of its parameters are whose; give it `rows`, such as "
                     f'rows = {{"table.weight": ("{name}",)}}, or delete init'
                 )
 
@@ -138,7 +139,7 @@ class _Start:
     def _check_shapes(self, name: str, fresh: Tensor, known: Tensor, named: Mapping[int, str]) -> None:
         for axis, what in named.items():
             if fresh.dim() <= axis or len(self.mine[what]) != fresh.shape[axis]:
-                says = f"{self.stage.key}: {who(self.stage)}: `rows` says that axis {axis} of {name} is by {what}"
+                says = f"{self.stage.key}: {describe(self.stage)}: `rows` says that axis {axis} of {name} is by {what}"
                 raise PluginError(f"{says}, of which there are {len(self.mine[what])}; its shape is {[*fresh.shape]}")
         others = [axis for axis in range(fresh.dim()) if axis not in named]
         if fresh.dim() != known.dim() or any(fresh.shape[axis] != known.shape[axis] for axis in others):
@@ -153,7 +154,7 @@ class _Start:
             cure
             or f"its options are the same, so a stage before it is of another width than in {self.run}: change that"
         )
-        return ConfigError([self.stage.problem(f"{who(self.stage)}: {what}; {cure}, or delete init")])
+        return ConfigError([self.stage.problem(f"{describe(self.stage)}: {what}; {cure}, or delete init")])
 
 
 def _put(into: Tensor, rows: Tensor, places: Sequence[tuple[int, Tensor]]) -> Tensor:

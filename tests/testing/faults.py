@@ -22,6 +22,7 @@ from seqpipe_plugins.heads.mlm import MaskedLM
 
 # The checks by their names: the kit itself takes longer to import than a component's module may.
 ROUND_TRIP, UNKNOWN, ACCESS = "options round-trip", "unknown option refused", "no file or network access"
+MEMBERS = "members are spelt right"
 BUILT, SHAPES, PADDING, BATCHES = "it is built", "shapes over a grid", "padding invariance", "batch invariance"
 SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
@@ -77,6 +78,10 @@ class Doubles(Plain):
 class Swallows(Plain):
     def __init__(self, dim: int, **options: Any):
         super().__init__(dim)
+
+
+class Misspells(Plain):
+    explians: ClassVar = {}
 
 
 class Shortens(Plain):
@@ -522,6 +527,7 @@ FAULTS: Mapping[str, tuple[str, type, set[str]]] = {
         ("encoder", Tuples, {ROUND_TRIP}),
         ("encoder", Doubles, {ROUND_TRIP}),
         ("encoder", Swallows, {ROUND_TRIP, UNKNOWN}),
+        ("encoder", Misspells, {MEMBERS}),
         ("encoder", Shortens, {SHAPES}),
         ("encoder", Misstates, {SHAPES}),
         ("encoder", SpreadOfOne, {SHAPES}),
