@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from seqpipe import errors
 from seqpipe.commands.app import app
-from seqpipe.config.contract import decode_options
+from seqpipe.config.contract import ABSENT, MEMBERS, REQUIRED, Member, decode_options
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
 from seqpipe.config.signature import FRAME_KEYS, Frame, describe, plain, words
@@ -254,7 +254,46 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in cells]
 
 
-PAGES = {"yaml.md": yaml_page, "commands.md": commands_page}
+def contract_page() -> str:
+    """Every member that seqpipe looks for on a component."""
+    lines = [
+        "# Component contract",
+        "",
+        "Every member that seqpipe reads of a component's class, or of the module that is built from it. A class needs",
+        "no base class; what it leaves out has the default. *By options*: a static method of the options may stand in",
+        "the place of the attribute. A member that is nearly one of these is refused by `seqpipe check` and `seqpipe",
+        "plugins check`, naming the right one. What the members mean together is said by [Reader](../plugins/reader.md),",
+        "[Tokenizer](../plugins/tokenizer.md), [Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md) and",
+        "[Head](../plugins/head.md).",
+    ]
+    for kind in KINDS:
+        rows = [
+            (
+                f"`{name}`",
+                one.form + (", by options" if one.by_options else ""),
+                one.type,
+                _member_default(one),
+                one.meaning,
+            )
+            for name, one in MEMBERS.items()
+            if kind in one.places
+        ]
+        lines += [
+            "",
+            f"## {kind.capitalize()}",
+            "",
+            *_table(("member", "what it is", "type", "default", "meaning"), rows),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _member_default(one: Member) -> str:
+    if one.default is REQUIRED:
+        return "required"
+    return "" if one.default is ABSENT or callable(one.default) else f"`{one.default!r}`"
+
+
+PAGES = {"yaml.md": yaml_page, "commands.md": commands_page, "contract.md": contract_page}
 
 
 if __name__ == "__main__":

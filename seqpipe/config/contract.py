@@ -50,7 +50,8 @@ MEMBERS: Mapping[str, Member] = {
         ("reader", "encoder"),
         "method",
         "(path) -> iterator of records; of a causal encoder (x, mask, before) -> x and memory",
-        "Read a file record by record. Of a causal encoder: read several tokens at once.",
+        "Read a file record by record; of a causal encoder: read several tokens at once.",
+        REQUIRED,
     ),
     "fields": Member(("reader",), "class attribute", "tuple of str", "The fields that its records may have."),
     "records": Member(
