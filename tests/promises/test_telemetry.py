@@ -33,7 +33,9 @@ FAMILIES = ("AF_INET", "AF_INET6")
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Only what Python needs: where `CI` is set, or a variable like it, onnxruntime keeps quiet by itself."""
     home.mkdir()
-    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR") if name in os.environ
+    }
     return {**kept, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
