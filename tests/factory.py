@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from seqpipe.cli import main
 from seqpipe.config import Config, load
 from seqpipe.console import Console, Tick
@@ -36,6 +38,11 @@ PATTERNS = (
     "it rains in {l} and in {m} today .",
 )
 QUIET = Console(-1)
+
+
+def tiers(commit: Any, long: Any, seconds: int = 300) -> list[Any]:
+    """Two sizes of a test: what runs at every commit, and what runs behind the marker `long`, with its time limit."""
+    return [commit, pytest.param(long, marks=[pytest.mark.long, pytest.mark.timeout(seconds)])]
 
 
 def sentences(count: int, seed: int) -> list[tuple[list[str], list[str]]]:
@@ -163,7 +170,7 @@ def seqpipe(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = No
         except SystemExit as end:
             code = end.code or 0
     out.flush()
-    return Done(code, out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
+    return Done(code, out.buffer.getvalue().decode(), err.getvalue())
 
 
 def process(*arguments: str | Path, folder: Path, stdin: bytes = b"", **environment: str) -> Done:
@@ -359,7 +366,9 @@ class Child:
     server = multiprocessing.get_context("forkserver")
 
     def __init__(self, folder: Path, *arguments: str | Path, kill: tuple[str, float] | None = None, name: str = ""):
-        self.server.set_forkserver_preload(["seqpipe.run", "seqpipe.cli", "onnxscript", "torch.onnx.ops"])
+        self.server.set_forkserver_preload(
+            ["seqpipe.run", "seqpipe.cli", "seqpipe.train", "onnxscript", "torch.onnx.ops"]
+        )
         self.told = folder.with_name(f"{folder.name}-told{name}.txt")
         self.told.write_text("")
         self.process = self.server.Process(target=_child, args=(folder, self.told, [*map(str, arguments)], kill))
