@@ -262,9 +262,9 @@ def contract_page() -> str:
         "Every member that seqpipe reads of a component's class, or of the module that is built from it. A class needs",
         "no base class; what it leaves out has the default. *By options*: a static method of the options may stand in",
         "the place of the attribute. A member that is nearly one of these is refused by `seqpipe check` and `seqpipe",
-        "plugins check`, naming the right one. What the members mean together is said by [Reader](../plugins/reader.md),",
-        "[Tokenizer](../plugins/tokenizer.md), [Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md) and",
-        "[Head](../plugins/head.md).",
+        "plugins check`, naming the right one. How they work together is described in",
+        "[Reader](../plugins/reader.md), [Tokenizer](../plugins/tokenizer.md), [Embedding](../plugins/embedding.md),",
+        "[Encoder](../plugins/encoder.md) and [Head](../plugins/head.md).",
     ]
     for kind in KINDS:
         rows = [

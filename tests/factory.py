@@ -12,13 +12,16 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from seqpipe.commands.app import main
 from seqpipe.config.loader import Config, load
@@ -36,6 +39,11 @@ PATTERNS = (
     "it rains in {l} and in {m} today .",
 )
 QUIET = Console(-1)
+
+
+def tiers(commit: Any, long: Any, seconds: int = 300) -> list[Any]:
+    """Two sizes of a test: what runs at every commit, and what runs behind the marker `long`, with its time limit."""
+    return [commit, pytest.param(long, marks=[pytest.mark.long, pytest.mark.timeout(seconds)])]
 
 
 def sentences(count: int, seed: int) -> list[tuple[list[str], list[str]]]:
@@ -163,7 +171,7 @@ def seqpipe(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = No
         except SystemExit as end:
             code = end.code or 0
     out.flush()
-    return Done(code, out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
+    return Done(code, out.buffer.getvalue().decode(), err.getvalue())
 
 
 def process(*arguments: str | Path, folder: Path, stdin: bytes = b"", **environment: str) -> Done:
@@ -358,13 +366,22 @@ class Child:
 
     server = multiprocessing.get_context("forkserver")
 
-    def __init__(self, folder: Path, *arguments: str | Path, kill: tuple[str, float] | None = None, name: str = ""):
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str | Path,
+        kill: tuple[str, float] | None = None,
+        name: str = "",
+        environment: Mapping[str, str] | None = None,
+    ):
         self.server.set_forkserver_preload(
-            ["seqpipe.commands.run", "seqpipe.commands.app", "onnxscript", "torch.onnx.ops"]
+            ["seqpipe.commands.run", "seqpipe.commands.app", "seqpipe.training.trainer", "onnxscript", "torch.onnx.ops"]
         )
         self.told = folder.with_name(f"{folder.name}-told{name}.txt")
         self.told.write_text("")
-        self.process = self.server.Process(target=_child, args=(folder, self.told, [*map(str, arguments)], kill))
+        self.told.with_suffix(".steps").write_bytes(b"")
+        call = (folder, self.told, [*map(str, arguments)], kill, dict(environment or {}))
+        self.process = self.server.Process(target=_child, args=call)
         self.process.start()
 
     def wait_for(self, text: str, seconds: float = 60) -> None:
@@ -374,6 +391,11 @@ class Child:
             assert self.process.is_alive(), self.told.read_text()
             time.sleep(0.02)
 
+    @property
+    def steps(self) -> int:
+        """The steps of an optimiser that it has made so far."""
+        return self.told.with_suffix(".steps").stat().st_size
+
     def end(self, seconds: float = 120) -> int:
         """The exit code: negative is the signal that killed it."""
         self.process.join(seconds)
@@ -381,19 +403,33 @@ class Child:
         return self.process.exitcode
 
 
-def _child(folder: Path, told: Path, arguments: list[str], kill: tuple[str, float] | None) -> None:
+def _child(
+    folder: Path, told: Path, arguments: list[str], kill: tuple[str, float] | None, environment: dict[str, str]
+) -> None:
     os.chdir(folder)
+    os.environ.update(environment)
+    tempfile.tempdir = None  # it may come from the server's environment
     sys.argv = ["seqpipe", *arguments]
     sys.stderr = told.open("w", buffering=1)
+    steps = told.with_suffix(".steps").open("ab", buffering=0)
+    at_each_step(lambda: steps.write(b"."))
     if kill:
         kill_at(*kill)
     main()
 
 
+def at_each_step(do: Callable[[], Any]) -> None:
+    """Has this process call back after each step of an optimiser."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    register_optimizer_step_post_hook(lambda *_: do())
+
+
 def kill_at(how: str, when: float) -> None:
     """Has this process killed after `when` seconds, or inside its `when`-th write, rename or sync of a file.
 
-    With `limit`, it may write files of at most so many bytes instead.
+    With `training`, the seconds count from its first step; with `limit`, it may write files of at most so many bytes
+    instead.
     """
 
     def die() -> None:
@@ -403,8 +439,12 @@ def kill_at(how: str, when: float) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(when), int(when)))
         return
+    timer = threading.Timer(when, die)
     if how == "seconds":
-        threading.Timer(when, die).start()
+        timer.start()
+        return
+    if how == "training":
+        at_each_step(lambda: timer.start() if timer.ident is None else None)
         return
     place: Any = os if how == "fsync" else Path
     real, count = getattr(place, how), 0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import LEAN, QUIET, Child, begin_run, seqpipe, tagging, tiny, train_run
+from factory import LEAN, QUIET, Child, begin_run, seqpipe, tagging, tiers, tiny, train_run
 
 from seqpipe import files
 from seqpipe.commands import run_lock as lock
@@ -264,7 +264,7 @@ def compete(folder: Path, delay: float, held: float, how: str) -> None:
         sys.exit(2)
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("rounds", tiers(12, long=200, seconds=900))
 def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int, tmp_path: Path) -> None:
     FORKS.set_forkserver_preload(["seqpipe.commands.run", "seqpipe.commands.app", "test_lock"])
     dice, refusals = random.Random(5), 0

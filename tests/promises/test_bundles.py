@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnxruntime
 import pytest
+from factory import tiers
 
 from seqpipe import load
 from seqpipe.errors import BundleError
@@ -43,10 +44,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def flips(data: bytes) -> Iterator[bytes]:
-    """Each byte in turn with a bit of it changed, another one each time."""
+def flips(data: bytes, bits: int = 1) -> Iterator[bytes]:
+    """Each byte in turn with a bit of it changed, another one each time; with `bits`, so many of its bits in turn."""
     for i in range(len(data)):
-        yield data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :]
+        for bit in range(i, i + bits):
+            yield data[:i] + bytes([data[i] ^ 1 << bit % 8]) + data[i + 1 :]
 
 
 def refused(path: Path) -> bool:
@@ -57,18 +59,20 @@ def refused(path: Path) -> bool:
     return False
 
 
-def test_every_flipped_byte_of_the_manifest_is_refused_unparsed(copy: Path, opened: list[str]) -> None:
+@pytest.mark.parametrize("bits", tiers(1, long=8))
+def test_every_flipped_byte_of_the_manifest_is_refused_unparsed(bits: int, copy: Path, opened: list[str]) -> None:
     manifest = copy / "bundle.json"
-    for data in flips(manifest.read_bytes()):
+    for data in flips(manifest.read_bytes(), bits):
         manifest.write_bytes(data)
         assert refused(copy)
     assert opened == []
 
 
-def test_five_hundred_mutations_of_any_file_are_refused_unparsed(copy: Path, opened: list[str]) -> None:
+@pytest.mark.parametrize("count", tiers(500, long=5_000))
+def test_mutations_of_any_file_are_refused_unparsed(count: int, copy: Path, opened: list[str]) -> None:
     dice = random.Random(1)
     originals = {name: (copy / name).read_bytes() for name in FILES}
-    for _ in range(500):
+    for _ in range(count):
         name = dice.choice(FILES)
         (copy / name).write_bytes(mutated(originals[name], dice))
         assert refused(copy)

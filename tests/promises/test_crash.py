@@ -9,20 +9,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Child, Done, kill_at, seqpipe, tagging
+from factory import QUIET, Child, Done, kill_at, seqpipe, tagging, tiers
 
 from seqpipe.commands.run import run_all
 from seqpipe.config.loader import load
 from seqpipe.runtime import bundle
 from seqpipe.training import checkpoint
 
-KILLS = 15
 SETTINGS: dict[str, Any] = {
     "embedding": {"use": "lookup", "dim": 8, "dropout": 0.2},
     "head": {"use": "tags", "dropout": 0.3},
@@ -30,9 +31,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def killed(folder: Path, how: str, when: float, *arguments: str) -> bool:
-    """Runs a command that is killed as told; whether it was, before its end."""
-    child = Child(folder, *arguments, kill=(how, when))
+def killed(child: Child) -> bool:
+    """Whether a command was killed before its end."""
     code = child.end()
     assert code in (0, -signal.SIGKILL), child.told.read_text()
     return code != 0
@@ -53,6 +53,10 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     return bool(one == other)
+
+
+def assert_same_training(expected: dict[str, Any], found: dict[str, Any]) -> None:
+    assert all(same(expected[part], found[part]) for part in ("weights", "average", "optimizer"))
 
 
 def assert_whole(run: Path) -> None:
@@ -77,7 +81,8 @@ class Calls:
     """Looks at a folder before every call that opens, renames or removes a file in it: what a kill there leaves."""
 
     def __init__(self, folder: Path):
-        self.folder, self.look, self.moments = str(folder), None, 0
+        self.folder, self.moments = str(folder), 0
+        self.look: Callable[[], None] | None = None
         sys.addaudithook(self)  # it cannot be removed; without `look` it does nothing
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -94,7 +99,7 @@ def test_whatever_a_run_names_is_there_at_every_call_that_changes_a_file(tmp_pat
     path = tagging(tmp_path, SETTINGS)
     changes = ["embedding={use: lookup, dim: 8}", "train.epochs=4", *([] if dev else ["data.dev=null"])]
     config, run = load(path, changes), tmp_path / "runs/tiny"
-    best = set()
+    best: set[str] = set()
 
     def look() -> None:
         assert_whole(run)
@@ -119,54 +124,90 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def moments() -> Iterator[tuple[str, float]]:
-    """Inside writes, before renames and syncs, and at any time."""
-    dice = random.Random(7)
-    for i in range(KILLS):
-        how = ("write_bytes", "replace", "fsync", "seconds", "write_bytes")[i % 5]
-        yield how, round(dice.uniform(0.05, 0.8), 2) if how == "seconds" else dice.randint(1, 30)
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment whose TMPDIR is on another file system than the run."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system at /dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        yield {"TMPDIR": folder}
 
 
-def test_after_kills_at_random_moments_training_ends_bit_equal(tmp_path: Path, undisturbed: Path) -> None:
+INSIDE = ("write_bytes", "replace", "fsync", "write_bytes")  # half-way through a write, before a rename or a sync
+
+
+@pytest.mark.parametrize("counts", tiers((3, 12), long=(100, 40), seconds=1200), ids=str)
+def test_after_kills_at_random_moments_training_ends_bit_equal(
+    counts: tuple[int, int], tmp_path: Path, undisturbed: Path, elsewhere: dict[str, str]
+) -> None:
     tagging(tmp_path, SETTINGS)
-    expected, kills, step, begun = state(undisturbed), 0, 0, 0
-    for how, when in moments():
-        kills += killed(tmp_path, how, when, "train", "tiny.yaml", "-q")
-        assert_whole(tmp_path / "runs/tiny")
-        if (tmp_path / "runs/tiny/checkpoints/last.ckpt").exists():
-            now = state(tmp_path)["progress"]  # never torn
-            assert now["step"] >= step
-            step, begun = now["step"], begun + 1
-            if now["done"]:
-                shutil.move(tmp_path / "runs", tmp_path / f"done-{begun}")
-                step = 0
-                continue
-    assert kills >= KILLS / 2
+    expected, run, before = state(undisturbed), tmp_path / "runs/tiny", 0
+    seconds = sum(row["seconds"] for row in expected["progress"]["history"])
+    dice = random.Random(7)
+    anywhere, inside = counts
+    kills = ["training"] * anywhere + [INSIDE[i % len(INSIDE)] for i in range(inside)]
+    dice.shuffle(kills)
+    while kills:
+        when = dice.uniform(0, seconds) if kills[-1] == "training" else dice.randint(1, 30)
+        child = Child(tmp_path, "train", "tiny.yaml", "-q", kill=(kills[-1], when), environment=elsewhere)
+        interrupted = killed(child)
+        assert_whole(run)  # never torn
+        last = run / "checkpoints/last.ckpt"
+        progress = state(tmp_path)["progress"] if last.exists() else {"step": 0, "done": False}
+        lost = before + child.steps - progress["step"]
+        assert 0 <= lost <= SETTINGS["train"]["checkpoint_steps"]
+        before = progress["step"]
+        if progress["done"]:
+            assert_same_training(expected, state(tmp_path))
+            shutil.rmtree(run)
+            before = 0
+        elif interrupted:
+            kills.pop()
     assert finished(tmp_path, "train", "tiny.yaml").code == 0
-    for folder in (tmp_path, *tmp_path.glob("done-*")):
-        runs = folder if folder == tmp_path else None
-        found = state(runs) if runs else checkpoint.load(folder / "tiny/checkpoints/last.ckpt")
-        assert all(same(expected[part], found[part]) for part in ("weights", "average", "optimizer"))
-    assert not list((tmp_path / "runs/tiny").rglob(".*.part"))
+    assert_same_training(expected, state(tmp_path))
+    assert not list(run.rglob(".*.part"))
 
 
-def test_killed_while_exporting_the_bundle_is_absent_or_whole(tmp_path: Path, undisturbed: Path) -> None:
+@pytest.mark.parametrize("kills", tiers(0, long=50, seconds=1200))
+def test_killed_while_exporting_the_bundle_is_absent_or_whole(
+    kills: int, tmp_path: Path, undisturbed: Path, elsewhere: dict[str, str]
+) -> None:
     shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
-    path = tmp_path / "runs/tiny/bundle"
-    assert killed(tmp_path, "write_bytes", 2, "export", "runs/tiny", "-q")
+    path, cache = tmp_path / "runs/tiny/bundle", tmp_path / "cache"
+    environment = {**elsewhere, "SEQPIPE_CACHE": str(cache)}
+
+    def export(kill: tuple[str, float] | None = None) -> Child:
+        return Child(tmp_path, "export", "runs/tiny", "-q", kill=kill, environment=environment)
+
+    assert killed(export(("write_bytes", 2)))
     assert not path.exists()
-    assert finished(tmp_path, "export", "runs/tiny", "-q").code == 0
+    assert os.listdir(elsewhere["TMPDIR"])  # it was there that the kill came
+    begin = time.monotonic()
+    assert not killed(export())
+    seconds = time.monotonic() - begin
+    dice = random.Random(8)
+    while kills:
+        for folder in (path, cache):
+            if dice.random() < 0.5:
+                shutil.rmtree(folder, ignore_errors=True)
+        how = dice.choice(("seconds", *INSIDE))
+        done = not killed(export((how, dice.uniform(0, seconds) if how == "seconds" else dice.randint(1, 12))))
+        if done or path.exists():
+            bundle.read(path)
+        kills -= not done
+    assert not killed(export())
     assert seqpipe("verify", path).code == 0
     again = (bundle.read(path), path.with_name("copy"))
-    kills = 0
+    rewrites = 0
     for how, most in (("write_bytes", 4), ("fsync", 8), ("replace", 3)):
         for when in range(1, most + 1):
             writer = Child.server.Process(target=rewrite, args=(*again, how, when))
             writer.start()
             writer.join()
-            kills += writer.exitcode == -signal.SIGKILL
+            rewrites += writer.exitcode == -signal.SIGKILL
             assert not again[1].exists() or bundle.read(again[1]).files == again[0].files
-    assert kills >= 10
+    assert rewrites >= 10
 
 
 def rewrite(whole: bundle.Bundle, path: Path, how: str, when: float) -> None:

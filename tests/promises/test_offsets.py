@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from factory import tiers
 
 from seqpipe import Model
 from seqpipe.features.document import Doc, Featurizer, clean
@@ -31,6 +32,8 @@ TOKENIZERS: dict[str, Any] = {
     "chars, folded": Chars(lowercase=True, fold_digits=True, keep_spaces=False),
 }
 
+COUNTS = tiers(1_000, long=10_000)
+
 
 def texts(count: int, seed: int = 1) -> list[str]:
     dice = random.Random(seed)
@@ -49,43 +52,47 @@ def fault(text: str, words: Sequence[str], places: Sequence[tuple[int, int]]) ->
     return None
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_a_word_is_its_stretch_of_the_text(name: str) -> None:
-    generated = texts(1_000)
+def test_a_word_is_its_stretch_of_the_text(name: str, count: int) -> None:
+    generated = texts(count)
     featurizer = Featurizer(TOKENIZERS[name].train(generated), {})
     for text, doc in zip(generated, featurizer.docs([{"text": text} for text in generated]), strict=True):
         assert doc.text == text
         assert fault(clean(text), doc.words, doc.offsets) is None
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_nothing_but_blanks_lies_between_the_words(name: str) -> None:
-    generated = texts(1_000, seed=2)
+def test_nothing_but_blanks_lies_between_the_words(name: str, count: int) -> None:
+    generated = texts(count, seed=2)
     featurizer = Featurizer(TOKENIZERS[name].train(generated), {})
     for text, doc in zip(generated, featurizer.docs([{"text": text} for text in generated]), strict=True):
         assert "".join("".join(doc.words).split()) == "".join(clean(text).split())
 
 
-def test_words_already_split_keep_their_places() -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_words_already_split_keep_their_places(count: int) -> None:
     dice = random.Random(3)
     featurizer = Featurizer(Words().train(texts(100)), {})
     for joiner in (" ", ""):
-        for _ in range(1_000):
+        for _ in range(count):
             words = [word for word in dice.choices(PIECES, k=dice.randint(0, 15)) if word.strip()]
             text = joiner.join(words)
             (doc,) = featurizer.docs([{"words": words, "text": text}])
             assert fault(text, words, doc.offsets) is None
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("documents", [False, True])
-def test_a_span_in_an_answer_is_its_stretch_of_the_text(documents: bool, tiny: Model) -> None:
-    generated = [f"{a}Anna {b}. New York {a}" for a, b in zip(texts(1_000, seed=4), texts(1_000, seed=5), strict=True)]
+def test_a_span_in_an_answer_is_its_stretch_of_the_text(documents: bool, count: int, tiny: Model) -> None:
+    generated = [f"{a}Anna {b}. New York {a}" for a, b in zip(texts(count, seed=4), texts(count, seed=5), strict=True)]
     found = 0
     for text, answer in zip(generated, tiny(generated, documents=documents), strict=True):
         spans = [(span["word"], (span["start"], span["end"])) for span in answer]
         assert fault(text, [word for word, _ in spans], [place for _, place in spans]) is None
         found += len(spans)
-    assert found > 1_500
+    assert found > 1.5 * count
 
 
 def shifted(doc: Doc) -> list[tuple[int, int]]:

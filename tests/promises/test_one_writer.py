@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import Child, tagging
+from factory import Child, tagging, tiers
 
 from seqpipe.runtime import bundle
 from seqpipe.training import checkpoint
@@ -38,7 +38,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     return weights(folder / "runs/tiny")
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("rounds", tiers(3, long=20, seconds=1800))
 def test_random_starts_of_two_and_three_commands_lose_nothing(
     rounds: int, tmp_path: Path, alone: dict[str, torch.Tensor]
 ) -> None:

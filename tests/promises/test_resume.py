@@ -1,8 +1,9 @@
-"""Stopped at any batch, training goes on and ends bit-equal: weights, their average and the optimiser's state."""
+"""Stopped at any batch, training resumes and ends bit-equal: weights, their average and the optimiser's state."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,16 +11,61 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Watched, tiny, train_run
+from factory import QUIET, Watched, labelling, tiny, train_run, writing
 
-from seqpipe.config.loader import Config
+from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError
 from seqpipe.training import checkpoint
 
+STEPS = 60  # of each pipeline of the long tier, at least
 RANDOM = ("head.dropout=0.3", "embedding.0.rare_dropout=0.5", "embedding.1.dropout=0.2")
 EVERYTHING = (*RANDOM, "train.epochs=2", "train.average=0.9", "train.accumulate=2", "train.schedule=cosine")
 MOMENTUM = (*RANDOM, "train.epochs=2", "train.optimizer={use: sgd, lr: 0.1, momentum: 0.9}", "train.patience=1")
+SMALL = ("train.batch_size=1",)
+SEQ2SEQ = {
+    "embedding": {"use": "lookup", "dim": 8, "dropout": 0.2},
+    "encoder": {"use": "gru", "hidden": 8, "dropout": 0.2, "layers": 2},
+    "head": {"use": "seq2seq", "hidden": 8, "target": "reversed", "target_tokenizer": "same", "dropout": 0.2},
+    "train": {"epochs": 3, "batch_size": 1, "accumulate": 2, "threads": 1},
+}
+CLASSIFIER = {
+    "encoder": {"use": "transformer", "layers": 1, "heads": 2, "dropout": 0.2},
+    "head": {"use": "label", "dropout": 0.3},
+    "train": {"epochs": 4, "batch_size": 4, "schedule": {"use": "plateau", "patience": 1}, "threads": 1},
+}
+MASKED = {
+    "encoder": {"use": "transformer", "layers": 1, "heads": 2, "dropout": 0.2},
+    "head": "mlm",
+    "train": {"epochs": 4, "batch_size": 2, "accumulate": 2, "average": 0.9, "threads": 1},
+}
+STATEFUL = {
+    "encoder": {"use": "lstm", "hidden": 8, "layers": 2, "direction": "forward", "dropout": 0.3},
+    "head": {"use": "lm", "context": 5, "carry": True},
+    "train": {"epochs": 4, "epoch_steps": 15, "batch_size": 2, "threads": 1},
+}
+Pipeline = Callable[..., Config]  # made in a folder, with overrides
+SHORT: dict[str, Pipeline] = {  # two epochs
+    "average-accumulate": lambda folder, *more: tiny(folder, *EVERYTHING, *more),
+    "momentum-patience": lambda folder, *more: tiny(folder, *MOMENTUM, *more),
+}
+LONG: dict[str, Pipeline] = {
+    "average-accumulate": lambda folder, *more: tiny(folder, *EVERYTHING, *SMALL, "train.epochs=4", *more),
+    "momentum-patience": lambda folder, *more: tiny(folder, *MOMENTUM, *SMALL, *more),
+    "seq2seq": lambda folder, *more: load(writing(folder, SEQ2SEQ), more),
+    "classifier": lambda folder, *more: load(labelling(folder, CLASSIFIER), more),
+    "masked-words": lambda folder, *more: load(labelling(folder, MASKED), more),
+    "stateful": lambda folder, *more: load(labelling(folder, STATEFUL), more),
+}
+
+
+def pipelines(*short: str) -> list[Any]:
+    """Pipelines, and whether to stop them at every batch, which is for the long tier."""
+    marks = [pytest.mark.long, pytest.mark.timeout(900)]
+    return [
+        *(pytest.param(SHORT[name], False, id=name) for name in short),
+        *(pytest.param(LONG[name], True, id=f"{name}-every", marks=marks) for name in LONG),
+    ]
 
 
 class PowerCutError(Exception):
@@ -32,14 +78,18 @@ def one_thread() -> None:
 
 
 def trained(folder: Path, config: Config, console: Console = QUIET) -> dict[str, Any]:
-    """The state that training ends with, without the time it took; it begins, or goes on, in this folder."""
+    """The state that training ends with, without the time it took; it begins, or resumes, in this folder."""
     folder.mkdir(exist_ok=True)
     with contextlib.chdir(folder):
         train_run(config, console)
-    state = checkpoint.load(folder / "runs" / "tiny" / "checkpoints" / "last.ckpt")
+    state = saved(folder, config)
     for row in state["progress"]["history"]:
         del row["seconds"]
     return state
+
+
+def saved(folder: Path, config: Config) -> dict[str, Any]:
+    return checkpoint.load(folder / "runs" / config.name / "checkpoints" / "last.ckpt")
 
 
 def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -79,29 +129,50 @@ def batches_of(folder: Path, config: Config) -> tuple[dict[str, Any], int]:
     return trained(folder, config, console), console.count
 
 
-@pytest.mark.parametrize("settings", [EVERYTHING, MOMENTUM], ids=["average-accumulate", "momentum-patience"])
-def test_a_signal_at_any_batch_loses_nothing(tmp_path: Path, settings: tuple[str, ...]) -> None:
-    config = tiny(tmp_path, *settings)
+def ends(state: dict[str, Any]) -> set[int]:
+    """The last step of each epoch."""
+    return {row["step"] for row in state["progress"]["history"]}
+
+
+@pytest.mark.parametrize(("pipeline", "every"), pipelines("average-accumulate", "momentum-patience"))
+def test_a_signal_at_any_batch_loses_nothing(tmp_path: Path, pipeline: Pipeline, every: bool) -> None:
+    config = pipeline(tmp_path)
     expected, count = batches_of(tmp_path / "whole", config)
-    assert 12 <= count <= 30
-    epoch = count // 2
-    for batch in sorted({1, 2, 3, 5, epoch - 2, epoch - 1, epoch, epoch + 1, epoch + 2, count - 2, count - 1, count}):
+    assert every or 12 <= count <= 30
+    epoch = count // config.train.epochs
+    around = {1, 2, 3, 5, epoch - 2, epoch - 1, epoch, epoch + 1, epoch + 2, count - 2, count - 1, count}
+    steps = set()
+    for batch in range(1, count + 1) if every else sorted(around):
         folder = tmp_path / f"stopped-{batch}"
         with pytest.raises(InterruptedRunError, match="SIGTERM: stopped in epoch"):
             trained(folder, config, at(batch, terminated))
+        steps.add(saved(folder, config)["progress"]["step"])
         assert_equal(expected, trained(folder, config))
+        shutil.rmtree(folder)
+    if every:  # a signal is heeded after the next batch: none stops after the first of an epoch, but cuts do
+        assert steps | {end + 1 for end in (0, *ends(expected))} >= set(range(1, STEPS))
 
 
-def test_a_cut_at_any_batch_goes_back_to_the_last_checkpoint_and_ends_the_same(tmp_path: Path) -> None:
-    config = tiny(tmp_path, *EVERYTHING, "train.checkpoint_steps=2")
+@pytest.mark.parametrize(("pipeline", "every"), pipelines("average-accumulate"))
+def test_a_cut_at_any_batch_goes_back_to_the_last_checkpoint_and_ends_the_same(
+    tmp_path: Path, pipeline: Pipeline, every: bool
+) -> None:
+    config = pipeline(tmp_path, f"train.checkpoint_steps={1 if every else 2}")
+    interval = config.train.checkpoint_steps * config.train.accumulate
     expected, count = batches_of(tmp_path / "whole", config)
-    for batch in range(1, count + 1, 2):
+    steps = set()
+    for batch in range(1, count + 1, config.train.accumulate):
         folder = tmp_path / f"cut-{batch}"
         with pytest.raises(PowerCutError):
             trained(folder, config, at(batch, cut))
+        if batch >= interval:
+            steps.add(saved(folder, config)["progress"]["step"])
         again = Watched(lambda count: None)
         assert_equal(expected, trained(folder, config, again))
-        assert again.count <= count - batch + 2 * 2 + 1  # at most one interval is done again
+        assert again.count <= count - batch + interval  # at most one interval is done again
+        shutil.rmtree(folder)
+    if every:  # an epoch's last step is saved when the epoch ends, after its batch: signals stop there
+        assert steps | ends(expected) >= set(range(1, STEPS))
 
 
 def test_stopped_at_every_other_batch_it_still_ends_the_same(tmp_path: Path) -> None:
@@ -129,8 +200,7 @@ def test_the_comparison_sees_a_run_that_forgets_where_it_was(tmp_path: Path) -> 
         folder = tmp_path / part
         with pytest.raises(InterruptedRunError):
             trained(folder, config, at(3, terminated))
-        path = folder / "runs" / "tiny" / "checkpoints" / "last.ckpt"
-        state = checkpoint.load(path)
+        path, state = folder / "runs" / config.name / "checkpoints" / "last.ckpt", saved(folder, config)
         forget(state)
         checkpoint.save(path, state)
         with pytest.raises(AssertionError):
