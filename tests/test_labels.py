@@ -16,7 +16,7 @@ from factory import QUIET, labelling, plugins, toy_heads
 from seqpipe import load as open_bundle
 from seqpipe.commands.check import check_export
 from seqpipe.commands.evaluate import score_target
-from seqpipe.commands.run import run_all
+from seqpipe.commands.full_run import run_all
 from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console

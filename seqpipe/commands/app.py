@@ -91,7 +91,7 @@ def run(
     """Check, train, evaluate, export, verify, and show answers. Goes on where an interrupted run stopped."""
     console = _console(quiet, verbose)
     config = _load(console, file, overrides, sets, seed)
-    from seqpipe.commands.run import run_all, run_seeds
+    from seqpipe.commands.full_run import run_all, run_seeds
 
     if seeds:
         result = run_seeds(
@@ -154,11 +154,13 @@ def train(
     """Train only."""
     console = _console(quiet, verbose)
     config = _load(console, file, overrides, sets, seed)
-    from seqpipe.commands.run import RUNS, STATE, start, train_run
+    from seqpipe.commands.run_folder import RUNS, start_run
+    from seqpipe.commands.training_run import train_run
+    from seqpipe.config.run_layout import STATE
 
     if resume and not (RUNS / config.name / STATE).exists():
         raise UsageError(f"--resume: {RUNS / config.name} is no run yet; leave --resume out to start one")
-    with start(config, console, fresh) as begun:
+    with start_run(config, console, fresh) as begun:
         train_run(begun, console, device)
     console.say(f"\nnext: seqpipe evaluate {begun.folder}, then seqpipe export {begun.folder}")
 
@@ -204,7 +206,8 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
-    from seqpipe.commands.run import held_out, open_run, trained
+    from seqpipe.commands.held_out import held_out_records
+    from seqpipe.commands.run_folder import load_trained, open_run
     from seqpipe.commands.run_lock import lock_around
     from seqpipe.export.exporter import export as export_bundle
     from seqpipe.runtime.bundle import refuse_other
@@ -218,7 +221,9 @@ def export(
     cache = _cache(no_cache)
     with lock_around(path):
         opened = open_run(folder, console, sets=sets or [])
-        export_bundle(trained(opened), opened.config, held_out(opened), path, console, opened.scores, cache)
+        export_bundle(
+            load_trained(opened), opened.config, held_out_records(opened), path, console, opened.scores, cache
+        )
     console.say(f"\nnext: seqpipe predict {path}")
 
 
@@ -235,14 +240,14 @@ def vectors(
     quiet: Quiet = False,
 ) -> None:
     """Write the word vectors that a run has learned to a file, as word2vec does."""
-    from seqpipe.commands.run import open_run, trained
+    from seqpipe.commands.run_folder import load_trained, open_run
     from seqpipe.commands.run_lock import lock_around
     from seqpipe.commands.vectors import write_vectors
 
     console = _console(quiet, False)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")
     with lock_around(path):
-        count = write_vectors(trained(open_run(folder, console, need_data=False)), folder, path, binary, stage)
+        count = write_vectors(load_trained(open_run(folder, console, need_data=False)), folder, path, binary, stage)
     console.say(f"{count:,} words -> {path}\n\nnext: embedding: {{use: vectors, path: {path}}}")
 
 

@@ -60,15 +60,16 @@ def score_target(
 
 
 def _run(folder: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
-    from seqpipe.commands.run import device_of, open_run, trained
+    from seqpipe.commands.run_folder import load_trained, open_run
+    from seqpipe.commands.training_run import resolve_device
     from seqpipe.training.pipeline import predictor
 
-    run, place = open_run(folder, console, data is None), device_of(device)
+    run, place = open_run(folder, console, data is None), resolve_device(device)
     reader = run.config.data.reader
     tests = {data.name: data} if data else dict(run.config.data.tests)
     if not tests:
         raise UsageError(f"{folder} has no test set; name a file with --data")
-    return predictor(trained(run).to(place), run.config, place), built(reader), tests
+    return predictor(load_trained(run).to(place), run.config, place), built(reader), tests
 
 
 def _bundle(path: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
