@@ -194,9 +194,11 @@ def test_the_apache_licence_is_whole(tmp_path: Path) -> None:
 
 def test_the_templates_are_shipped() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["seqpipe"]
-    shipped = {path for pattern in patterns for path in (ROOT / "seqpipe").glob(pattern)}
-    assert {path for path in (ROOT / "seqpipe" / "templates").rglob("*") if path.is_file()} <= shipped
+    patterns = project["tool"]["setuptools"]["package-data"]["seqpipe.commands"]
+    folder = ROOT / "seqpipe" / "commands"
+    templates = {path for path in (folder / "templates").rglob("*") if path.is_file()}
+    assert templates
+    assert templates <= {path for pattern in patterns for path in folder.glob(pattern)}
 
 
 # Names
