@@ -44,7 +44,7 @@ def quality(name: str, threads: int | None, epochs: int | None) -> None:
 def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
     """The run, its bundle, and the records of its test file."""
     import seqpipe
-    from seqpipe.commands.run import open_run
+    from seqpipe.commands.run_folder import open_run
     from seqpipe.console import Console
     from seqpipe.training.datasets import read
 
@@ -69,13 +69,13 @@ def _scores(run: Path) -> Iterable[str]:
 
 def _same(run: Path) -> str:
     """Of how many records, cut to any number of points, onnxruntime and PyTorch point at the same."""
-    from seqpipe.commands.run import trained
+    from seqpipe.commands.run_folder import load_trained
     from seqpipe.training.pipeline import predictor
 
     opened, model, records = _opened(run)
     dice = random.Random(1)
     cut = [{"points": record["points"][: dice.randint(1, len(record["points"]))]} for record in records]
-    theirs = predictor(trained(opened), opened.config).stream(cut)
+    theirs = predictor(load_trained(opened), opened.config).stream(cut)
     pairs = zip(model(iter(cut)), theirs, strict=True)
     same = sum(one["pointers"] == other["pointers"] for one, other in pairs)
     return f"{same} of {len(cut)} the same in onnxruntime and PyTorch"

@@ -147,7 +147,7 @@ def peer(run: Path, environment: Path, rounds: int) -> None:
 def _opened(run: Path, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]:
     """The pipeline, its configuration and bundle, texts by length, and the options that they are answered with."""
     import seqpipe
-    from seqpipe.commands.run import open_run, trained
+    from seqpipe.commands.run_folder import load_trained, open_run
     from seqpipe.console import Console
     from seqpipe.runtime.decode_options import option_arrays
 
@@ -156,7 +156,7 @@ def _opened(run: Path, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]
     texts, _ = _pairs(run.name.removeprefix("bench-").rpartition("-")[0])
     docs = sorted(model.predictor.featurizer.docs([{"text": text} for text in texts[:TEXTS]]), key=len)
     options = option_arrays(model.manifest["options"], {"beams": BEAMS, "max_length": LONGEST})
-    return trained(opened), opened.config, model, docs, options
+    return load_trained(opened), opened.config, model, docs, options
 
 
 def _batches(model: Any, docs: Sequence[Any], size: int) -> list[Any]:

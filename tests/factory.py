@@ -207,18 +207,18 @@ def parts(config: Config) -> tuple[Any, Any]:
 
 def begin_run(config: Config, fresh: bool = False) -> Any:
     """The run of a config, begun; nothing holds its lock any more."""
-    from seqpipe.commands.run import start
+    from seqpipe.commands.run_folder import start_run
 
-    with start(config, QUIET, fresh) as run:
+    with start_run(config, QUIET, fresh) as run:
         return run
 
 
 def train_run(config: Config, console: Console = QUIET, device: str = "cpu") -> Any:
     """Begins the run of a config, or goes on with it, and trains it to the end: the pipeline."""
-    from seqpipe.commands import run
+    from seqpipe.commands import run_folder, training_run
 
-    with run.start(config, QUIET) as started:
-        return run.train_run(started, console, device)
+    with run_folder.start_run(config, QUIET) as started:
+        return training_run.train_run(started, console, device)
 
 
 LEAN = ("embedding={use: lookup, dim: 8}", "head=tags")  # of the tiny pipeline, what exports in a second or two
@@ -374,9 +374,8 @@ class Child:
         name: str = "",
         environment: Mapping[str, str] | None = None,
     ):
-        self.server.set_forkserver_preload(
-            ["seqpipe.commands.run", "seqpipe.commands.app", "seqpipe.training.trainer", "onnxscript", "torch.onnx.ops"]
-        )
+        modules = ("seqpipe.commands.full_run", "seqpipe.commands.app", "seqpipe.training.trainer")
+        self.server.set_forkserver_preload([*modules, "onnxscript", "torch.onnx.ops"])
         self.told = folder.with_name(f"{folder.name}-told{name}.txt")
         self.told.write_text("")
         self.told.with_suffix(".steps").write_bytes(b"")

@@ -9,7 +9,7 @@ import torch
 from factory import LEAN, QUIET, parts, tiny, toy_encoders
 from torch import Tensor, nn
 
-from seqpipe.commands.check import check_export
+from seqpipe.commands.trial_export import check_export
 from seqpipe.errors import ExportError, ParityError, TrainingError
 from seqpipe.export.diagnose import blamed, culprit
 

@@ -10,7 +10,7 @@ import torch
 from factory import LEAN, QUIET, tiny, toy_encoders, writing
 from torch import Tensor, nn
 
-from seqpipe.commands.check import check_export
+from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
 from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError
 

@@ -40,7 +40,7 @@ from seqpipe import Model, load
 from seqpipe.answers import base as answers
 from seqpipe.answers import extractive_span as span
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.commands.run import run_all
+from seqpipe.commands.full_run import run_all
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml import dump
 from seqpipe.errors import BundleError, SeqpipeError

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from seqpipe.commands.app import _TerminatedError
+from seqpipe.commands.app import TerminatedError
 from seqpipe.errors import DataError
 from seqpipe.features.encoding import encode, encode_batch, is_panic
 from seqpipe.training.fit import _refuse_panic
 
-ENDS = [_TerminatedError(143), KeyboardInterrupt(), SystemExit(1), GeneratorExit(), MemoryError()]
+ENDS = [TerminatedError(143), KeyboardInterrupt(), SystemExit(1), GeneratorExit(), MemoryError()]
 
 
 class Raising:

@@ -11,7 +11,7 @@ from conftest import Build
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from seqpipe import Model
-from seqpipe.commands.evaluate import score_target
+from seqpipe.commands.scoring import score_target
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.runtime.evaluate import SPLIT, deciding, evaluate, goodness, headline

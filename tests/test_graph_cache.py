@@ -13,7 +13,7 @@ from conftest import Install
 from factory import LEAN, QUIET, parts, seqpipe, tagging, tiny, toy_encoders
 from torch import Tensor, nn
 
-from seqpipe.commands.check import check_export
+from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import Config
 from seqpipe.errors import ParityError
 from seqpipe.export import graph_key as keys

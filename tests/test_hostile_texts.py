@@ -8,7 +8,7 @@ import pytest
 from factory import tiny
 from tokenizers import Tokenizer
 
-from seqpipe.commands.check import check_export
+from seqpipe.commands.trial_export import check_export
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError
 from seqpipe.features.hostile_texts import fault_of

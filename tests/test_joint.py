@@ -12,7 +12,7 @@ from factory import QUIET, Watched, parts, seqpipe, tagging, tiny, write_jsonl, 
 
 from seqpipe import load as open_bundle
 from seqpipe.answers.metrics.counters import table
-from seqpipe.commands import run
+from seqpipe.commands.run_folder import load_trained, open_run
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
@@ -40,8 +40,8 @@ def test_an_answer_has_a_part_for_each_head_and_equals_what_pytorch_answers(fini
     assert [list(answer) for answer in answers] == [["topic", "names"]] * 3
     assert answers[0]["topic"]["label"] in ("a", "b")
     assert answers[1] == {"topic": {"label": None, "score": 0.0}, "names": []}
-    trained = run.open_run(finished, QUIET)
-    ours = predictor(run.trained(trained), trained.config)
+    trained = open_run(finished, QUIET)
+    ours = predictor(load_trained(trained), trained.config)
     for one, other in zip(ours.stream(records), answers, strict=True):
         assert one["topic"]["label"] == other["topic"]["label"]
         assert [span["word"] for span in one["names"]] == [span["word"] for span in other["names"]]

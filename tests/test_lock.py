@@ -25,7 +25,7 @@ from factory import LEAN, QUIET, Child, begin_run, seqpipe, tagging, tiers, tiny
 
 from seqpipe import files
 from seqpipe.commands import run_lock as lock
-from seqpipe.commands.run import run_seeds
+from seqpipe.commands.full_run import run_seeds
 from seqpipe.commands.run_lock import lock_around, run_lock
 from seqpipe.config.loader import load
 from seqpipe.errors import EnvError, UsageError
@@ -126,11 +126,11 @@ def test_the_lock_is_given_up_with_the_block_also_after_an_error(here: Path) -> 
 
 
 def test_a_fresh_run_has_the_lock_of_its_new_folder(here: Path) -> None:
-    from seqpipe.commands.run import start
+    from seqpipe.commands.run_folder import start_run
 
     config = tiny(here, *LEAN)
     begin_run(config)
-    with start(config, QUIET, fresh=True) as run:
+    with start_run(config, QUIET, fresh=True) as run:
         assert (here / "runs/tiny.1/run.json").exists()
         with pytest.raises(UsageError, match=NAMED.format(pid=os.getpid())), run_lock(run.folder):
             pass
@@ -266,7 +266,7 @@ def compete(folder: Path, delay: float, held: float, how: str) -> None:
 
 @pytest.mark.parametrize("rounds", tiers(12, long=200, seconds=900))
 def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int, tmp_path: Path) -> None:
-    FORKS.set_forkserver_preload(["seqpipe.commands.run", "seqpipe.commands.app", "test_lock"])
+    FORKS.set_forkserver_preload(["seqpipe.commands.full_run", "seqpipe.commands.app", "test_lock"])
     dice, refusals = random.Random(5), 0
     for number in range(rounds):
         folder = tmp_path / str(number) / "run"

@@ -13,7 +13,7 @@ from factory import QUIET, labelling, seqpipe, write_jsonl
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.check import check_export
+from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load, resolved
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError

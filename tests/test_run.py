@@ -15,17 +15,11 @@ import torch
 from conftest import Install
 from factory import LEAN, Watched, begin_run, seqpipe, tagging, tiny, train_run, write_conll
 
-from seqpipe.commands.run import (
-    Run,
-    device_of,
-    differences,
-    fingerprint,
-    held_out,
-    open_run,
-    run_all,
-    run_seeds,
-    trained,
-)
+from seqpipe.commands.fingerprint import differences, fingerprint
+from seqpipe.commands.full_run import run_all, run_seeds
+from seqpipe.commands.held_out import held_out_records
+from seqpipe.commands.run_folder import Run, load_trained, open_run
+from seqpipe.commands.training_run import resolve_device
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
@@ -259,16 +253,16 @@ def test_an_untrained_run_has_nothing_to_show(here: Path) -> None:
     config = tiny(here, *LEAN)
     run = begin_run(config)
     with pytest.raises(UsageError, match="not trained yet; `seqpipe train` or `seqpipe run` first"):
-        trained(run)
+        load_trained(run)
     with pytest.raises(StopError):
         train_run(load(config.file, [*LEAN, "train.checkpoint_steps=1", "name=stopped"]), Watched(stop))
     with pytest.raises(UsageError, match="stopped before the first epoch ended"):
-        trained(open_run(here / "runs/stopped", QUIET))
+        load_trained(open_run(here / "runs/stopped", QUIET))
 
 
 def test_parity_is_shown_on_test_else_dev_else_train(here: Path) -> None:
     def sizes(*overrides: str) -> int:
-        return len(held_out(Run(here, tiny(here, *overrides))))
+        return len(held_out_records(Run(here, tiny(here, *overrides))))
 
     assert [sizes(), sizes("data.test=null"), sizes("data.test=null", "data.dev=null")] == [16, 12, 36]
 
@@ -287,13 +281,13 @@ def test_seeds_are_runs_of_their_own_with_mean_and_deviation(here: Path, capsys:
 
 
 def test_a_device_that_is_not_there_is_an_error() -> None:
-    assert device_of("cpu") == "cpu"
+    assert resolve_device("cpu") == "cpu"
     with pytest.raises(UsageError, match="must be auto, cpu, cuda or cuda:N"):
-        device_of("gpu")
+        resolve_device("gpu")
     if not torch.cuda.is_available():
-        assert device_of("auto") == "cpu"
+        assert resolve_device("auto") == "cpu"
         with pytest.raises(EnvError, match="sees no CUDA device; see `seqpipe doctor`"):
-            device_of("cuda:0")
+            resolve_device("cuda:0")
 
 
 @pytest.mark.parametrize("name", ["dev", "test"])

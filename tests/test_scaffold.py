@@ -17,7 +17,7 @@ import pytest
 from conftest import Install
 from factory import Done, environ, process, seqpipe
 
-from seqpipe.commands.scaffold import LICENSES, new
+from seqpipe.commands.scaffold import LICENSES, write_package
 from seqpipe.config.plugins import KINDS
 from seqpipe.errors import UsageError
 
@@ -103,7 +103,7 @@ RULES = "E,F,W,I,B,C4,UP,SIM,RUF,PIE,PT,N"
 @pytest.mark.parametrize(("width", "name"), [(88, "toy"), (120, "toy"), (120, "a-name-as-long-as-one-may-be-x")])
 def test_new_code_is_as_ruff_wants_it(width: int, name: str, tmp_path: Path) -> None:
     for kind in KINDS:
-        folder = new(name, kind, tmp_path / kind)
+        folder = write_package(name, kind, tmp_path / kind)
         options = ("--isolated", "--no-cache", "--line-length", str(width))
         python("-m", "ruff", "check", *options, "--select", RULES, ".", folder=folder)
         python("-m", "ruff", "format", *options, "--check", ".", folder=folder)
@@ -176,7 +176,7 @@ def test_it_asks_for_what_it_needs(site: Path) -> None:
 
 @pytest.mark.parametrize("license", LICENSES)
 def test_its_licence_is_the_one_chosen(license: str, tmp_path: Path) -> None:
-    folder = new("toy-licensed", "reader", tmp_path, license)
+    folder = write_package("toy-licensed", "reader", tmp_path, license)
     told = metadata(pip_install(tmp_path, folder), "toy_licensed")
     assert told["License-Expression"] == (None if license == "none" else license)
     assert (folder / "LICENSE").exists() == (license != "none") == bool(told["License-File"])
@@ -189,14 +189,16 @@ def test_the_apache_licence_is_whole(tmp_path: Path) -> None:
     def without_owner(path: Path) -> list[str]:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if "Copyright 20" not in line]
 
-    assert without_owner(new("toy", "reader", tmp_path) / "LICENSE") == without_owner(ROOT / "LICENSE")
+    assert without_owner(write_package("toy", "reader", tmp_path) / "LICENSE") == without_owner(ROOT / "LICENSE")
 
 
 def test_the_templates_are_shipped() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["seqpipe"]
-    shipped = {path for pattern in patterns for path in (ROOT / "seqpipe").glob(pattern)}
-    assert {path for path in (ROOT / "seqpipe" / "templates").rglob("*") if path.is_file()} <= shipped
+    patterns = project["tool"]["setuptools"]["package-data"]["seqpipe.commands"]
+    folder = ROOT / "seqpipe" / "commands"
+    templates = {path for path in (folder / "templates").rglob("*") if path.is_file()}
+    assert templates
+    assert templates <= {path for pattern in patterns for path in folder.glob(pattern)}
 
 
 # Names
@@ -227,21 +229,21 @@ WRONG = {
 @pytest.mark.parametrize(("name", "words"), WRONG.items(), ids=list(WRONG))
 def test_a_name_that_will_not_do_is_refused_with_the_reason(name: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=re.escape(words)):
-        new(name, "encoder", tmp_path)
+        write_package(name, "encoder", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_name_of_a_strangers_component_is_refused(install: Install, tmp_path: Path) -> None:
     install("acme-two", "from seqpipe import hookimpl\n@hookimpl\ndef register_heads(): return {'ordinal': 'a:B'}")
     with pytest.raises(UsageError, match=r"'ordinal' is the name of head 'ordinal' of acme-two 1\.0"):
-        new("ordinal", "head", tmp_path)
+        write_package("ordinal", "head", tmp_path)
 
 
 def test_kinds_and_licences_are_of_a_closed_set(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'encoders' is no kind; did you mean 'encoder'\? \(there is: reader,"):
-        new("toy", "encoders", tmp_path)
+        write_package("toy", "encoders", tmp_path)
     with pytest.raises(UsageError, match=r"'mit' is no licence.*there is: Apache-2.0, MIT, BSD-3-Clause, none"):
-        new("toy", "encoder", tmp_path, "mit")
+        write_package("toy", "encoder", tmp_path, "mit")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,7 +253,7 @@ def test_nothing_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = seqpipe("plugins", "new", "toy", "--kind", "head")
     assert (done.code, done.err) == (2, "toy is there already; choose another name, or another folder with --output\n")
     assert (tmp_path / "toy").read_text() == "mine"
-    assert new("toy-two", "head") == Path("toy-two")
+    assert write_package("toy-two", "head") == Path("toy-two")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ def test_nothing_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_class_is_called_as_the_package_and_as_nothing_else(
     name: str, kind: str, component: str, tmp_path: Path
 ) -> None:
-    folder = new(name, kind, tmp_path)
+    folder = write_package(name, kind, tmp_path)
     module = name.lower().replace("-", "_").replace(".", "_")
     assert f"\nclass {component}" in (folder / module / f"{kind}.py").read_text(encoding="utf-8")
     assert f'"{name}": "{module}.{kind}:{component}"' in (folder / module / "__init__.py").read_text(encoding="utf-8")
@@ -282,5 +284,5 @@ def test_a_yaml_may_call_the_component_otherwise_than_pip_the_package(tmp_path: 
         "encoder: wide-window", "encoder: {use: wide-window"
     )
     with pytest.raises(UsageError, match=r"'lstm' is the name of encoder 'lstm' of seqpipe-nlp .* or say with --use"):
-        new("acme-more", "encoder", tmp_path, use="lstm")
+        write_package("acme-more", "encoder", tmp_path, use="lstm")
     assert not (tmp_path / "acme-more").exists()

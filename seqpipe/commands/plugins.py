@@ -1,48 +1,81 @@
-"""Installed plugins in, what a person wants to read about them out."""
+"""`seqpipe plugins`: list the installed components, show one, start a package of components, check it."""
 
 from __future__ import annotations
 
-from seqpipe.config.plugins import KINDS, Offer, Plugins
-from seqpipe.config.signature import describe
-from seqpipe.errors import PluginError, nearest
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqpipe.commands.options import Json, Quiet, make_console, parse_decode_options, print_json
+
+app = typer.Typer(help="What is installed: components, their options, and what is broken.", rich_markup_mode=None)
 
 
-def listing(plugins: Plugins | None = None) -> str:
-    """Every component with its distribution, then every broken plugin with its reason."""
-    found = plugins or Plugins()
-    rows = [(offer.kind, offer.name, f"{offer.distribution} {offer.version}") for offer in found.offers]
-    lines = _aligned([("kind", "use", "from"), *rows])
-    doubled = [
-        o.name for i, o in enumerate(found.offers) if (o.kind, o.name) in {(p.kind, p.name) for p in found.offers[:i]}
-    ]
-    lines += [
-        f"\n{name!r} is offered more than once: write `use: distribution/{name}`" for name in sorted(set(doubled))
-    ]
-    lines += [f"\nnote: {n.distribution} {n.version}: {n.text}" for n in found.notes]
-    lines += [f"\n{told}" for told in found.left_out]
-    lines += [f"\nbroken: {b.distribution} {b.version} ({b.entry_point}): {b.reason}" for b in found.broken]
-    return "\n".join([*lines, "\nnext: seqpipe plugins show NAME"])
+@app.callback()
+def list_by_default(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        list_all()
 
 
-def shown(name: str, plugins: Plugins | None = None) -> str:
-    """The options of every component of that name: type, default, meaning."""
-    found = plugins or Plugins()
-    kind, _, use = name.partition("/") if name.partition("/")[0] in KINDS else ("", "", name)
-    offers = [o for o in found.offers if use in (o.name, f"{o.distribution}/{o.name}") and kind in ("", o.kind)]
-    if not offers:
-        names = {offer.name for offer in found.offers}
-        raise PluginError(f"no component named {name!r}{nearest(name, names)} (there is: {', '.join(sorted(names))})")
-    return "\n\n".join(map(_shown, offers))
+@app.command("list")
+def list_all() -> None:
+    """List every component and every broken plugin."""
+    from seqpipe.commands.component_listing import list_components
+
+    typer.echo(list_components())
 
 
-def _shown(offer: Offer) -> str:
-    component = offer.load()
-    summary = (component.__doc__ or "").strip().split("\n\n")[0]
-    rows = [("option", "type", "default", ""), *describe(component)]
-    head = f"{offer.kind} {offer.name} ({offer.distribution} {offer.version})\n{summary}\n"
-    return "\n".join([head, *_aligned([tuple(map(str, row)) for row in rows])])
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm to be exact.")],
+) -> None:
+    """Show a component's options with their types, defaults and meaning."""
+    from seqpipe.commands.component_listing import show_component
+
+    typer.echo(show_component(name))
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The distribution's name, such as acme-conv.")],
+    kind: Annotated[str, typer.Option("--kind", help="encoder, head, embedding, tokenizer or reader.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where the package's folder goes; here by default.")
+    ] = None,
+    use: Annotated[
+        str | None, typer.Option("--use", help="What a YAML calls the component; the distribution's name by default.")
+    ] = None,
+    license: Annotated[str, typer.Option("--license", help="Apache-2.0, MIT, BSD-3-Clause or none.")] = "Apache-2.0",
+    quiet: Quiet = False,
+) -> None:
+    """Write a plugin package that installs and whose test passes, to start from."""
+    from seqpipe.commands.scaffold import write_package
+
+    folder = write_package(name, kind, output, license, use)
+    console = make_console(quiet)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        console.say(f"wrote {path}")
+    console.say(f"\nnext: pip install -e {folder} && pytest {folder}")
+
+
+@app.command()
+def check(
+    package: Annotated[str, typer.Argument(help="An installed distribution, such as acme-conv.")],
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTION=VALUE", help="An option of the components that have it; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the conformance kit on every component of an installed package."""
+    from seqpipe.testing import check_package, table
+
+    reports = check_package(package, parse_decode_options(sets or [], {}, {}, "--set"))
+    if as_json:
+        print_json([asdict(report) for report in reports])
+    else:
+        typer.echo(table(reports))
+    if any(finding.state == "failed" for report in reports for finding in report.findings):
+        raise typer.Exit(5)

@@ -33,7 +33,9 @@ _PIPELINE = {  # the example's, where the new component does not stand
 }
 
 
-def new(name: str, kind: str, folder: Path | None = None, license: str = LICENSES[0], use: str | None = None) -> Path:
+def write_package(
+    name: str, kind: str, folder: Path | None = None, license: str = LICENSES[0], use: str | None = None
+) -> Path:
     """Writes a package with one component of that kind, its test and an example, and returns where: `folder`/`name`.
 
     Args:

@@ -1,73 +1,34 @@
-"""A trained run in, a file of its words' vectors out, as word2vec writes it."""
+"""`seqpipe vectors`: the word vectors of a run, in a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
-import numpy as np
-import torch
+import typer
 
-from seqpipe.config.contract import expected_outputs
-from seqpipe.config.init_from import told
-from seqpipe.errors import UsageError
-from seqpipe.features.vocabulary import MASK, SPECIALS
-from seqpipe.files import write
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.commands.options import Quiet, RunFolder, make_console
 
 
-def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = False, stage: str | None = None) -> int:
-    """Writes the table of a run's embedding to a file; returns how many words that are.
+def vectors(
+    folder: RunFolder,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; RUN/vectors.vec, or .bin, by default.")
+    ] = None,
+    binary: Annotated[bool, typer.Option("--binary", help="As word2vec's binary, not as text.")] = False,
+    stage: Annotated[
+        str | None, typer.Option("--stage", metavar="KEY", help="Which embedding, of several: embedding.1.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write the word vectors that a run has learned to a file, as word2vec does."""
+    from seqpipe.commands.run_folder import load_trained, open_run
+    from seqpipe.commands.run_lock import lock_around
+    from seqpipe.commands.word_vectors import write_vectors
 
-    As word2vec's text: a first line with the number of words and of numbers a word, then a line for each word; the
-    numbers are those of float32, none is rounded. As its binary: the same first line, then each word, a blank and its
-    numbers, little end first. Special tokens, and tokens with white space in them, are left out.
-
-    Args:
-        pipeline: Of the run, trained.
-        folder: The run's, for messages.
-        path: The file.
-        binary: Whether it is written in binary.
-        stage: The key of the embedding, such as `embedding.1`; None: the only one.
-
-    Raises:
-        UsageError: if no embedding has a table, or several and none is chosen.
-    """
-    key, table = _table(pipeline, folder, stage)
-    vocabulary = pipeline.learned.vocabularies[pipeline.source_of[key]]
-    kept = [(i, word) for i, word in enumerate(vocabulary) if _is_word(word)]
-    rows = table[[i for i, _ in kept]]
-    words = [word for _, word in kept]
-    header = f"{len(words)} {table.shape[1]}\n".encode()
-    lines = _binary_lines(words, rows) if binary else _text_lines(words, rows)
-    write(path, header + b"".join(lines))
-    return len(words)
-
-
-def _table(pipeline: Pipeline, folder: Path, stage: str | None) -> tuple[str, np.ndarray]:
-    """The key of the embedding that has a table of the vocabulary, and that table."""
-    found = {one.key: module for one, module in pipeline.stages if "table" in expected_outputs(one.cls, ("ids",))}
-    has = ", ".join(found) or "none"
-    if stage is None and len(found) > 1:
-        raise UsageError(f"{told(folder)}: several embeddings have a table; choose one by --stage (there is: {has})")
-    key = stage or next(iter(found), "")
-    if key not in found:
-        what = f"no {stage} with a table" if stage else "no embedding with a table of word vectors, such as lookup"
-        raise UsageError(f"{told(folder)}: the run has {what} (there is: {has})")
-    with torch.no_grad():
-        table: torch.Tensor = found[key](torch.ones(1, 1, dtype=torch.int64))["table"]
-    return key, table.detach().float().numpy()
-
-
-def _is_word(word: str) -> bool:
-    return word not in (*SPECIALS, MASK) and bool(word) and not any(character.isspace() for character in word)
-
-
-def _text_lines(words: Sequence[str], rows: np.ndarray) -> Iterator[bytes]:
-    for word, row in zip(words, rows, strict=True):
-        yield f"{word} {' '.join(f'{number:.9g}' for number in row.tolist())}\n".encode()
-
-
-def _binary_lines(words: Sequence[str], rows: np.ndarray) -> Iterator[bytes]:
-    for word, row in zip(words, rows, strict=True):
-        yield word.encode() + b" " + row.astype("<f4").tobytes() + b"\n"
+    console = make_console(quiet)
+    path = output or folder / ("vectors.bin" if binary else "vectors.vec")
+    with lock_around(path):
+        pipeline = load_trained(open_run(folder, console, need_data=False))
+        count = write_vectors(pipeline, folder, path, binary, stage)
+    console.say(f"{count:,} words -> {path}\n\nnext: embedding: {{use: vectors, path: {path}}}")

@@ -15,7 +15,7 @@ from nn.exported import export, ragged
 from pretrained import FAMILIES, checkpoint, rewrite
 from torch import Tensor
 
-from seqpipe.commands.check import check_export
+from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer

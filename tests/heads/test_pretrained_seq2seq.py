@@ -15,7 +15,7 @@ from factory import QUIET, seqpipe, write_jsonl
 from onnx import numpy_helper
 from pretrained import checkpoint, decoder, t5
 
-from seqpipe.commands.check import check_export
+from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import SeqpipeError

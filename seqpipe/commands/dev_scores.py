@@ -1,0 +1,63 @@
+"""Scores on the dev set during training."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seqpipe.config.loader import Config
+from seqpipe.features.document import Record
+from seqpipe.runtime.evaluate import evaluate
+from seqpipe.training.datasets import Batch
+from seqpipe.training.pipeline import Pipeline, predictor
+
+
+@dataclass(frozen=True)
+class DevScores:
+    """A function that scores a pipeline on the dev set.
+
+    Attributes:
+        pipeline: The pipeline in training.
+        config: Its configuration.
+        records: The dev records; none of them where texts are packed, for only the batches are scored then.
+        batches: Makes the batches of the dev set, with targets.
+        device: Where the pipeline is.
+    """
+
+    pipeline: Pipeline
+    config: Config
+    records: Sequence[Record]
+    batches: Callable[[], Iterable[Batch]]
+    device: str
+
+    def __call__(self, heed: Callable[[], None], few: bool = False) -> Mapping[str, Any]:
+        """Return the scores.
+
+        Args:
+            heed: Called now and then; what it raises ends the evaluation.
+            few: Score a few records only, where the names of the scores are wanted.
+        """
+        pipeline, records = self.pipeline, self.records
+        most = 1 if few else None
+        pipeline.calibrate(self._device_batches)
+        if pipeline.continues:
+            (perplexity,) = pipeline.perplexities(itertools.islice(self._device_batches(), most)).values()
+            heed()
+            return {"perplexity": perplexity, "loss": math.log(perplexity)}
+        scores = evaluate(predictor(pipeline, self.config, self.device, heed), records[:2] if few else records)[""]
+        for head, perplexity in pipeline.perplexities(itertools.islice(self._device_batches(), most)).items():
+            (scores[head] if head else scores)["perplexity"] = perplexity
+        for head, measures in pipeline.measured(itertools.islice(self._device_batches(), most)).items():
+            if head:
+                scores[head].update(measures)
+            else:
+                scores = {**measures, **scores}  # what a head measures of itself decides which weights are best
+        return scores
+
+    def _device_batches(self) -> Iterator[Batch]:
+        """Yield the batches on the device; none is made before it is asked for."""
+        for batch in self.batches():
+            yield {name: tensor.to(self.device) for name, tensor in batch.items()}

@@ -1,0 +1,119 @@
+"""This machine in, findings out: is onnxruntime sound, is CUDA there, how many threads are right."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from seqpipe.config.plugins import Plugins
+from seqpipe.runtime import devices
+from seqpipe.runtime.predictor import cores
+from seqpipe.version import VERSION
+
+WHEELS = ("onnxruntime", "onnxruntime-gpu")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: `ok`, `note` or `error`, and what to do about it."""
+
+    state: str
+    what: str
+    detail: str
+
+
+def examine(require_cuda: bool = False) -> list[Finding]:
+    """Everything worth knowing before a bundle runs here; whether CUDA works is tried out where it is required."""
+    return [
+        Finding(
+            "ok", "seqpipe", f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+        ),
+        *_onnxruntime(require_cuda),
+        _torch(),
+        _threads(),
+        *_plugins(),
+    ]
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _onnxruntime(require_cuda: bool) -> list[Finding]:
+    versions = {name: version for name in WHEELS if (version := _installed(name))}
+    if not versions:
+        return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'")]
+    stated = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if len(versions) == 2:
+        cure = "they share one folder, so CUDA is lost: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
+        return [Finding("error", "onnxruntime", f"{stated}: {cure}")]
+    try:
+        from seqpipe.runtime.onnx_runtime import onnxruntime
+    except ImportError as error:
+        return [Finding("error", "onnxruntime", f"{stated} does not import: {error}")]
+    providers = onnxruntime.get_available_providers()
+    findings = [Finding("ok", "onnxruntime", stated), Finding("ok", "providers", ", ".join(providers))]
+    return [*findings, _telemetry(), _required_cuda(onnxruntime) if require_cuda else _cuda(onnxruntime)]
+
+
+def _telemetry() -> Finding:
+    from seqpipe.runtime.onnx_runtime import IMPORTED_BEFORE, TELEMETRY
+
+    value = os.environ[TELEMETRY]
+    if IMPORTED_BEFORE:
+        told = (
+            f"onnxruntime was imported before seqpipe and may have sent something: set {TELEMETRY}=1 before, or import"
+        )
+        return Finding("note", "telemetry", f"{told} seqpipe first")
+    if value.lower() in ("1", "true", "yes"):
+        return Finding("ok", "telemetry", f"that of onnxruntime is off ({TELEMETRY}={value})")
+    told = f"that of onnxruntime is on, for the environment says {TELEMETRY}={value}"
+    return Finding(
+        "note", "telemetry", f"{told}: it reports to its maker; unset the variable, and seqpipe sets it to 1"
+    )
+
+
+def _required_cuda(onnxruntime: Any) -> Finding:
+    if fault := devices.cuda_fault(onnxruntime):
+        return Finding("error", "CUDA", f"required, and does not work: {fault}")
+    return Finding("ok", "CUDA", "a graph runs on it")
+
+
+def _cuda(onnxruntime: Any) -> Finding:
+    if missing := devices.missing_for_cuda(onnxruntime):
+        return Finding("note", "CUDA", f"bundles run on the CPU: {missing}")
+    return Finding(
+        "ok",
+        "CUDA",
+        "onnxruntime has it and the machine shows a device; `seqpipe verify BUNDLE --device cuda` proves it",
+    )
+
+
+def _torch() -> Finding:
+    version = _installed("torch")
+    return (
+        Finding("ok", "torch", f"{version} (for training)")
+        if version
+        else Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe-nlp[train]'")
+    )
+
+
+def _threads() -> Finding:
+    allowed, present = cores(), os.cpu_count() or 1
+    detail = f"{allowed} of {present} cores may be used; a Model runs {allowed} batches at once, one thread each"
+    set_by = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
+    if allowed < present and not set_by:
+        return Finding("note", "threads", f"{detail}; PyTorch does not see the limit: set train.threads: {allowed}")
+    return Finding("ok", "threads", detail + "".join(f", {name}={value}" for name, value in set_by.items()))
+
+
+def _plugins() -> list[Finding]:
+    found = Plugins()
+    broken = [Finding("note", "plugin", f"{b.distribution} {b.version} is broken: {b.reason}") for b in found.broken]
+    return [Finding("ok", "plugins", f"{len(found.offers)} components"), *broken]

@@ -1,0 +1,69 @@
+"""`seqpipe explain`: the attention weights of a model over a text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqpipe.commands.options import (
+    BundlePath,
+    DecodeOptions,
+    Device,
+    Json,
+    Quiet,
+    make_console,
+    parse_decode_options,
+    print_json,
+)
+from seqpipe.errors import DataError, UsageError
+
+
+def explain(
+    bundle: BundlePath,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to look at; - reads standard input.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The heat map: a file ending in .html, .png or .json.")
+    ] = None,
+    font: Annotated[
+        Path | None, typer.Option("--font", metavar="FILE", help="For .png: a font that has the text's characters.")
+    ] = None,
+    options: DecodeOptions = None,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what a model looked at: its attention weights over a text, as a heat map or a table. Needs no PyTorch."""
+    from seqpipe import load
+    from seqpipe.features.vocabulary import clean
+    from seqpipe.runtime.explain.drawing import draw, ending
+    from seqpipe.runtime.file_io import one_record
+
+    if output:
+        ending(output)
+    elif font:
+        raise UsageError("--font: is for a picture; write -o FILE.png")
+    model = load(bundle, device, threads=1)
+    decode_options = parse_decode_options(options or [], {}, model.manifest["options"])
+    explanation = model.explain(one_record(model, _read_text(text)), **decode_options)
+    if output:
+        draw(explanation, output, font)
+        make_console(quiet).say(f"wrote {output}")
+    elif not as_json:
+        typer.echo(clean(explanation.table()))
+    print_json(explanation.data(), as_json)
+
+
+def _read_text(argument: str) -> str:
+    """Return the argument, or what standard input holds where it is a dash."""
+    if argument != "-":
+        return argument
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"standard input: byte {error.start + 1} is not UTF-8; convert it: iconv -f latin1 -t utf-8"
+        ) from error

@@ -1,0 +1,110 @@
+"""The fingerprint of a run, which is what it is made from as plain data, and what changed between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from seqpipe import files
+from seqpipe.config.component import build_component
+from seqpipe.config.contract import has_member
+from seqpipe.config.loader import Component, Config, resolved
+from seqpipe.config.run_layout import CHECKPOINTS
+from seqpipe.training import checkpoint
+from seqpipe.training.fit import FILE
+
+
+def fingerprint(config: Config) -> dict[str, Any]:
+    """Return what a run is made from: the resolved YAML but for its folders, sha256 of every file and run, versions."""
+    keyed = list(zip(config.versions, config.components, strict=True))
+    options = {f"{key}.{where}": path for key, component in keyed for where, path in _option_paths(component.options)}
+    sources = {f"{key}.init": component.frame["init"] for key, component in keyed if component.frame.get("init")}
+    names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
+    content = _without_folders(resolved(config), names)
+    for role in ("train", "dev", "test"):
+        content["data"].pop(role, None)
+    content.pop("plugins")  # the components' versions stand below
+    return {
+        "yaml": content,
+        "data": {role: _data_sha256(config.data.reader, path) for role, path in _data_paths(config).items()},
+        "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
+        **({"files": {key: _sha256(path) for key, path in options.items()}} if options else {}),
+        **({"sources": _sources_sha256(sources)} if sources else {}),
+    }
+
+
+def _data_paths(config: Config) -> dict[str, Path]:
+    """Return the data files by their roles: train, dev, and test or test.NAME."""
+    tests = {name if name == "test" else f"test.{name}": path for name, path in config.data.tests.items()}
+    paths = {"train": config.data.train, "dev": config.data.dev, **tests}
+    return {role: path for role, path in paths.items() if path}
+
+
+def _sources_sha256(sources: Mapping[str, Path]) -> dict[str, dict[str, str]]:
+    """Hash what the runs that `init` names hold: best weights, tokenizers, and the other fitted artifacts."""
+    hashes: dict[Path, dict[str, str]] = {}
+    for folder in dict.fromkeys(sources.values()):
+        _, weights = checkpoint.best(folder / CHECKPOINTS)
+        artifacts = [folder / FILE, *sorted(folder.glob("*tokenizer*.json"))]
+        hashes[folder] = {"weights": weights, **{path.name: files.sha256_file(path) for path in artifacts}}
+    return {key: hashes[folder] for key, folder in sources.items()}
+
+
+def _data_sha256(reader: Component, path: Path) -> str | list[str]:
+    """Hash a data file, or each file that the reader says belongs to it."""
+    if not has_member(reader.cls, "files"):
+        return files.sha256_file(path)
+    return [files.sha256_file(file) for file in build_component(reader).files(path)]
+
+
+def _sha256(path: Path) -> str | dict[str, str]:
+    """Hash a file, or each file in a folder."""
+    if not path.is_dir():
+        return files.sha256_file(path)
+    return {file.name: files.sha256_file(file) for file in sorted(path.iterdir()) if file.is_file()}
+
+
+def _option_paths(value: Any, where: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield every path in a component's options, with its place in them."""
+    if isinstance(value, Path):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _option_paths(item, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            yield from _option_paths(item, f"{where}.{number}")
+
+
+def _without_folders(value: Any, names: Mapping[str, str]) -> Any:
+    """Return plain data with the names of files in place of their paths: a run may move, and its files with it."""
+    if isinstance(value, dict):
+        return {key: _without_folders(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """Return what changed between two fingerprints, a line each."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = [*old, *(name for name in new if name not in old)]
+        return [
+            line
+            for name in names
+            for line in differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}.{i}")]
+    return [] if old == new else [_describe_change(key, old, new)]
+
+
+def _describe_change(key: str, old: Any, new: Any) -> str:
+    if key.startswith("sources."):
+        name, _, what = key.removeprefix("sources.").partition(".init.")
+        return f"{name}.init: the {what} of the run changed" if what else f"{name}: was {old}, is {new}"
+    name = key.removeprefix("yaml.").removeprefix("files.")
+    if key.startswith(("data.", "files.")):
+        return f"{name}: the file's content changed"
+    return f"{name}: {old} -> {new}"

@@ -1,0 +1,100 @@
+"""The options that several commands share, and what becomes of their values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqpipe.console import Console
+from seqpipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqpipe.config.loader import Config
+    from seqpipe.export.graph_cache import GraphCache
+
+YamlFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as train.epochs=3.")
+]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An override; may be repeated.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N; one that is not there is an error.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Move an old run of this name aside and start anew.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither read nor write the graph cache.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and results.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder.")]
+DecodeOptions = Annotated[
+    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
+]
+
+
+def make_console(quiet: bool, verbose: bool = False) -> Console:
+    """Return a console of the volume that `--quiet` and `--verbose` ask for."""
+    if quiet:
+        return Console(-1)
+    return Console(1 if verbose else 0)
+
+
+def load_config(
+    console: Console, file: Path, overrides: Sequence[str] | None, sets: Sequence[str] | None, seed: int | None
+) -> Config:
+    """Load a YAML with the overrides of the command line; report which versions have changed since."""
+    from seqpipe.config.loader import load
+
+    items = [*(overrides or []), *(sets or [])]
+    if seed is not None:
+        items.append(f"train.seed={seed}")
+    config = load(file, items)
+    for note in config.drift:
+        console.say(note)
+    return config
+
+
+def graph_cache(no_cache: bool) -> GraphCache | None:
+    """Return where traced graphs are cached between commands; None with `--no-cache`."""
+    from seqpipe.export.graph_cache import default_cache
+
+    return None if no_cache else default_cache()
+
+
+def parse_decode_options(
+    items: Sequence[str],
+    shortcuts: Mapping[str, Any],
+    declared: Mapping[str, Mapping[str, Any]],
+    flag: str = "--option",
+) -> dict[str, Any]:
+    """Return the values of KEY=VALUE items, read as a YAML's.
+
+    A value of an option that takes tokens is a text as it stands, unless quoted or a list.
+
+    Args:
+        items: What was given with the flag.
+        shortcuts: Values of options that have a flag of their own, None where it was left out.
+        declared: The options of the bundle with their types.
+        flag: For messages.
+    """
+    from seqpipe.config.yaml import scalar
+
+    options = {name: value for name, value in shortcuts.items() if value is not None}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"{flag} {item}: must be KEY=VALUE")
+        is_text = declared.get(name, {}).get("type") == "tokens" and value[:1] not in ("[", '"', "'")
+        options[name] = value if is_text else scalar(value, f"{flag} {item}")
+    return options
+
+
+def print_json(result: Any, wanted: bool = True) -> None:
+    """Print a result to standard output if `--json` was given."""
+    if wanted:
+        from seqpipe.files import finite
+
+        typer.echo(json.dumps(finite(result), ensure_ascii=False, indent=1))

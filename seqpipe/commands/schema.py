@@ -1,0 +1,25 @@
+"""`seqpipe schema`: the JSON Schema of pipelines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqpipe.console import Console
+
+
+def schema(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output by default.")] = None,
+) -> None:
+    """Print the JSON Schema of pipelines, with the components of every installed plugin, for editors."""
+    from seqpipe.config.json_schema import schema as pipeline_schema
+    from seqpipe.files import write
+
+    text = json.dumps(pipeline_schema(tell=Console().say), ensure_ascii=False, indent=1) + "\n"
+    if output:
+        write(output, text)
+    else:
+        typer.echo(text, nl=False)

@@ -1,0 +1,49 @@
+"""`seqpipe train`: start a run, or resume it, and train it to the end."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from seqpipe.commands.options import (
+    Device,
+    Fresh,
+    Overrides,
+    Quiet,
+    Seed,
+    Sets,
+    Verbose,
+    YamlFile,
+    load_config,
+    make_console,
+)
+from seqpipe.errors import UsageError
+
+
+def train(
+    file: YamlFile,
+    overrides: Overrides = None,
+    sets: Sets = None,
+    seed: Seed = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run; an error if there is none.")
+    ] = False,
+    device: Device = "auto",
+    fresh: Fresh = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train only."""
+    console = make_console(quiet, verbose)
+    config = load_config(console, file, overrides, sets, seed)
+    from seqpipe.commands.run_folder import RUNS, start_run
+    from seqpipe.commands.training_run import train_run
+    from seqpipe.config.run_layout import STATE
+
+    folder = RUNS / config.name
+    if resume and not (folder / STATE).exists():
+        raise UsageError(f"--resume: {folder} is no run yet; leave --resume out to start one")
+    with start_run(config, console, fresh) as run:
+        train_run(run, console, device)
+    console.say(f"\nnext: seqpipe evaluate {folder}, then seqpipe export {folder}")

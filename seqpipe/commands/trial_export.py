@@ -1,0 +1,121 @@
+"""A checked Config in, the proof that it exports out: built small with random weights, exported, run and compared."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from seqpipe.answers.data_warnings import warnings_about
+from seqpipe.config.component import by_source, describe
+from seqpipe.config.loader import Component, Config
+from seqpipe.console import Console
+from seqpipe.errors import ConfigError, TrainingError
+from seqpipe.export.exporter import bundle_files, bundle_manifest
+from seqpipe.export.graph_cache import GraphCache
+from seqpipe.export.parity import Tally, compare, given_to, grid, settle, shortened
+from seqpipe.export.parity_gate import one_thread
+from seqpipe.export.verified import use_graph
+from seqpipe.features.document import Record
+from seqpipe.features.encoding import shown
+from seqpipe.features.hostile_texts import CURE, fault_of
+from seqpipe.features.sources import tokenizers_of
+from seqpipe.runtime import bundle
+from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import refuse_long
+from seqpipe.training.datasets import Batch, Batches, examples, sample
+from seqpipe.training.fit import Learned, learn
+from seqpipe.training.pipeline import Pipeline, option_table, predictor
+from seqpipe.training.prepare import packed, unwritable_notes, windows
+from seqpipe.training.token_corpus import in_memory
+from seqpipe.training.warm_start import begin
+
+RECORDS = 200  # of the training file, enough to build from
+
+
+@one_thread()
+def check_export(config: Config, console: Console, cache: GraphCache | None = None) -> dict[str, Any]:
+    """Takes one step of training on the first records, exports, and compares with PyTorch on ragged batches.
+
+    A graph that the cache has is not made again.
+
+    Raises DataError, PluginError, TrainingError, ExportError or ParityError, whichever the real run would meet.
+    """
+    clock = time.monotonic()
+    records = sample(config, RECORDS)
+    learned = learn(config, records)
+    _try_hostile_texts(config, learned, console)
+    torch.manual_seed(config.train.seed)
+    pipeline = Pipeline(config, learned)
+    begun = begin(pipeline, config)
+    looked_at = "train" if len(records) < RECORDS else f"the first {RECORDS} records of train"
+    for told in () if packed(config) else warnings_about(learned.kind, looked_at, records):
+        console.say(f"warning: {told}")
+    batch = _first_batch(config, learned, records, console)
+    loss = pipeline.loss(batch)
+    if not torch.isfinite(loss):
+        raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
+    loss.backward()
+    weights = sum(p.numel() for p in pipeline.parameters())
+    if not packed(config):
+        refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
+    for note in (*pipeline.notes(), *unwritable_notes(config, learned, records)):
+        console.say(note)
+    console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss.item():.3f}")
+    for line in begun:
+        console.say(f"  {line}")
+    pipeline.eval()
+    tally = use_graph(pipeline, config, cache, console, partial(_compared, pipeline, config, console))
+    seconds = time.monotonic() - clock
+    console.say(
+        f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"
+    )
+    return {"decisions": tally.decisions, "ties": tally.ties, "worst_score": tally.worst, "seconds": round(seconds, 2)}
+
+
+def _compared(pipeline: Pipeline, config: Config, console: Console, graph: bytes) -> Tally:
+    """How the graph answers beside PyTorch on short ragged batches; ParityError if it answers differently."""
+    options, learned = option_table(*config.head), pipeline.learned
+    files = bundle_files(pipeline, graph)
+    model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", threads=1)
+    console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
+    tally, ours = Tally(), predictor(pipeline, config, explain=config.export.explain)
+    short = grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
+    for feeds in itertools.chain(short, grid(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)):
+        compare(tally, pipeline, ours.run, model.run_all, feeds, given_to(feeds, options, shortened(options, {})))
+    settle(tally, pipeline, ours.run, model.run_all, options)
+    return tally
+
+
+def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> None:
+    """ConfigError for a tokenizer that panics at a hostile text; one that is slow at it is told."""
+    tokenizers, problems = tokenizers_of(learned.featurizer), []
+    components = {name: one.tokenizer for name, one in by_source(config.inputs).items()}
+    tried: list[tuple[Any, Any]] = [(components[name], tokenizer) for name, tokenizer in tokenizers.items()]
+    for head, task in zip(config.head, learned.tasks, strict=True):
+        tried.append((head.frame.get("target_tokenizer"), task.target_tokenizer))
+    for component, tokenizer in tried:
+        if not isinstance(component, Component) or tokenizer is None:  # one of `same` is tried already
+            continue
+        fault = fault_of(tokenizer)
+        if fault and fault.fails:
+            told = f"{describe(component)} cannot split {shown(fault.text)}: {fault.message}; {CURE}"
+            problems.append(component.problem(told))
+        elif fault:
+            console.say(f"warning: {component.key}: {describe(component)} takes {fault.message}; {CURE}")
+    if problems:
+        raise ConfigError(problems)
+
+
+def _first_batch(config: Config, learned: Learned, records: Sequence[Record], console: Console) -> Batch:
+    if packed(config):
+        stream = windows(config, in_memory(learned, records))
+        return stream(stream.order(0)[0])
+    settings = config.train
+    data = examples(config, learned, records, tell=lambda told: console.say(f"warning: {told}"))
+    batches = Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
+    return batches(batches.order(0)[0])

@@ -1,0 +1,59 @@
+"""`seqpipe verify`: whether a bundle is whole and answers here as it did where it was made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqpipe.commands.options import BundlePath, Device, Json, Quiet, make_console, print_json
+from seqpipe.console import printable
+from seqpipe.errors import UsageError
+
+
+def verify(
+    bundle: BundlePath,
+    device: Device = "auto",
+    sha256: Annotated[
+        str | None, typer.Option("--sha256", metavar="DIGITS", help="The SHA-256 that its bundle.json must have.")
+    ] = None,
+    untrusted: Annotated[
+        bool,
+        typer.Option("--untrusted", help="Open it in a process of its own with limits of memory and time, on the CPU."),
+    ] = False,
+    memory: Annotated[
+        float | None, typer.Option("--memory", metavar="GIB", help="With --untrusted: GiB it may take; 4 by default.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", metavar="SECONDS", help="With --untrusted: seconds it may take; 120 by default."),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check a bundle's hashes and repeat its golden examples on this machine. Needs no PyTorch."""
+    if untrusted:
+        result = _verify_untrusted(bundle, device, sha256, memory, timeout)
+    else:
+        from seqpipe.runtime.model import verify_bundle
+
+        if memory is not None or timeout is not None:
+            raise UsageError("--memory and --timeout are limits of --untrusted; give that too")
+        result = verify_bundle(bundle, device, sha256=sha256)
+    summary = f"hashes right, {result['golden']} golden examples answered the same on {result['device']}"
+    if "no_golden" in result:
+        summary += f"; {printable(result['no_golden'])}"
+    make_console(quiet).say(f"{bundle}: {summary}\nsha256 of its bundle.json: {result['sha256']}")
+    print_json(result, as_json)
+
+
+def _verify_untrusted(
+    bundle: Path, device: str, sha256: str | None, memory: float | None, timeout: float | None
+) -> dict[str, Any]:
+    from seqpipe.runtime.untrusted import Limits, verify_untrusted
+
+    if device not in ("auto", "cpu"):
+        raise UsageError(f"--device {device}: with --untrusted a bundle is opened on the CPU; leave it out")
+    limits = Limits(Limits.memory if memory is None else memory, Limits.seconds if timeout is None else timeout)
+    return verify_untrusted(bundle, limits, sha256)
