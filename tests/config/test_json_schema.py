@@ -28,7 +28,7 @@ from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.signature import options_model
 from seqpipe.errors import ConfigError, Problem
 
-PIPELINES = Path(__file__).parent.parent / "pipelines"
+PIPELINES = Path(__file__).parents[2] / "pipelines"
 TOYS = toys()
 TOY_SCHEMA = schema(TOYS)
 

@@ -19,7 +19,7 @@ from seqpipe.features.vocabulary import MARKS
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 
-TALES = Path(__file__).parents[1] / "pipelines" / "data" / "tales" / "train.txt"
+TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:1200]
 TEXTS = [" ".join(WORDS[i : i + 12]) for i in range(0, 1200, 12)]
 

@@ -85,7 +85,7 @@ def test_nothing_of_this_machine_stands_in_the_bundle(made: Trained) -> None:
     for path in made.path.iterdir():
         assert str(made.path.parent).encode() not in path.read_bytes()
         assert str(Path.home()).encode() + b"/" not in path.read_bytes()
-        assert str(Path(__file__).parent.parent).encode() not in path.read_bytes()
+        assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()
 
 
 def test_a_bundle_that_is_there_is_replaced_and_nothing_is_left_over(made: Trained) -> None:

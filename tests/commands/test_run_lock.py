@@ -266,7 +266,7 @@ def compete(folder: Path, delay: float, held: float, how: str) -> None:
 
 @pytest.mark.parametrize("rounds", tiers(12, long=200, seconds=900))
 def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int, tmp_path: Path) -> None:
-    FORKS.set_forkserver_preload(["seqpipe.commands.full_run", "seqpipe.commands.app", "test_lock"])
+    FORKS.set_forkserver_preload(["seqpipe.commands.full_run", "seqpipe.commands.app", "test_run_lock"])
     dice, refusals = random.Random(5), 0
     for number in range(rounds):
         folder = tmp_path / str(number) / "run"

@@ -21,7 +21,7 @@ from seqpipe.commands.scaffold import LICENSES, write_package
 from seqpipe.config.plugins import KINDS
 from seqpipe.errors import UsageError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MOST_LINES = 60  # of Python in a package: hook, module and test
 
 
