@@ -44,7 +44,7 @@ class Console:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Tick]:
-        """Yields a function that is told how much is done."""
+        """Yields a function to call with how much is done."""
         if self.volume >= 0 and sys.stderr.isatty():
             with self._bar(what, total) as tick:
                 yield tick

@@ -6,7 +6,7 @@ SeqpipeError
 ├── PluginError         2   a component that cannot be found, loaded or trusted
 ├── DataError           3   a data file or an input that cannot be used
 │   └── SkippedError    8   inputs that have no answer, and were skipped as asked for; all others have theirs
-├── TrainingError       4   training that cannot go on
+├── TrainingError       4   training that cannot continue
 ├── ExportError         5   a pipeline that does not become a graph
 │   └── ParityError     5   a graph that answers differently from PyTorch
 ├── BundleError         6   a bundle that is damaged, hostile or of another format

@@ -34,7 +34,7 @@ class CharCNN(nn.Module):
         dim: Number of filters, shared evenly among the widths.
         char_dim: Width of a character's vector.
         widths: How many characters each kind of filter sees.
-        dropout: Probability that a number of the result is silenced in training.
+        dropout: Dropout probability of the result.
     """
 
     features: ClassVar = {"chars": Chars(longest=20)}

@@ -27,7 +27,7 @@ class CharLSTM(nn.Module):
     Args:
         dim: Width of a word's vector, half of it from each direction.
         char_dim: Width of a character's vector.
-        dropout: Probability that a number of the result is silenced in training.
+        dropout: Dropout probability of the result.
     """
 
     features: ClassVar = {"chars": Chars(longest=20)}

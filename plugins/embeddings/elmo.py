@@ -30,7 +30,7 @@ class ELMo(nn.Module):
         residual: As the encoder `bilm` has it.
         layer_norm: Whether each layer is brought to mean 0 and variance 1 at each token first.
         train: Whether the language model is learned on; otherwise it stays as it is.
-        dropout: Probability that a number of x is silenced in training.
+        dropout: Dropout probability of x.
     """
 
     made_of: ClassVar = {"chars": ("embedding", "char-cnn"), "model": ("encoder", "bilm")}

@@ -22,7 +22,7 @@ class Linear(nn.Module):
     Args:
         dim: Width of a row's vector.
         normalise: Whether numbers are normalised before.
-        dropout: Probability that a number is silenced in training.
+        dropout: Dropout probability.
     """
 
     rows: ClassVar[dict[str, tuple[str, ...]]] = {}  # none of a vocabulary

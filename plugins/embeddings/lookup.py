@@ -33,8 +33,8 @@ class Lookup(nn.Module):
     Args:
         dim: Width of the vectors.
         column: A field of the record that holds one of a few texts, such as its label.
-        dropout: Probability that a number of a vector is silenced in training.
-        locked_dropout: Probability that a column of the vectors is silenced in training, in a whole row.
+        dropout: Dropout probability of the vectors.
+        locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
         word_dropout: Probability that a word is blanked in training.
         rare_dropout: Probability that a word seen once in training is blanked in training.
     """
@@ -85,7 +85,7 @@ class Lookup(nn.Module):
         return {"x": x, "table": self.table.weight}
 
     def looked_up(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
-        """The vector of each token; in training some are blanked, and numbers of them silenced."""
+        """The vector of each token; in training with word dropout and dropout."""
         if self.training and (self.word_dropout or self.rare_dropout):
             ids = self._blanked(ids)
         x: Tensor = self.dropout(self.table(ids))

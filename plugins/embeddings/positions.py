@@ -21,9 +21,9 @@ class Positions(nn.Module):
 
     Args:
         dim: D, the width of the vectors.
-        positions: Whether they are waves of fixed lengths, which go on for ever, or learned.
+        positions: Whether they are waves of fixed lengths, without an end, or learned.
         longest: How many positions have a learned vector of their own.
-        dropout: Probability that a number of a vector is silenced in training.
+        dropout: Dropout probability of the vectors.
     """
 
     def __init__(

@@ -115,7 +115,7 @@ def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: in
         if wanted(word):
             yield Entry(word, place, _finite(np.frombuffer(buffer, "<f4", dim, cut + 1), word, place))
     if (limit is None or limit > count) and (buffer[start:] + file.read(2)).strip(b"\r\n"):
-        told = f"the file goes on after its {count:,} words; does its first line say the truth?"
+        told = f"the file has more than the {count:,} words that its first line states"
         raise DataError(f"{path}: byte {base + start}: {told}")
 
 

@@ -34,8 +34,8 @@ class Vectors(Lookup):
         train: Whether the vectors are learned on; otherwise they stay as they are.
         missing: Words without a vector are trained in any case, or stay at random or at zero where `train` is false.
         scale: What the file's numbers are multiplied by.
-        dropout: Probability that a number of a vector is silenced in training.
-        locked_dropout: Probability that a column of the vectors is silenced in training, in a whole row.
+        dropout: Dropout probability of the vectors.
+        locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
         word_dropout: Probability that a word is blanked in training.
         rare_dropout: Probability that a word seen once in training is blanked in training.
     """

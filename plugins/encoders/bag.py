@@ -25,7 +25,7 @@ class Bag(nn.Module):
         hidden: Width D' of the layers that follow; null: there are none, and D' is that of x.
         layers: How many layers follow.
         activation: The function g.
-        dropout: Probability that a number of the pooled vector, and of each layer's, is silenced in training.
+        dropout: Dropout probability of the pooled vector and of each layer's output.
     """
 
     returns: ClassVar = ("x", "state")

@@ -22,7 +22,7 @@ class BiLM(nn.Module):
         hidden: H, units of a direction; an x of another width goes through a linear layer first.
         layers: Layers on top of each other.
         residual: Whether a layer but the first adds what it reads to what it makes.
-        dropout: Probability that a number of what a layer reads is silenced in training.
+        dropout: Dropout probability of a layer's input.
     """
 
     returns: ClassVar = {

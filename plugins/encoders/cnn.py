@@ -25,7 +25,7 @@ class CNN(nn.Module):
         filters: Filters of each width.
         widths: How many tokens each kind of filter sees.
         activation: The function g.
-        dropout: Probability that a number of the result is silenced in training.
+        dropout: Dropout probability of the result.
     """
 
     def __init__(

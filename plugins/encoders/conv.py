@@ -31,7 +31,7 @@ class Conv(nn.Module):
         residual: Whether each layer adds its answer to what it read.
         iterations: How often all layers are gone through.
         causal: Whether a token sees only itself and those before it.
-        dropout: Probability that a number that a layer reads is silenced in training.
+        dropout: Dropout probability of a layer's input.
     """
 
     def __init__(

@@ -34,8 +34,8 @@ class GRU(Recurrent):
         scan: Whether the graph has a Scan in place of a GRU node: slower on the CPU, but an execution provider whose
             kernel lacks `reset: before`, like CUDA's, need not move the layer to the CPU.
         bias: Whether the gates have biases.
-        dropout: Probability that a number is silenced between two layers in training.
-        locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
+        dropout: Dropout probability between two layers.
+        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
     """
 
     def __init__(

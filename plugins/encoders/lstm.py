@@ -35,8 +35,8 @@ class LSTM(Recurrent):
         scan: Whether the graph has a Scan in place of an LSTM node: slower on the CPU, but an execution provider whose
             kernel lacks peepholes and coupled gates, like CUDA's, need not move the layer to the CPU.
         bias: Whether the gates have biases.
-        dropout: Probability that a number is silenced between two layers in training.
-        locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
+        dropout: Dropout probability between two layers.
+        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
     """
 
     def __init__(

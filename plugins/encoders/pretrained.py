@@ -1,4 +1,4 @@
-"""ids in, what a checkpoint of `transformers` makes of them out: BERT and its kin, fine-tuned or as they are."""
+"""ids in, what a checkpoint of `transformers` makes of them out: BERT-family encoders, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Pretrained(nn.Module):
         checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
         depth: How many of its layers are kept, counted from below; null for all.
         layers: The layers whose mean x is; -1 is the last, 0 what the first layer reads.
-        dropout: Probability that a number is silenced in training, everywhere in the encoder; null for its own.
+        dropout: Dropout probability, everywhere in the encoder; null for the checkpoint's own.
         layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
         recompute: Whether training computes each layer again for its gradient: a third slower, in far less memory.
         window: Tokens of a text that are read at once; null for as many as the checkpoint can read.

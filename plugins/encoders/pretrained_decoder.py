@@ -1,4 +1,4 @@
-"""ids in, what a pretrained decoder makes of them out: GPT-2, Llama and its kin, tuned or as they are."""
+"""ids in, what a pretrained decoder makes of them out: GPT-2 and Llama-like models, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PretrainedDecoder(Attending):
 
     Args:
         checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
-        dropout: Probability that a number is silenced in training: of what is read, the weights, and of what each half
+        dropout: Dropout probability of the input, the weights, and of what each half
             of a layer adds; null: that of the checkpoint.
         layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
     """
@@ -58,7 +58,7 @@ class PretrainedDecoder(Attending):
         self.dim, self.groups, self.head_dim = make.dim, make.groups, make.dim_of_head
         self.longest: int = config.max_position_embeddings
         self.layer_decay = layer_decay
-        silenced = make.dropout if dropout is None else dropout
+        dropout_p = make.dropout if dropout is None else dropout
         at = torch.tensor([max(i, 0) for i in ids])
         real = torch.tensor(ids) != LACKING
         self.register_buffer("lacking", torch.where(real, 0.0, NEVER))  # (V,)
@@ -67,8 +67,8 @@ class PretrainedDecoder(Attending):
         tied = config.tie_word_embeddings
         self.output = None if tied else nn.Parameter(output[at] * real[:, None])
         self.positions = nn.Parameter(state[make.positions]) if make.positions else None
-        self.dropout = nn.Dropout(silenced)
-        self.layers = nn.ModuleList(make.layer(i, silenced) for i in range(config.num_hidden_layers))
+        self.dropout = nn.Dropout(dropout_p)
+        self.layers = nn.ModuleList(make.layer(i, dropout_p) for i in range(config.num_hidden_layers))
         self.norm = make.norm(make.last_norm)
 
     @staticmethod
@@ -121,7 +121,7 @@ class Layer(nn.Module):
         super().__init__()
         self.norms, self.joined, self.mix, self.feedforward = nn.ModuleList(norms), joined, mix, feedforward
         self.heads, self.groups, self.each = sizes
-        self.silenced, self.dropout = dropout, nn.Dropout(dropout)
+        self.attention_dropout, self.dropout = dropout, nn.Dropout(dropout)
         self.register_buffer("rotary", rotary, persistent=False)
 
     def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,7 +141,7 @@ class Layer(nn.Module):
     def taught(self, x: Tensor, places: Tensor) -> Tensor:
         """The whole layer over tokens that come one behind the other, by PyTorch's own kernel."""
         queries, keys, values = self.asked(x, places)
-        dropout = self.silenced if self.training else 0.0
+        dropout = self.attention_dropout if self.training else 0.0
         grouped = self.groups != self.heads
         found = F.scaled_dot_product_attention(
             queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0, enable_gqa=grouped

@@ -26,7 +26,7 @@ class PretrainedSeq2Seq(nn.Module):
 
     Args:
         checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
-        dropout: Probability that a number is silenced in training, everywhere in the encoder; null for its own.
+        dropout: Dropout probability, everywhere in the encoder; null for the checkpoint's own.
         layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
     """
 

@@ -25,8 +25,8 @@ class RNN(Recurrent):
         merge: How the states of both directions become one.
         activation: The function f.
         bias: Whether there are the biases b and c.
-        dropout: Probability that a number is silenced between two layers in training.
-        locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
+        dropout: Dropout probability between two layers.
+        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class SelfAttention(nn.Module):
         longest: How many positions have a learned vector of their own.
         scale: Whether x is multiplied by √D before positions are added; false for x whose numbers are about 1 already.
         causal: Whether a token attends only to itself and to those before it.
-        dropout: Probability that a weight is silenced in training.
+        dropout: Dropout probability of the weights.
     """
 
     returns: ClassVar = ("x", "attention")

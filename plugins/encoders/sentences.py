@@ -40,7 +40,7 @@ class Sentences(nn.Module):
         units: Units of the scores additive and concat-tanh.
         heads: Heads of the score multi-head.
         split: Where a sentence ends: after its closing mark and at line ends, or at line ends alone.
-        dropout: Probability that a number of a sentence's vector is silenced in training.
+        dropout: Dropout probability of a sentence's vector.
     """
 
     returns: ClassVar = {"x": "", "mask": "", "state": "", "word_attention": "(B, T) float32"}

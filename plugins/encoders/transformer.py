@@ -46,7 +46,7 @@ class Transformer(Attending):
         norm: Whether a layer normalises what it reads or what it has added up.
         activation: The function g.
         causal: Whether a token attends only to itself and to those before it.
-        dropout: Probability that a number is silenced in training: of x, the weights, g, a(x) and f(x).
+        dropout: Dropout probability of x, the weights, g, a(x) and f(x).
     """
 
     returns: ClassVar = ("x", "attention")
@@ -120,7 +120,7 @@ class Layer(nn.Module):
 
     def __init__(self, dim: int, heads: int, inner: int, norm: Norm, activation: str, dropout: float):
         super().__init__()
-        self.pre, self.silenced = norm == "pre", dropout
+        self.pre, self.attention_dropout = norm == "pre", dropout
         self.attention = Attention(dim, dim, score="multi-head", heads=heads, dropout=dropout)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
@@ -134,7 +134,7 @@ class Layer(nn.Module):
     def taught(self, x: Tensor, places: Tensor) -> Tensor:
         """The same for training where no token sees a later one, by PyTorch's own kernel, which keeps no weights."""
         queries, keys, values = self.asked(x, places)
-        dropout = self.silenced if self.training else 0.0
+        dropout = self.attention_dropout if self.training else 0.0
         found = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0)
         return self.told(x, found.transpose(1, 2).flatten(2))
 

@@ -64,7 +64,7 @@ class PooledHead(nn.Module):
         pool: As in `Pool`.
         score: As in `Pool`.
         hidden: Units of the layer between the pooled vector and the output; None for none.
-        dropout: Probability that a number is silenced in training, of the pooled vector and of the layer over it.
+        dropout: Dropout probability of the pooled vector and of the layer over it.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class AnswerSpan(nn.Module):
 
     Args:
         no_answer: Whether a question may have no answer.
-        dropout: Probability that a number of x or of state is silenced in training.
+        dropout: Dropout probability of x and of state.
     """
 
     answer = "span"

@@ -22,7 +22,7 @@ class BiLM(nn.Module):
     log-probability of a token, over both directions: exp(-score) is the text's perplexity.
 
     Args:
-        dropout: Probability that a number of h is silenced in training.
+        dropout: Dropout probability of h.
     """
 
     answer = "score"

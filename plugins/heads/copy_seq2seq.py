@@ -69,7 +69,7 @@ class CopySeq2Seq(Writer):
         coverage_weight: λ, how much looking at a place again costs.
         coverage_after: From which step of training on that costs: See et al. begin once all else is learned.
         tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
-        dropout: Probability that a number is silenced in training: in token vectors, between layers, in the readout.
+        dropout: Dropout probability of token vectors, between layers and in the readout.
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
     """
 

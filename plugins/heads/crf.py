@@ -27,7 +27,7 @@ class CRF(nn.Module):
 
     Args:
         scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
-        dropout: Probability that a number of x is silenced in training.
+        dropout: Dropout probability of x.
         constraints: Forbid what the scheme forbids; without, it is only unlikely.
     """
 

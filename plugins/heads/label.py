@@ -42,7 +42,7 @@ class Label(PooledHead):
             of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
         score: How attention scores a token (see `seqpipe.nn.attention`).
         hidden: Units of a layer between the pooled vector and the output; null for none.
-        dropout: Probability that a number of the pooled vector, or of the layer over it, is silenced in training.
+        dropout: Dropout probability of the pooled vector and of the layer over it.
         label_smoothing: The share of the target that is spread over all labels in training (Szegedy et al. 2016).
         class_weights: What a text of a label counts in the loss, such as {rare: 5.0}, 1 if not named; or balanced:
             the rarer the more, N / (labels * its texts).

@@ -27,7 +27,7 @@ class LM(nn.Module):
     and Wolf 2017; b is 0 then). The encoders below must be causal: `transformer` with causal: true, or `lstm`, `gru`,
     `rnn` with direction: forward.
 
-    Texts that are `packed` are one long text, cut into windows of `context` tokens anywhere; it goes on with any prompt
+    Texts that are `packed` are one long text, cut into windows of `context` tokens anywhere; it continues any prompt
     but an empty one. Else each record is a text of its own, from [BOS] to [EOS].
 
     A graph reads the prompt once, then writes token by token and reads none twice. What it keeps of the text is
@@ -110,7 +110,7 @@ class LM(nn.Module):
         top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
         score_prompt: bool = False,
     ) -> dict[str, Tensor]:
-        """How the texts (B, T) go on, and what is kept of them.
+        """Continue the texts (B, T); return the tokens and the cache.
 
         `tokens` (B, n_best, max_length) and their log-probabilities `scores`, the best first; with `score_prompt` the
         log-probability of each token of the prompt given those before, `prompt_scores` (B, T') (T' = T, or T - 1 where

@@ -33,7 +33,7 @@ class MaskedLM(nn.Module):
     those with the greatest product of probabilities. A text without a gap is answered as it is.
 
     With `next_sentence` a record has two texts (`field: [text, text_pair]`). Half of the pairs get the second text of
-    another row of the batch, and a linear layer over the pooled pair learns to tell which: w · h + d.
+    another row of the batch, and a linear layer over the pooled pair learns to predict which: w · h + d.
 
     Args:
         share: The probability that a token is chosen; at least one of a text is.

@@ -62,7 +62,7 @@ class Pointer(nn.Module):
         units: Units of the score `additive`.
         glimpses: How often h looks at the positions before it chooses one.
         heads: Heads of a glimpse; they divide the units of a layer.
-        dropout: Probability that a number is silenced in training: in what a step reads, between layers, in what a
+        dropout: Dropout probability of a step's input, between layers, in what a
             glimpse adds.
     """
 

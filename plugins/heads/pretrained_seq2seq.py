@@ -30,7 +30,7 @@ class PretrainedSeq2Seq(SpanCorruption, Writer):
 
     Args:
         checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
-        dropout: Probability that a number is silenced in training, everywhere in the decoder; null for its own.
+        dropout: Dropout probability, everywhere in the decoder; null for the checkpoint's own.
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
         spans: Of each text, the share of tokens that is hidden in spans, which it learns to write, as the checkpoint
             did with 0.15: it then needs no target; null: it learns to write the target.

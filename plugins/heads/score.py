@@ -30,7 +30,7 @@ class Score(PooledHead):
             of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
         score: How attention scores a token (see `seqpipe.nn.attention`).
         hidden: Units of a layer between the pooled vector and the output; null for none.
-        dropout: Probability that a number of the pooled vector, or of the layer over it, is silenced in training.
+        dropout: Dropout probability of the pooled vector and of the layer over it.
         loss: Squared error, absolute error, or squared to one deviation and absolute beyond (huber, Huber 1964).
         bounds: The least and the greatest number of an answer, such as [0, 100]; null for any number.
     """

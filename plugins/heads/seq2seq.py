@@ -55,7 +55,7 @@ class Seq2Seq(Writer):
         intra_attention: Whether it attends to what it has already written.
         input_feeding: Whether a step reads the readout of the step before; only with attention.
         tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
-        dropout: Probability that a number is silenced in training: in token vectors, between layers, in the readout.
+        dropout: Dropout probability of token vectors, between layers and in the readout.
         scheduled_sampling: How the true tokens that it reads in training become fewer.
         sampling_steps: k, in steps of training; of the inverse sigmoid also where the fall is steepest, at k ln k.
         sampling_floor: The least probability of reading the true token.

@@ -22,7 +22,7 @@ class Tags(nn.Module):
 
     Args:
         scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
-        dropout: Probability that a number of x is silenced in training.
+        dropout: Dropout probability of x.
     """
 
     stops: Tensor
@@ -63,7 +63,7 @@ class Tags(nn.Module):
     ) -> dict[str, Tensor]:
         """The likeliest tag of each token, its probability, and `opens` and `closes`.
 
-        exp(opens[i] + closes[j]) is the probability that tokens i to j have the chosen tags and j + 1 does not go on
+        exp(opens[i] + closes[j]) is the probability that tokens i to j have the chosen tags and j + 1 does not continue
         with the span: a product of tokens, since each is chosen by itself.
         """
         log_p = self._log_p(x, mask, other_x, window, other_window)  # (B, T, L)
@@ -71,7 +71,7 @@ class Tags(nn.Module):
         chosen = torch.where(mask, chosen, 0.0)
         so_far = chosen.cumsum(1)
         stops = (self.stops[tags[:, :-1]] * log_p[:, 1:].exp()).sum(2)  # (B, T - 1)
-        stops = F.pad(torch.where(mask[:, 1:], stops, 1.0), (0, 1), value=1.0)  # (B, T) nothing goes on after the end
+        stops = F.pad(torch.where(mask[:, 1:], stops, 1.0), (0, 1), value=1.0)  # (B, T) nothing continues after the end
         return {
             "tags": torch.where(mask, tags, 0),
             "scores": torch.where(mask, chosen.exp(), 0.0),

@@ -43,7 +43,7 @@ class TransformerDecoder(SpanCorruption, Writer):
         norm: Whether a layer normalises what it reads or what it has added up.
         activation: The function g.
         tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
-        dropout: Probability that a number is silenced in training: of what is read, the weights, g, a(x) and f(x).
+        dropout: Dropout probability of the input, the weights, g, a(x) and f(x).
         combine: How the contexts of several sources become one (Libovický and Helcl 2017): W [c_1; c_2; …] + b, or by a
             second attention over them.
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).

@@ -27,7 +27,7 @@ class Vector(PooledHead):
             of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
         score: How attention scores a token (see `seqpipe.nn.attention`).
         width: Numbers of the vector, by a linear layer over the pooled one; null: as wide as that, without a layer.
-        dropout: Probability that a number of the pooled vector is silenced in training.
+        dropout: Dropout probability of the pooled vector.
         normalize: Whether the answer has length 1, so that a product of two vectors is their cosine.
         temperature: τ; the lower, the more the nearest texts of other labels count.
     """

@@ -115,4 +115,4 @@ def _uneven(
     counts = [number - 1 if over else number + sum(1 for _ in rest) for over, rest in zip(ended, sources, strict=True)]
     short = list(files.values())[ended.index(True)]
     told = ", ".join(f"{file.name} {count:,}" for file, count in zip(files.values(), counts, strict=True))
-    return DataError(f"{short}:{number}: there is no such line, but its siblings go on; lines: {told}; make them one")
+    return DataError(f"{short}:{number}: there is no such line, the others are longer; lines: {told}; make them one")

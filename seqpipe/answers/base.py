@@ -169,7 +169,7 @@ class Text:
         return answers
 
     def encode(self, text: str, doc: Doc, at: str = "") -> list[int]:
-        """The ids of a text that answers this one, without an end; DataError, begun with `at`, if there are none."""
+        """The ids of a text that answers this one, without an end; DataError, prefixed with `at`, if there are none."""
         if self.copies:
             return self.copies.written(text, doc, at)
         return list(encode(self.tokenizer, text, at).ids)
@@ -311,7 +311,7 @@ class Labels:
 class Score:
     """A number for each text: `{"score"}`, None for a text of no tokens.
 
-    Of a head that teaches itself no record says what is right: `gold` is nothing, and its mean is what is measured.
+    Records of a self-supervised head have no target: `gold` is nothing, and its mean is what is measured.
     """
 
     kind = "score"
@@ -345,7 +345,7 @@ class Score:
 class Vector:
     """A text as numbers, near those of texts that mean the like: `{"vector": […]}`, None for a text of no tokens.
 
-    Of a head that teaches itself no record says which those are: `gold` is nothing.
+    Records of a self-supervised head have no target: `gold` is nothing.
     """
 
     kind = "vector"

@@ -117,7 +117,7 @@ class Filled:
         return "".join(said)
 
     def _behind(self, ids: Sequence[int]) -> str:
-        """The last of two tokens as text: some are told from a whole word only behind another."""
+        """The last of two tokens as text: some differ from a whole word only behind another."""
         *before, _ = ids
         whole, head = self._decoded(ids), self._decoded(before)
         return (whole.removeprefix(head) if whole.startswith(head) else self._decoded(ids[-1:])).strip()

@@ -1,4 +1,4 @@
-"""Texts in, how they go on out, and how well a model foretells texts: the answers of a language model."""
+"""Answer kind of language models: continuations of prompts, and the perplexity of texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import EOS, special_id
 
 PAST, PRESENT = "past.", "present."  # what the names of a graph's inputs and outputs begin with that hold what is kept
-GOES_ON = "goes_on"  # of a record: whether its text goes on in the next one
+GOES_ON = "goes_on"  # of a record: whether its text continues in the next one
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
 ENOUGH = 1 << 23  # numbers of a batch's logits
 PROMPTS, MOST_PROMPT = 64, 40  # prompts that answers are compared on, and the most tokens of one
@@ -25,7 +25,7 @@ _LN2 = math.log(2)
 
 
 class Continuation(Text):
-    """Text that goes on: `{"generated_text", "score"}`, the prompt and what follows; score: the probability of that.
+    """Continuation: `{"generated_text", "score"}`, the prompt and what follows; score: the probability of that.
 
     Args:
         tokenizer: Of the prompt and of what follows.
@@ -60,7 +60,7 @@ class Continuation(Text):
         """DataError for the first prompt without a token, by its place, or its number from `before` + 1 on."""
         for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
             if not len(doc):
-                told = "the prompt is empty, and this model goes on with a text; give it one token at least"
+                told = "empty prompt: this model needs at least one token"
                 raise DataError(f"{record.get('where', f'record {i}')}: {told}")
 
     def gold(self, record: Record) -> Any:
@@ -76,7 +76,7 @@ class Continuation(Text):
         """Perplexity, mean loss of a token in nats, and bits per character of texts.
 
         Args:
-            docs: The texts, each with whether it goes on in the next one.
+            docs: The texts, each with whether it continues in the next one.
             run: Features of a batch to a decision that holds `prompt_scores`.
             size: V, how many tokens there are.
             beside: Texts of their own to what the features of a batch hold beside tokens.
@@ -95,7 +95,7 @@ class Continuation(Text):
                 total -= float(found[first:].sum(dtype=np.float64))
                 tokens += len(row) - first - (not self.begins)
         if not tokens:
-            raise DataError("there is nothing to foretell in these texts: they have less than two tokens")
+            raise DataError("perplexity needs a text of at least two tokens")
         loss, bits = total / tokens, total / _LN2 / max(1, counted.characters)
         return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
 
@@ -128,7 +128,7 @@ class _Counted:
 
 
 def _begin(doc: Doc) -> int:
-    """Where the text begins that is gone on with: of two the second."""
+    """Where the text that is continued begins: of two the second."""
     return doc.offsets[doc.second - 1][1] if doc.second else 0
 
 
@@ -138,7 +138,7 @@ def judged_in(context: int, carry: bool, size: int) -> int:
 
 
 def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
-    """The tokens of all texts as one, with an end between two where the first does not go on in the second."""
+    """The tokens of all texts as one, with an end between two where the first does not continue in the second."""
     goes_on = True
     for doc, more in docs:
         yield from chain([] if goes_on else [end], doc.ids)
@@ -148,7 +148,7 @@ def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
 def prompts(
     records: Iterable[Record], split: Callable[[Sequence[Record]], Sequence[Doc]], field: str, context: int
 ) -> list[Record]:
-    """Beginnings of texts, of long ones stretches, of 1 up to half a context of tokens: what a model goes on with."""
+    """Beginnings of texts, of long ones stretches, of 1 up to half a context of tokens: prompts."""
     found: list[Record] = []
     for record in islice(records, PROMPTS):
         (doc,) = split([record])

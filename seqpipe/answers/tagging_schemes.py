@@ -147,7 +147,7 @@ def continues(tags: Sequence[str]) -> np.ndarray:
 
 
 def _roles(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Three masks (L,): a span may go on after this tag; this tag goes on with a span; only BIOES has this tag."""
+    """Three masks (L,): a span may continue after this tag; this tag continues a span; only BIOES has this tag."""
     tagged = all(belongs(tag, "BIOES") for tag in tags)
     prefixes = np.array([parts(tag)[0] if tagged else "" for tag in tags], dtype="U1")
     return np.isin(prefixes, ("B", "I")), np.isin(prefixes, ("I", "E")), np.isin(prefixes, ("E", "S"))

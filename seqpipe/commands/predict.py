@@ -22,7 +22,7 @@ def predict(
         bool, typer.Option("--documents", help="Take each text as a document and split it into sentences.")
     ] = False,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Print each text as it is written; for a head that goes on with texts.")
+        bool, typer.Option("--stream", help="Print each text as it is generated; of a language model.")
     ] = False,
     on_error: Annotated[
         str, typer.Option("--on-error", help="stop at a line without an answer, or skip: it gets its error instead.")

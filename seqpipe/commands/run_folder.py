@@ -82,7 +82,7 @@ def _refuse_init_from_itself(config: Config, folder: Path) -> None:
     for component in config.components:
         source = component.frame.get("init")
         if source and source.resolve() == folder.resolve():
-            message = f"{folder} would start from itself, and is what this run is called; give the YAML another name:"
+            message = f"`init` names this run's own folder, {folder}; give the YAML another name:"
             raise ConfigError([replace(component.problem(message), key=f"{component.key}.init")])
 
 

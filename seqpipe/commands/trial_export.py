@@ -92,7 +92,7 @@ def _compared(pipeline: Pipeline, config: Config, console: Console, graph: bytes
 
 
 def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> None:
-    """ConfigError for a tokenizer that panics at a hostile text; one that is slow at it is told."""
+    """ConfigError for a tokenizer that panics at a hostile text; one that is slow at it is reported."""
     tokenizers, problems = tokenizers_of(learned.featurizer), []
     components = {name: one.tokenizer for name, one in by_source(config.inputs).items()}
     tried: list[tuple[Any, Any]] = [(components[name], tokenizer) for name, tokenizer in tokenizers.items()]

@@ -51,7 +51,7 @@ def explains(stage: Component) -> Mapping[str, str]:
 
 
 def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem | None) -> list[Problem]:
-    """What is wrong with the stages' statements; `wanted` is told where weights are asked for and there are none."""
+    """Report what is wrong with the stages' statements; `wanted` if weights are asked for and there are none."""
     found = []
     for stage in (*(stage for one in inputs for stage in one.stages), *head):
         try:

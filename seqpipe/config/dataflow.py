@@ -150,16 +150,16 @@ class _Trace:
                 self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
 
     def chain(self, inputs: Sequence[Input], head: Stages) -> None:
-        """Complains of stages that cannot go token by token, where a head goes on with texts."""
+        """Complains of stages that cannot go token by token, where the head is a language model."""
         asks = f"the head {head[-1].use!r} writes token by token"
         if len(head) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None:
-            self.complain(head[-1], "it goes on with texts by itself: take one head and one source, with a tokenizer")
+            self.complain(head[-1], "a language-model head must be the only head, on one tokenized input")
         if inputs[0].pairs and head[-1].options.get("packed") is not False:
-            self.complain(head[-1], "it goes on with the second of two texts, which are no one text: set packed: false")
+            self.complain(head[-1], "it continues the second of two texts, which are no single text: set packed: false")
         if not inputs[0].encoder:
-            self.complain(head[-1], "it goes on with what an encoder makes of a text: add a causal one, such as gru")
+            self.complain(head[-1], "a language model needs a causal encoder: add one, such as gru")
         if is_stateful(head[-1]) and head[-1].options.get("packed") is False:
-            self.complain(head[-1], "texts of their own begin without a state: set packed: true, or carry: false")
+            self.complain(head[-1], "separate documents start from a zero state: set packed: true, or carry: false")
         for stage in inputs[0].embedding:
             if not member(stage.cls, "tokenwise"):
                 self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
@@ -173,7 +173,7 @@ class _Trace:
                 else goes_on(dict(stage.options))
             )
             if cure:
-                told = f"{asks}, and this encoder lets a token see later ones, or cannot go on where it stopped"
+                told = f"{asks}, and this encoder is not causal, or does not support incremental decoding"
                 self.complain(stage, f"{told}; {cure if goes_on is None else f'set {cure}'}")
             elif is_stateful(head[-1]) and not has_member(stage.cls, "carry"):
                 self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.carry: false")
@@ -204,7 +204,7 @@ class _Trace:
                         self.complain(stage, f"{told}, which head {head.use!r} has to learn; leave one of the two out")
 
     def corrupted_by(self, head: Component) -> tuple[str, ...]:
-        """What a head's `corrupt` returns; nothing if it does not tell, which is told elsewhere."""
+        """What a head's `corrupt` returns; nothing if it does not say, which is reported elsewhere."""
         try:
             return corrupted_inputs(head)
         except PluginError:
@@ -218,7 +218,7 @@ class _Trace:
             self.complain(head, str(error))
             return False
         if not several:
-            self.complain(head, "it reads one source; take a head that asks for `sources`, such as seq2seq")
+            self.complain(head, "it supports one input; take a head with a `sources` argument, such as seq2seq")
         return several
 
     def refuse_features(self, head: Stages) -> None:
@@ -349,7 +349,7 @@ class _Trace:
         answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
         targets, of_data = answer.targets, f"data (target of {head.key})"
         if is_self_supervised(head) and kind and kind not in _SELF_TAUGHT:
-            told = f"one that teaches itself answers with {', '.join(_SELF_TAUGHT)}, not with {kind}"
+            told = f"a self-supervised head answers with {', '.join(_SELF_TAUGHT)}, not with {kind}"
             self.complain(head, f"{told}: no record says what is right")
         if is_self_supervised(head) and head.frame.get("target") is not None:
             self.complain(head, "it learns from the text itself; delete `target`")

@@ -49,7 +49,7 @@ def fault(folder: Path) -> str:
     if not (checkpoints / LAST).is_file():
         return f"the run {told(folder)} is not trained yet; train it first: seqpipe train {told(folder / YAML)}"
     if not any(checkpoints.glob(BEST)):
-        return f"the run {told(folder)} stopped before its first epoch ended; go on with it first"
+        return f"the run {told(folder)} stopped before its first epoch ended; resume it first"
     return ""
 
 

@@ -64,7 +64,7 @@ def load(
         problems += override(tree, text)
     check = _Check(tree, plugins, path.absolute().parent, files, sources)
     config = check.config(path)
-    # What could not be read is told once, not again as a wrong or missing value.
+    # What could not be read is reported once, not again as a wrong or missing value.
     problems += [p for p in check.problems if not any(p.key == key or p.key.startswith(f"{key}.") for key in unread)]
     if problems or config is None:
         raise ConfigError(problems)
@@ -163,7 +163,7 @@ class _Check:
         self.problems.append(self.tree.problem(path, message, key=key))
 
     def missing(self, path: Where, what: str) -> None:
-        """A required key that is not there is told where its parent begins."""
+        """A required key that is not there is reported where its parent begins."""
         spot = self.tree.spot(path[:-1], key=True)
         self.problems.append(Problem(spot.file, spot.line, spot.column, yaml.key_text(path), f"missing; {what}"))
 

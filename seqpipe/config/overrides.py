@@ -22,7 +22,7 @@ def override(tree: Tree, text: str) -> list[Problem]:
     if not equals or not all(steps):
         return [Problem(spot.file, 0, 0, "", "an override is key=value, such as train.epochs=3")]
     if not isinstance(tree.data, dict):
-        return []  # the file is told to be no mapping
+        return []  # the file is reported to be no mapping
     try:
         new = yaml.scalar(value, spot.file)
         holder, path = _reach(tree, steps, spot)

@@ -66,7 +66,7 @@ class SGD(_Keys):
     use: Literal["sgd"] = "sgd"
     lr: Rate = Field(default=0.1, description="Learning rate.")
     weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
-    momentum: Share = Field(default=0.0, description="Share of the last step that goes on.")
+    momentum: Share = Field(default=0.0, description="Momentum.")
     nesterov: bool = Field(default=False, description="Look ahead along the momentum.")
 
     @model_validator(mode="after")
@@ -122,7 +122,7 @@ class Train(_Keys):
         description="Steps of an epoch, where texts are one (head lm, packed); null: as many as go over all of them.",
     )
     optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use")] = Field(
-        default=AdamW(), description="What takes the steps."
+        default=AdamW(), description="Optimizer."
     )
     schedule: Annotated[Constant | Linear | Cosine | Plateau, Field(discriminator="use")] = Field(
         default=Constant(), description="How the learning rate changes."
@@ -145,7 +145,7 @@ class Train(_Keys):
         default="fp32",
         description="What the stages compute in while training; weights, dev scores and the bundle stay fp32.",
     )
-    seed: int = Field(default=1, ge=0, description="What all random numbers follow from.")
+    seed: int = Field(default=1, ge=0, description="Random seed.")
     threads: Positive | None = Field(default=None, description="Threads of the processor; null: as many as there are.")
 
 
@@ -196,7 +196,7 @@ class PluginKeys(_Keys):
     )
     versions: dict[str, str] = Field(
         default={},
-        description="Which distribution and version each component of a run came from, by its key; a change is told.",
+        description="Distribution and version of each component of a run, by its key; a change is reported.",
     )
 
     @property

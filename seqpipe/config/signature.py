@@ -428,7 +428,7 @@ def _helps(cls: type) -> dict[str, str]:
 
 
 def _arguments(lines: list[str]) -> dict[str, str]:
-    """The lines of an Args section by name; a line indented deeper goes on with the one above."""
+    """The lines of an Args section by name; a line indented deeper continues the one above."""
     start = next((number for number, line in enumerate(lines) if line.strip() in ("Args:", "Arguments:")), len(lines))
     helps: dict[str, str] = {}
     name, indent = "", None

@@ -84,7 +84,7 @@ def parse(data: bytes, file: str) -> Tree:
 
 
 def read(data: bytes, file: str) -> tuple[Tree, list[Problem]]:
-    """The tree and the problems that do not hinder reading on; ConfigError where it cannot go on."""
+    """The tree and the problems that do not hinder reading on; ConfigError where reading cannot continue."""
     builder = _Builder(file)
     text = _decoded(data, file)
     try:

@@ -21,7 +21,7 @@ from seqpipe.training.pipeline import Pipeline
 
 @contextlib.contextmanager
 def blamed(pipeline: Pipeline, opset: int) -> Iterator[None]:
-    """An export or a comparison that fails inside it is told with the stage at fault."""
+    """Name the stage at fault of an export or a comparison that fails inside."""
     try:
         yield
     except ExportError as error:

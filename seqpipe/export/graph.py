@@ -169,7 +169,7 @@ def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tu
 
 
 def _kept(pipeline: Pipeline, rows: int, slots: int) -> Arrays:
-    """What a head that goes on with texts takes of an earlier call: so many rows and slots of it, all 0."""
+    """The cache that a language-model head takes of an earlier call: so many rows and slots of it, all 0."""
     made: Arrays = {}
     for name, shape in pipeline.kept.items():
         numbers = np.float32 if shape else np.int64

@@ -288,7 +288,7 @@ def grid(
 def random_doc(source: Inputs, length: int, random: np.random.Generator, apart: bool = False) -> Doc:
     """A text of `length` random tokens with random ids, sentences of any length; of some the longest word is short.
 
-    Of a tokenizer that splits words, some tokens go on with a word. From 5 tokens on there are two sentences and two
+    Of a tokenizer that splits words, some tokens continue a word. From 5 tokens on there are two sentences and two
     words: an example for export has no axis of 1. Of several sources the others have up to as many tokens, or
     `apart`, so many that no two axes of an example for export are the same.
     """

@@ -73,7 +73,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     same_features(ours, theirs, records, probes)
     draw, some = random.Random(SEED), drawn(records)
     asked = [posed(ours.kind, record) for record in some]
-    if pipeline.continues:  # judged by how it foretells texts, not by how it goes on with them
+    if pipeline.continues:  # judged by perplexity, not by its continuations
         comparison.compared(asked[:ROWS])
         comparison.compared(asked[ROWS:], **shortened(ours.options, {}))
         wanted, scores = evaluate(ours, some)[""], evaluate(theirs, some)[""]

@@ -94,7 +94,7 @@ class Column(Fixed):
         return replace(self, values=old.values) if isinstance(old, Column) else self
 
     def value(self, given: str, at: str = "") -> str:
-        """What was given, if it is one of the values; else DataError, begun with `at`."""
+        """What was given, if it is one of the values; else DataError, prefixed with `at`."""
         if self.values and given not in self.values:
             known = ", ".join(map(repr, self.values[:20])) + ", …" * (len(self.values) > 20)
             raise DataError(f"{at}field {self.field!r} holds {given!r}; give one of what was learned: {known}")
@@ -140,7 +140,7 @@ class Doc:
 class Featurizer:
     """A tokenizer and the learned features of one pipeline: records become Docs, Docs become padded arrays.
 
-    `lossless`: each token of a text counts, white space too, for what goes on with texts.
+    `lossless`: each token of a text counts, white space too, for language models.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ def held_by(record: Record) -> str:
 
 
 def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int]]:
-    """Where each word stands in the text, in order; DataError, begun with `at`, if one does not."""
+    """Where each word stands in the text, in order; DataError, prefixed with `at`, if one does not."""
     offsets, position = [], 0
     for word in words:
         start = text.find(word, position)

@@ -15,13 +15,13 @@ Result = TypeVar("Result")
 
 
 def encode(tokenizer: Tokenizer, text: str | Sequence[str], at: str = "") -> Encoding:
-    """The tokens of a text, or of words that are split already; DataError, begun with `at`, if it cannot be split."""
+    """The tokens of a text, or of words; DataError, prefixed with `at`, if it cannot be split."""
     words = not isinstance(text, str)
     return guard(lambda: tokenizer.encode(text, is_pretokenized=words, add_special_tokens=False), text, at)
 
 
 def encode_batch(tokenizer: Tokenizer, texts: Sequence[str], at: Callable[[int], str]) -> list[Encoding]:
-    """The tokens of each text; DataError for the first that cannot be split, begun with `at` of its position."""
+    """The tokens of each text; DataError for the first that cannot be split, prefixed with `at` of its position."""
     try:
         return list(tokenizer.encode_batch(texts, add_special_tokens=False))
     except BaseException as error:
@@ -31,7 +31,7 @@ def encode_batch(tokenizer: Tokenizer, texts: Sequence[str], at: Callable[[int],
 
 
 def guard(split: Callable[[], Result], text: str | Sequence[str], at: str = "") -> Result:
-    """What `split` returns; DataError that shows the text, begun with `at`, if the library raises or panics."""
+    """What `split` returns; DataError that shows the text, prefixed with `at`, if the library raises or panics."""
     try:
         return split()
     except BaseException as error:

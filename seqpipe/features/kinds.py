@@ -117,7 +117,7 @@ class Sentences(Fixed):
 class Pieces(Fixed):
     """Where each word begins, (B, N) int64: the position + 1 of its first token in the row of T; 0 padding.
 
-    A word goes on until the next begins. Of a tokenizer whose tokens are words, every token begins one.
+    A word lasts until the next begins. Of a tokenizer whose tokens are words, every token begins one.
     """
 
     kind = "pieces"
@@ -176,7 +176,7 @@ class Matrix(Fixed):
         return ("batch_size", "sequence_length", self.size)
 
     def following(self, old: Feature | None) -> Matrix:
-        """An older one as it is: numbers go on meaning what they meant."""
+        """An older one as it is: numbers keep their meaning."""
         return old if isinstance(old, Matrix) else self
 
     def fitted(self, docs: Iterable[Doc]) -> Matrix:

@@ -27,7 +27,7 @@ def of_words(tokenizer: Tokenizer, places: Sequence[Place], text: str, at: str =
     """The pieces of the word at each place, none of a word of which the normalizer leaves nothing.
 
     A word is given to the tokenizer with the white space that stands before it in the text, one code point of it: many
-    tell the first piece of a word by that. DataError, begun with `at`, if they cannot be split.
+    mark the first piece of a word by that. DataError, prefixed with `at`, if they cannot be split.
     """
     begins = [start - text[start - 1 : start].isspace() for start, _ in places]  # before 0 is nothing
     given = [text[begin:end] for begin, (_, end) in zip(begins, places, strict=True)]

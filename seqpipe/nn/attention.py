@@ -50,7 +50,7 @@ class Attention(nn.Module):
         units: Width of W q and U k in `additive` and `concat-tanh`.
         heads: Heads of `multi-head`; they divide the query's width.
         combine: Whether a linear layer over [q; context] makes the context as wide as the query.
-        dropout: Probability that a weight is silenced in training.
+        dropout: Dropout probability of the weights.
 
     Raises:
         UsageError: if the widths or the heads do not fit the score.

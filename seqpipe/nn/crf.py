@@ -83,7 +83,7 @@ class Decision(NamedTuple):
     path: Tensor  # (T, B)
     tag_p: Tensor  # (T, B) the probability of each of its tags
     opens: Tensor  # (T, B) exp(opens[i] + closes[j]) is the probability that the path's tags stand at i to j ...
-    closes: Tensor  # (T, B) ... and the span does not go on after j
+    closes: Tensor  # (T, B) ... and the span does not continue after j
     paths: Tensor  # (T, B, n) the n best, the best first
     log_p: Tensor  # (B, n) log-probabilities; NO_PATH where there are not so many
 
@@ -91,7 +91,7 @@ class Decision(NamedTuple):
 def decode(emissions: Tensor, chain: Tensor, goes_on: Tensor, n: int) -> Decision:
     """The n best paths of `bounded` emissions.
 
-    `goes_on` (P, P) bool tells whether the column's tag goes on with the span that the row's tag stands in.
+    `goes_on` (P, P) bool says whether the column's tag continues the span that the row's tag stands in.
     Ties go to the tag that comes first.
     """
 

@@ -1,4 +1,4 @@
-"""Rows in, the same rows with some of their columns silenced in training out."""
+"""Variational dropout: one mask of columns for all time steps of a row."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch.nn import functional as F
 
 
 class LockedDropout(nn.Module):
-    """Variational dropout (Gal and Ghahramani 2016): what is silenced in a row is silenced at all its time steps.
+    """Variational dropout (Gal and Ghahramani 2016): one mask of columns for all time steps of a row.
 
     Args:
-        p: Probability that a column of a row is silenced in training; what is left is scaled by 1 / (1 - p).
+        p: Dropout probability of a row's columns; the others are scaled by 1 / (1 - p).
     """
 
     def __init__(self, p: float):

@@ -17,7 +17,7 @@ class Glimpse(nn.Module):
         hidden: H, the width of a state.
         dim: D, the width of a position's vector.
         heads: Heads of the attention; they divide H.
-        dropout: Probability that a number is silenced in training: of a, f, and what f has inside.
+        dropout: Dropout probability of a, f and the hidden layer of f.
     """
 
     def __init__(self, hidden: int, dim: int, heads: int, dropout: float):

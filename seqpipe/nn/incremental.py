@@ -1,4 +1,4 @@
-"""The stages before a head in, the same a token at a time out: what a head that goes on with a text asks for."""
+"""Incremental decoding: run the stages before a language-model head one token at a time."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Chain:
         return Read(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(befores), held)
 
     def repeated(self, read: Read, times: int) -> Read:
-        """The same texts, each so many times, to be gone on with in as many ways."""
+        """The same texts, each so many times, to be continued in as many ways."""
         return read._replace(befores=tuple(one.repeated(times) for one in read.befores))
 
     def start(self, read: Read, longest: int) -> State:
@@ -111,7 +111,7 @@ class Chain:
         """What a later call takes as `past.…`, under `present.…`: of B rows that were given so many steps (B,).
 
         `written` (B, N) holds the tokens written; at the first step the last token read was given, then these. `ended`
-        (B,) says which texts go on no more.
+        (B,) says which texts have ended.
         """
         C, n = read.past_ids.shape[1], read.inside.shape[1]
         given = torch.cat([read.last[:, None], written], 1)[:, :-1]  # (B, N)

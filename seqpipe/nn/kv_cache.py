@@ -1,6 +1,6 @@
 """More tokens of a text in, what an encoder makes of them out, given what it kept of those before: none is read twice.
 
-An encoder of which no token sees a later one can go on where it stopped. It offers the five methods of `Causal`; layers
+An encoder of which no token sees a later one can be run incrementally. It offers the five methods of `Causal`; layers
 of self-attention get them from `Attending`.
 """
 
@@ -49,7 +49,7 @@ class Slots(NamedTuple):
 
 
 class Causal(Protocol):
-    """An encoder that goes on where it stopped.
+    """A causal encoder with incremental decoding.
 
     `kept` is the shape (M, W) of what it keeps: as an input and an output of the graph that is (B, C, M, W), C slots, a
     slot for each token, or for all of them one.

@@ -17,7 +17,7 @@ from seqpipe.nn.search import BOS
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout")
 _SEQ2SEQ = "pretrained-seq2seq"
 _USES = (
-    "the encoder pretrained takes BERT and its kin, pretrained-decoder GPT-2 and Llama, and pretrained-seq2seq, "
+    "the encoder pretrained takes BERT-family encoders, pretrained-decoder GPT-2 and Llama, and pretrained-seq2seq, "
     "an encoder and a head, T5"
 )
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
@@ -67,7 +67,7 @@ def pretrained_model(
             use_safetensors=True,
             attn_implementation="eager",
             dtype=torch.float32,
-            ignore_mismatched_sizes=True,  # they are told below
+            ignore_mismatched_sizes=True,  # they are reported below
             output_loading_info=True,
         )
     lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)
@@ -136,7 +136,7 @@ def _writer(
             trust_remote_code=False,
             use_safetensors=True,
             dtype=torch.float32,
-            ignore_mismatched_sizes=True,  # they are told below
+            ignore_mismatched_sizes=True,  # they are reported below
             output_loading_info=True,
         )
     if lacking := sorted(report["missing_keys"]):
@@ -151,7 +151,7 @@ def longest(model: Any) -> int | None:
     """How many tokens the model can read, special ones included; None if there is no limit."""
     most: int | None = getattr(model.config, "max_position_embeddings", None)
     if most is not None and hasattr(getattr(model, "embeddings", None), "create_position_ids_from_inputs_embeds"):
-        most -= model.config.pad_token_id + 1  # positions of RoBERTa and its kin begin after the padding's
+        most -= model.config.pad_token_id + 1  # positions of RoBERTa-like models begin after the padding's
     return most
 
 

@@ -43,12 +43,12 @@ class Recurrent(nn.Module):
         direction: Which way a row is read.
         merge: How the states of two directions become one; of one direction they stay as they are.
         bias: Whether the cells have biases.
-        dropout: Probability that a number is silenced between two layers in training.
-        locked_dropout: Probability that a column of what a layer reads is silenced in training, in the whole row.
+        dropout: Dropout probability between two layers.
+        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
     """
 
     returns: ClassVar = ("x", "state", "first")
-    carried: Tensor | None = None  # (M, B, H) of the rows before, which training goes on from; None: each begins anew
+    carried: Tensor | None = None  # (M, B, H) states of the rows before; None: training begins with zeros
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Recurrent(nn.Module):
         return {"x": x, "state": self._merged(last), "first": self._merged(torch.cat(both, 1))}
 
     def carry(self, rows: int | None) -> None:
-        """From now on rows go on in training where those before them ended, so many of one length; None: no longer."""
+        """Carry states across the batches of training, for so many rows of one length (truncated BPTT); None stops."""
         weight = self._layers[0].weight_hh_l0
         assert isinstance(weight, Tensor)
         states, hidden = self.kept

@@ -60,10 +60,10 @@ def search(
 ) -> tuple[Tensor, Tensor]:
     """Beam search, greedy with one beam; or, where random numbers are given, K texts drawn from the model.
 
-    At each step the 2 K best continuations of the K beams of a row are looked at. Those among the first K that end are
-    put with the best K ended ones so far; the K best of the others go on (as fairseq and `transformers` search). A row
-    is settled when its n best ended ones can no longer be outdone, and nothing changes in it from then on: its answer
-    depends on no other row. One beam never goes on behind an end: it is greedy search.
+    At each step the 2 K best continuations of the K beams of a row are looked at. Those among the first K that end
+    are put with the best K ended ones so far; the K best of the others continue (as fairseq and `transformers`
+    search). A row is settled when its n best ended ones can no longer be outdone, and nothing changes in it from
+    then on: its answer depends on no other row. One beam never continues behind an end: it is greedy search.
 
     With random numbers each beam writes by itself. Of a token's candidates, the likeliest first, that one is taken in
     whose share of the interval from 0 to 1 the number falls.
@@ -148,7 +148,7 @@ def search(
 
 @dataclass(frozen=True)
 class _Search:
-    """What a search is told, as its steps read it; B rows of K beams, N tokens at most.
+    """Settings of a search, as its steps read them; B rows of K beams, N tokens at most.
 
     A step takes sizes from these tensors: numbers closed over would be fixed in export.
     """
@@ -266,7 +266,7 @@ class _Search:
         ended_ranks: Tensor,
         draws: Tensor | None = None,
     ) -> tuple[State, Tensor]:
-        """The state from `tokens` to `ended_ranks`, and the beam (B, K) that each beam goes on from."""
+        """The state from `tokens` to `ended_ranks`, and the beam (B, K) that each beam continues."""
         total, tokens, parent, ranks = found
         ends = (tokens == EOS if self.ends is None else is_any(tokens, self.ends)) | (t + 1 >= self.limit)
         if self.most is not None:

@@ -191,7 +191,7 @@ def stack(config: Any, state: Mapping[str, Tensor], side: str, dropout: float | 
         config: Of the checkpoint.
         state: Its weights, by their names in `transformers`.
         side: Which of the two.
-        dropout: Probability that a number is silenced in training; None for the checkpoint's own.
+        dropout: Dropout probability; None for the checkpoint's own.
         checkpoint: What errors call it.
 
     Raises:

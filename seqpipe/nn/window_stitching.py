@@ -46,12 +46,12 @@ class Windows(NamedTuple):
         """Which tags may stand where, (B, T, L) bool: none that takes a span across a seam without agreement.
 
         Args:
-            tags: The tags of each reading, (B, T) int64, those of the padding included: they go on with no span.
-            goes_on: Whether the column's tag goes on with the span in which the row's tag stands, (L, L) bool.
+            tags: The tags of each reading, (B, T) int64, those of the padding included: they continue no span.
+            goes_on: Whether the column's tag continues the span in which the row's tag stands, (L, L) bool.
         """
         own, left, right = tags
         inside, *others = (_behind(goes_on.flatten()[path[:, :-1] * goes_on.shape[0] + path[:, 1:]]) for path in tags)
-        cut = (inside != others[0]) | (inside != others[1])  # where only some of the readings go on
+        cut = (inside != others[0]) | (inside != others[1])  # where only some of the readings continue
         doubtful = (own != left) | (own != right) | cut | F.pad(cut[:, 1:], (0, 1))
         lower = torch.minimum(self.own, self.other)
         doubtful |= (self.own == self.other) | (inside & _behind(lower[:, 1:] != lower[:, :-1]))  # not in both windows

@@ -48,7 +48,7 @@ def evaluate(
     """
     kind = predictor.kind
     if isinstance(kind, Continuation):
-        return _foretold(kind, predictor, records, by, errors)
+        return _perplexity_scores(kind, predictor, records, by, errors)
     if errors and (kind.kind == "vector" or getattr(kind, "self_taught", False)):
         raise UsageError(f"errors: a {kind.kind} is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(records)
@@ -82,12 +82,12 @@ def judged(
     return {group: counter.result() for group, counter in counters.items()}
 
 
-def _foretold(
+def _perplexity_scores(
     kind: Continuation, predictor: Predictor, records: Iterable[Record], by: str | None, errors: Path | None
 ) -> dict[str, Scores]:
-    """How well a language model foretells texts: of all, and for each value of a field."""
+    """Perplexity of a language model: of all texts, and for each value of a field."""
     if errors:
-        raise UsageError("errors: a language model is neither right nor wrong; leave the file out")
+        raise UsageError("errors: a language model has no reference answers; leave --errors out")
     options = chosen(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, kind).arrays
     size = kind.tokenizer.get_vocab_size()
 

@@ -1,4 +1,4 @@
-"""A bundle that goes on with texts and a prompt in, what follows out, piece by piece, as soon as it is written.
+"""Stream the continuation of a prompt, piece by piece, as soon as each is generated.
 
 The same graph as for whole answers: what it keeps of the text goes out of one run and into the next.
 """
@@ -27,11 +27,11 @@ def stream(model: Model, record: Record, **options: Any) -> Iterator[str]:
     """Pieces of text that together are what `model(record)` writes behind the prompt.
 
     Raises:
-        UsageError: if the bundle does not go on with texts, or several answers are asked for.
+        UsageError: if the bundle is no language model, or several answers are asked for.
     """
     predictor, kind = model.predictor, model.predictor.kind
     if not isinstance(kind, Continuation):
-        raise UsageError("stream: it is for bundles that go on with a text (head lm); this one answers at once")
+        raise UsageError("streaming needs a language-model bundle (head lm)")
     if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
         raise UsageError(f"stream: a text that is written as it comes is one alone; leave {several[0]} out")
     (doc,) = predictor.docs([record])

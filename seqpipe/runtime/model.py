@@ -214,7 +214,7 @@ class Model:
         """What follows a prompt, a text or record, in pieces, each as soon as it is written.
 
         Raises:
-            UsageError: if the bundle does not go on with texts, or several answers are asked for.
+            UsageError: if the bundle is no language model, or several answers are asked for.
         """
         return stream(self, self.record(item), **options)
 

@@ -62,7 +62,7 @@ class Predictor:
         While `chunk` records are answered the next are read; not so one at a time: there somebody waits for each.
         """
         if chunk < 1:
-            raise UsageError(f"chunk: {chunk} inputs at a time are none; at least 1")
+            raise UsageError(f"chunk must be at least 1, got {chunk}")
         answers = Answers(self, options)
         for some in chunks(records, chunk):
             yield from map(_raised, answers.take(some, ahead=chunk > 1))

@@ -33,7 +33,7 @@ Of an embedding, encoder or head:
 - *determinism*: the same seed gives the same weights and losses; in evaluation the same answer twice.
 - *gradient reaches every parameter*, but those with `requires_grad_(False)`.
 - *save and load bit-equal*: the weights hold all that was learned.
-- *resume bit-equal*: stopped in the middle of training and gone on with, it ends with the same weights.
+- *resume bit-equal*: stopped in the middle of training and resumed, it ends with the same weights.
 - *export with free axes*, *standard operators only*, *onnxruntime parity on ragged shapes*: the graph is one for every
   batch size and length, of operators of ai.onnx, and answers as PyTorch does.
 

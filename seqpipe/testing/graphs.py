@@ -51,7 +51,7 @@ _STANDARD = (
 )
 _PARITY = (
     "Look for what differs in export: branches on torch.compiler.is_exporting(), Python numbers and sizes baked in "
-    "at the example's shape, sorts and maxima of equal values, and padding that is not silenced by torch.where"
+    "at the example's shape, sorts and maxima of equal values, and padding that is not masked by torch.where"
 )
 
 
@@ -74,7 +74,7 @@ class Graph:
 
     @cached_property
     def made(self) -> bytes | ExportError:
-        # With NaN in the padding of x: what is not silenced shows.
+        # With NaN in the padding of x: what is not masked shows.
         pipeline = self.bench.pipeline(2, NAN).eval()
         try:
             return to_onnx(pipeline, self.options, self.bench.config.export.opset)

@@ -89,7 +89,7 @@ class _Looks:
         pipeline, batch = _stirred(bench.pipeline()).eval(), bench.batch()
         asked = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
         if is_self_supervised(bench.config.head[0]):
-            raise SkippedError("it teaches itself")
+            raise SkippedError("it is self-supervised")
         if not asked:
             raise SkippedError(f"the answer kind {bench.answer!r} has no targets yet")
         L, V = len(bench.learned.tasks[0].labels), len(bench.learned.tasks[0].target_vocabulary or ())

@@ -24,7 +24,7 @@ _PIECES = (
 
 
 def incremental_checks(bench: Bench) -> list[Check]:
-    """The check, for an encoder that goes on under these options."""
+    """The check, for an encoder that is causal under these options."""
     goes_on = member(bench.subject.cls, "goes_on")
     if bench.subject.kind != "encoder" or goes_on is None or goes_on(bench.subject.chosen):
         return []

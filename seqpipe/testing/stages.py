@@ -278,7 +278,7 @@ class _Looks:
             optimizer.step()
 
     def resumed(self) -> None:
-        """Stopped in the middle and gone on with, training ends with the same weights to the bit."""
+        """Stopped in the middle and resumed, training ends with the same weights to the bit."""
         whole = self.run("whole", None)
         stop = len(self.bench.batches.order(0)) + 2
         with contextlib.suppress(_StopError):
@@ -287,7 +287,7 @@ class _Looks:
         for name, tensor in whole.items():
             if not torch.equal(tensor, again[name]):
                 gap = (tensor.float() - again[name].float()).abs().max()
-                raise FaultError(f"stopped at batch {stop} and gone on with, {name} ends {gap:.2g} off", _RESUMED)
+                raise FaultError(f"stopped at batch {stop} and resumed, {name} ends {gap:.2g} off", _RESUMED)
 
     def run(self, name: str, stop: int | None) -> dict[str, Tensor]:
         bench = self.bench

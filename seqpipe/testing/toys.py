@@ -170,7 +170,7 @@ class ToyPlaces(ToyEncoder):
 
 
 class ToyCausal(nn.Module):
-    """x(t) is tanh of the sum of all x up to there; it can go on where it stopped."""
+    """x(t) is tanh of the sum of all x up to there; it supports incremental decoding."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -286,7 +286,7 @@ class Bench:
 
     @property
     def continues(self) -> bool:
-        """Whether the component is a head that goes on with texts."""
+        """Whether the component is a language-model head."""
         return self.subject.kind == "head" and bool(member(self.subject.cls, "continues"))
 
     @property

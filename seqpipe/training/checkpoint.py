@@ -49,7 +49,7 @@ def best(folder: Path) -> tuple[Path, str]:
         raise UsageError(f"{run}: not trained yet; `seqpipe train` or `seqpipe run` first")
     progress = load(folder / LAST)["progress"]
     if not progress["best_file"]:
-        raise UsageError(f"{run}: stopped before the first epoch ended; run the same command again to go on")
+        raise UsageError(f"{run}: stopped before the first epoch ended; run the same command again to resume")
     return folder / progress["best_file"], progress["best_sha256"]
 
 

@@ -163,7 +163,7 @@ def collate(learned: Learned, some: Sequence[Example]) -> Batch:
     """
     arrays = learned.featurizer.collate([example.doc for example in some])
     batch = {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
-    if isinstance(learned.kind, Continuation):  # what is foretold begins behind [BOS]
+    if isinstance(learned.kind, Continuation):  # what is predicted begins behind [BOS]
         for name, first in (("ids", SPECIALS.index(BOS)), ("mask", 1)):
             batch[name] = torch.nn.functional.pad(batch[name], (1, 0), value=first)
     for name in some[0].targets:

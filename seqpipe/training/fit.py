@@ -472,7 +472,7 @@ def unwritable(learned: Learned, task: Task, records: Sequence[Record], longest:
         yield f"{share}; {lost:,} hold a word that neither the target vocabulary nor their source has"
     if others:
         text, made = min(others, key=lambda one: len(one[0]))
-        told = f"{len(others):,} of {len(texts):,} texts can be written in other characters only: {text!r} as {made!r}"
+        told = f"{len(others):,} of {len(texts):,} texts change when encoded and decoded: {text!r} as {made!r}"
         cure = "words: give it detokenize: true and a pattern that keeps together what has no blank within"
         lossless = "the target tokenizer {use: bpe, byte_level: true} loses nothing"
         yield f"{told}; {cure if kind.copies else lossless}"

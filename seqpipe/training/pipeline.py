@@ -97,7 +97,7 @@ class Pipeline(nn.Module):
 
     @property
     def continues(self) -> bool:
-        """Whether the head goes on with texts: it reads them itself, by the stages before it."""
+        """Whether the head is a language model: it runs the stages before it by itself."""
         return is_language_model(self.stages[-1][0])
 
     @property
@@ -113,14 +113,14 @@ class Pipeline(nn.Module):
         return {f"{PAST}{n}" for n, one in enumerate(self.encoder) if not isinstance(one, Attending)} & {*self.kept}
 
     def carry(self, rows: int | None) -> None:
-        """From now on so many rows go on in training where those before them ended, from nothing; None: no longer."""
+        """Carry recurrent states across batches of so many rows (truncated BPTT), from zeros; None stops."""
         encoders: Any = self.encoder
         for encoder in encoders:
             encoder.carry(rows)
 
     @property
     def carried(self) -> dict[int, Tensor]:
-        """What they go on from, of each encoder that carries something, by its place."""
+        """The carried states, of each encoder that has any, by its place."""
         found = ((place, member(encoder, "carried")) for place, encoder in enumerate(self.encoder))
         return {place: state for place, state in found if isinstance(state, Tensor)}
 
@@ -131,7 +131,7 @@ class Pipeline(nn.Module):
             encoders[place].carried = state
 
     def _chain(self, names: Names) -> Names:
-        """The stages as a head asks for them that goes on with texts; nothing for others."""
+        """The stages as a language-model head asks for them; nothing for others."""
         if not self.continues:
             return {}
         return {"chain": Chain(list(self.embedding), list(self.encoder), names, self.head.begins)}
@@ -452,7 +452,7 @@ def _made(stage: Component, module: nn.Module, names: Names) -> Names:
 
 @contextlib.contextmanager
 def _blamed(stage: Component, what: str) -> Iterator[None]:
-    """Whatever a component raises is told as its own."""
+    """Report whatever a component raises as its own error."""
     try:
         yield
     except ConfigError:

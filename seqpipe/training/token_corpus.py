@@ -45,7 +45,7 @@ class Records(Sequence[Record]):
 
 
 def split(learned: Learned, records: Sequence[Record]) -> Iterator[tuple[Doc, bool]]:
-    """The records split, each with whether its text goes on in the next one."""
+    """The records split, each with whether its text continues in the next one."""
     for some in chunks(records, _SOME):
         goes_on = [record.get(GOES_ON) is True for record in some]
         yield from zip(learned.featurizer.docs(some), goes_on, strict=True)

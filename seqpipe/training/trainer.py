@@ -1,4 +1,4 @@
-"""A pipeline and its examples in, trained weights out, on pytorch-lightning; stopped anywhere, it goes on bit-equal.
+"""A pipeline and its examples in, trained weights out, on pytorch-lightning; stopped anywhere, it resumes bit-equal.
 
 Everything random is a function of (seed, epoch) or (seed, step), and the position is two integers, so a checkpoint
 holds the whole state. `last.ckpt` is the only commit point: it names the best weights, which are written before it.
@@ -306,12 +306,12 @@ class Training(lightning.LightningModule):
             self.stop_if_signalled()
 
     def stop_if_signalled(self) -> None:
-        """Raises InterruptedRunError if a signal came; what last.ckpt holds is what the next run goes on from."""
+        """Raises InterruptedRunError if a signal came; what last.ckpt holds is what the next run resumes from."""
         if self.signal is not None:
             name, epoch = signal.Signals(self.signal).name, self.progress.epoch + 1
             raise InterruptedRunError(
                 self.signal,
-                f"{name}: stopped in epoch {epoch}, state saved in {self.folder}; run the same command to go on",
+                f"{name}: stopped in epoch {epoch}, state saved in {self.folder}; run the same command to resume",
             )
 
 
@@ -330,7 +330,7 @@ def train(
     training = Training(pipeline, config, batches, evaluate, folder, console, device)
     if training.restore() and not training.progress.done:
         at = training.progress
-        console.say(f"  going on from epoch {at.epoch + 1}, batch {at.position}")
+        console.say(f"  resuming from epoch {at.epoch + 1}, batch {at.position}")
     with _signals(training):
         if training.progress.position and training.progress.position == len(training._order):
             pipeline.to(device)

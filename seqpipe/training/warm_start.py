@@ -36,7 +36,7 @@ def begin(pipeline: Pipeline, config: Config) -> list[str]:
 
     Raises:
         ConfigError: A stage has other shapes than there, which no names explain.
-        PluginError: A stage does not tell which of its rows are whose.
+        PluginError: A stage does not say which of its rows are whose.
     """
     learned, weights = cache(Learned.load), cache(_weights)
     lines = list(_tokenizers(pipeline.learned, config))
@@ -84,7 +84,7 @@ class _Start:
                 where = "tokenizer" if name == "vocabulary" else "target_tokenizer"
                 yield (
                     f"note: {self.stage.key}: the rows of the other {len(tokens) - known:,} tokens begin afresh; "
-                    f"to go on with the run's own vocabulary write init: {self.run} beside the `use` of the {where} too"
+                    f"to keep the run's own vocabulary write init: {self.run} beside the `use` of the {where} too"
                 )
             elif known < len(tokens) and self.stage.frame.get("freeze"):
                 yield f"note: {self.stage.key}: it is frozen, so the rows of unknown tokens stay at random"

@@ -100,7 +100,7 @@ def test_a_training_names_itself_and_a_killed_one_is_not_in_the_way(tmp_path: Pa
     os.kill(trainer.process.pid or 0, signal.SIGKILL)
     trainer.end()
     trainer = Child(tmp_path, "train", "tiny.yaml", "--resume")
-    trainer.wait_for("going on from epoch")
+    trainer.wait_for("resuming from epoch")
     assert json.loads((tmp_path / "runs/tiny/.lock").read_text())["pid"] == trainer.process.pid
     os.kill(trainer.process.pid or 0, signal.SIGTERM)
     assert trainer.end() == 143

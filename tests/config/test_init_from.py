@@ -53,7 +53,7 @@ def test_what_stands_there_is_read_from_the_folder_of_the_yaml(yaml: Path) -> No
     [
         (["run.json"], r"runs/old is not a run \(no run.json\); name a folder that"),
         (["checkpoints/last.ckpt"], "is not trained yet; train it first: seqpipe train .*runs/old/pipeline.yaml"),
-        (["checkpoints/best-0001.safetensors"], "stopped before its first epoch ended; go on with it first"),
+        (["checkpoints/best-0001.safetensors"], "stopped before its first epoch ended; resume it first"),
     ],
 )
 def test_what_is_no_trained_run_is_told_with_a_cure(yaml: Path, gone: Sequence[str], told: str) -> None:

@@ -220,7 +220,7 @@ def test_the_table_of_names_tells_each_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"head": {"use": "crf"}}, "it reads one source; take a head that asks for `sources`, such as seq2seq"),
+        ({"head": {"use": "crf"}}, "it supports one input; take a head with a `sources` argument, such as seq2seq"),
         ({"export": {"explain": True}}, "of several inputs no attention weights are given"),
         ({"inputs": {"a": {"field": "pixels"}}}, "asks for the x of every source, and 'a' has none; add an embedding"),
         ({"inputs": {"a": {**TEXT, "embedding": "linear"}}}, "give them a source of their own"),

@@ -387,7 +387,7 @@ class TestBadInput:
     def test_states_that_nobody_carries(self, tmp_path: Path) -> None:
         gru = {"use": "gru", "hidden": 16, "direction": "forward"}
         for encoder, head, told in (
-            (gru, {"packed": False}, "texts of their own begin without a state: set packed: true, or carry: false"),
+            (gru, {"packed": False}, "separate documents start from a zero state: set packed: true, or carry: false"),
             ({"use": "transformer", "causal": True}, {}, "it has no state to carry; choose lstm, gru or rnn, or set"),
         ):
             with pytest.raises(ConfigError, match=told):

@@ -27,7 +27,7 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_same_command_goes_on(
 ) -> None:
     tagging(tmp_path, SETTINGS)
     before = 0
-    for line in ("training tiny", "going on from epoch", "going on from epoch"):
+    for line in ("training tiny", "resuming from epoch", "resuming from epoch"):
         trainer = Child(tmp_path, "train", "tiny.yaml")
         trainer.wait_for(line)
         trainer.wait_for("epoch ")
@@ -38,7 +38,7 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_same_command_goes_on(
         assert time.monotonic() - sent < 10
         told = trainer.told.read_text()
         assert f"{number.name}: stopped in epoch" in told
-        assert "run the same command to go on" in told
+        assert "run the same command to resume" in told
         assert "Traceback" not in told
         assert steps(tmp_path) > before
         before = steps(tmp_path)

@@ -122,7 +122,7 @@ def raises() -> None:
         ({"corrupts": "ids"}, "its `corrupts` must be a tuple of names"),
         ({"corrupts": staticmethod(lambda options: {}["x"])}, "`corrupts` raised KeyError"),
         ({"corrupt": lambda self, x: {}}, "`corrupt` asks for 'x', which nothing provides"),
-        ({"answer": "label"}, "one that teaches itself answers with text, score, vector, not with label"),
+        ({"answer": "label"}, "a self-supervised head answers with text, score, vector, not with label"),
     ],
 )
 def test_a_class_that_does_not_hold_together_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:

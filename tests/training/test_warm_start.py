@@ -386,7 +386,7 @@ def test_a_run_is_not_started_from_itself_and_nothing_is_moved(tmp_path: Path) -
     before = here(tmp_path, "old")
     run = trained(before, tagging(before))
     config = load(before / "tiny.yaml", ["name=old", "encoder.init=runs/old"])
-    with contextlib.chdir(before), pytest.raises(ConfigError, match="would start from itself") as caught:
+    with contextlib.chdir(before), pytest.raises(ConfigError, match="names this run's own folder") as caught:
         begin_run(config, fresh=True)
     assert caught.value.problems[0].key == "encoder.init"
     assert run.exists()

@@ -23,7 +23,7 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.files import write
 
 SENTENCES = 20_000  # looked at
-LINES, BYTES = 1_000, 10_000_000  # looked at to tell what kind of file it is, at most
+LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SIBLINGS = {"dev": ("dev", "devel", "valid", "validation", "val"), "test": ("test", "testa", "testb")}
 _GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, as in 科0 技1
 _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")

@@ -150,7 +150,7 @@ def _lines(sheet: _Sheet, pieces: Sequence[Piece], room: float) -> list[list[tup
                 if x + width > room:
                     lines.append([])
                     x = 0.0
-                if x or some.strip():  # no blanks where a line goes on
+                if x or some.strip():  # no blanks where a line continues
                     lines[-1].append((some, piece.shade, width))
                     x += width
     return lines

@@ -16,7 +16,7 @@ class Ordinal(nn.Module):
 
     Args:
         order: All labels, from the lowest to the highest.
-        dropout: Probability that a number of x is silenced in training.
+        dropout: Dropout probability of x.
     """
 
     answer = "label"

@@ -19,7 +19,7 @@ class Suffix(nn.Module):
     Args:
         n: How many characters of the ending count.
         dim: Width of the vectors.
-        dropout: Probability that a number of a vector is silenced in training.
+        dropout: Dropout probability of the vectors.
     """
 
     features: ClassVar = {"chars": Chars(longest=20)}  # of a longer word, the last 10 are there
