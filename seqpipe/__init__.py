@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.config.hookspecs import hookimpl
 from seqpipe.config.signature import SIZE, Size, Tokens, Uniform
 from seqpipe.errors import SeqpipeError
-from seqpipe.version import VERSION
+from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
     from seqpipe.features.copy import Copy
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seqpipe.runtime.model import Model, load
 
 __all__ = [
+    "PLUGIN_API",
     "SIZE",
     "Chars",
     "Column",

@@ -1,3 +1,4 @@
-"""The version of seqpipe, read by the build without importing anything."""
+"""The versions of seqpipe and of its plugin API, read by the build without importing anything."""
 
 VERSION = "0.1.0"
+PLUGIN_API = 1  # raised by a change that breaks plugins, see docs/plugins/compatibility.md

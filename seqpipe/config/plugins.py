@@ -18,10 +18,12 @@ from packaging.utils import canonicalize_name
 
 from seqpipe.config import hookspecs
 from seqpipe.errors import PluginError, nearest
+from seqpipe.version import PLUGIN_API
 
 GROUP = "seqpipe"
 KINDS = ("reader", "tokenizer", "embedding", "encoder", "head")
 BUILTIN = "seqpipe-nlp"  # the distribution whose components are the built-ins
+API_ATTRIBUTE = "SEQPIPE_PLUGIN_API"  # of the module that an entry point names
 SLOW = 0.5  # seconds: a plugin that takes longer to import is named
 
 
@@ -43,9 +45,7 @@ class Offer:
         try:
             with contextlib.redirect_stdout(sys.stderr):  # standard output is for answers
                 found = getattr(importlib.import_module(module), attribute)
-        except BaseException as error:  # a plugin may raise anything at all, SystemExit included
-            if isinstance(error, KeyboardInterrupt):
-                raise
+        except (Exception, SystemExit) as error:  # a plugin may raise anything at all
             raise PluginError(self._blame(_reason(error))) from error
         if not isinstance(found, type):
             raise PluginError(self._blame(f"{self.target} is not a class"))
@@ -106,10 +106,10 @@ class Plugins:
         printed, clock = io.StringIO(), time.perf_counter()
         try:
             with contextlib.redirect_stdout(printed):  # standard output is for answers
-                self.offers += _offers(entry_point.load(), distribution, version)
-        except BaseException as error:  # a plugin may raise anything at all, SystemExit included
-            if isinstance(error, KeyboardInterrupt):
-                raise
+                plugin = entry_point.load()
+                _check_api(plugin)
+                self.offers += _offers(plugin, distribution, version)
+        except (Exception, SystemExit) as error:  # a plugin may raise anything at all
             self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
         seconds = time.perf_counter() - clock
         if seconds > SLOW and distribution != BUILTIN:
@@ -180,6 +180,16 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
                     )
                 offers.append(Offer(kind, name, distribution, version, target))
     return offers
+
+
+def _check_api(plugin: object) -> None:
+    """PluginError if the plugin states another version of the plugin API than this one."""
+    wanted = getattr(plugin, API_ATTRIBUTE, PLUGIN_API)
+    if wanted != PLUGIN_API:
+        raise PluginError(
+            f"it is written for plugin API {wanted}, and this seqpipe has {PLUGIN_API}; install a version of it that "
+            f"states {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
+        )
 
 
 def _reason(error: BaseException) -> str:

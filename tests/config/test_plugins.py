@@ -11,6 +11,7 @@ import pytest
 from conftest import Install
 from packaging.requirements import Requirement
 
+from seqpipe import PLUGIN_API
 from seqpipe.config.plugins import KINDS, Plugins
 from seqpipe.errors import PluginError
 
@@ -224,3 +225,20 @@ def test_listing_plugins_imports_no_component(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("stated", "fits"), [(PLUGIN_API, True), (PLUGIN_API + 1, False), (PLUGIN_API - 1, False)])
+def test_a_plugin_for_another_plugin_api_is_not_asked(stated: int, fits: bool, install: Install) -> None:
+    install("seqpipe-stated", f"SEQPIPE_PLUGIN_API = {stated}\n" + SOUND)
+    found = Plugins()
+    assert ("mean" in found.names("encoder")) == fits
+    told = [one.reason for one in found.broken]
+    assert told == ([] if fits else [told[0]])
+    assert fits or f"it is written for plugin API {stated}, and this seqpipe has {PLUGIN_API}; install" in told[0]
+
+
+def test_a_signal_while_a_plugin_is_imported_is_no_fault_of_the_plugin(install: Install) -> None:
+    install("seqpipe-ended", "class Ended(BaseException):\n    pass\n\n\nraise Ended\n")
+    with pytest.raises(BaseException, match="^$") as caught:
+        Plugins()
+    assert type(caught.value).__name__ == "Ended"
