@@ -239,6 +239,6 @@ def test_a_plugin_for_another_plugin_api_is_not_asked(stated: int, fits: bool, i
 
 def test_a_signal_while_a_plugin_is_imported_is_no_fault_of_the_plugin(install: Install) -> None:
     install("seqpipe-ended", "class Ended(BaseException):\n    pass\n\n\nraise Ended\n")
-    with pytest.raises(BaseException, match="^$") as caught:
+    with pytest.raises(BaseException, match=r"^$") as caught:
         Plugins()
     assert type(caught.value).__name__ == "Ended"
