@@ -1,4 +1,4 @@
-"""This machine in, findings out: is onnxruntime sound, is CUDA there, how many threads are right."""
+"""Examine this machine: whether onnxruntime is sound and CUDA is there, and how many threads are right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHEELS = ("onnxruntime", "onnxruntime-gpu")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: `ok`, `note` or `error`, and what to do about it."""
+    """The state of one thing, `ok`, `note` or `error`, and what to do about it."""
 
     state: str
     what: str
@@ -26,7 +26,7 @@ class Finding:
 
 
 def examine(require_cuda: bool = False) -> list[Finding]:
-    """Everything worth knowing before a bundle runs here; whether CUDA works is tried out where it is required."""
+    """Return what is worth knowing before a bundle runs here; where CUDA is required, try whether it works."""
     return [
         Finding(
             "ok", "seqpipe", f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
@@ -38,7 +38,7 @@ def examine(require_cuda: bool = False) -> list[Finding]:
     ]
 
 
-def _installed(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -46,7 +46,7 @@ def _installed(name: str) -> str | None:
 
 
 def _onnxruntime(require_cuda: bool) -> list[Finding]:
-    versions = {name: version for name in WHEELS if (version := _installed(name))}
+    versions = {name: version for name in WHEELS if (version := _installed_version(name))}
     if not versions:
         return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'")]
     stated = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -67,15 +67,19 @@ def _telemetry() -> Finding:
 
     value = os.environ[TELEMETRY]
     if IMPORTED_BEFORE:
-        told = (
-            f"onnxruntime was imported before seqpipe and may have sent something: set {TELEMETRY}=1 before, or import"
+        return Finding(
+            "note",
+            "telemetry",
+            "onnxruntime was imported before seqpipe and may have sent something: "
+            f"set {TELEMETRY}=1 before, or import seqpipe first",
         )
-        return Finding("note", "telemetry", f"{told} seqpipe first")
     if value.lower() in ("1", "true", "yes"):
         return Finding("ok", "telemetry", f"that of onnxruntime is off ({TELEMETRY}={value})")
-    told = f"that of onnxruntime is on, for the environment says {TELEMETRY}={value}"
     return Finding(
-        "note", "telemetry", f"{told}: it reports to its maker; unset the variable, and seqpipe sets it to 1"
+        "note",
+        "telemetry",
+        f"that of onnxruntime is on, for the environment says {TELEMETRY}={value}: "
+        "it reports to its maker; unset the variable, and seqpipe sets it to 1",
     )
 
 
@@ -96,12 +100,10 @@ def _cuda(onnxruntime: Any) -> Finding:
 
 
 def _torch() -> Finding:
-    version = _installed("torch")
-    return (
-        Finding("ok", "torch", f"{version} (for training)")
-        if version
-        else Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe-nlp[train]'")
-    )
+    version = _installed_version("torch")
+    if version:
+        return Finding("ok", "torch", f"{version} (for training)")
+    return Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe-nlp[train]'")
 
 
 def _threads() -> Finding:
@@ -114,6 +116,6 @@ def _threads() -> Finding:
 
 
 def _plugins() -> list[Finding]:
-    found = Plugins()
-    broken = [Finding("note", "plugin", f"{b.distribution} {b.version} is broken: {b.reason}") for b in found.broken]
-    return [Finding("ok", "plugins", f"{len(found.offers)} components"), *broken]
+    plugins = Plugins()
+    broken = [Finding("note", "plugin", f"{b.distribution} {b.version} is broken: {b.reason}") for b in plugins.broken]
+    return [Finding("ok", "plugins", f"{len(plugins.offers)} components"), *broken]

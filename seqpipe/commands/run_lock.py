@@ -52,7 +52,7 @@ def run_lock(folder: Path) -> Iterator[None]:
         EnvError: if the folder cannot be written, or its file system has no locks.
     """
     make_folder(folder)
-    with nullcontext() if os.environ.get(VARIABLE) == "off" else _held(folder):
+    with nullcontext() if os.environ.get(VARIABLE) == "off" else _hold(folder):
         remove_torn(folder, RUN_FILES)
         yield
 
@@ -61,7 +61,7 @@ def run_lock(folder: Path) -> Iterator[None]:
 def lock_around(path: Path) -> Iterator[None]:
     """Lock the run folder that `path` lies in until the block ends; a path outside of any run needs no lock."""
     place = path.parent.resolve()
-    folder = next((one for one in (place, *place.parents) if (one / STATE).is_file()), None)
+    folder = next((parent for parent in (place, *place.parents) if (parent / STATE).is_file()), None)
     if folder is None:
         yield
     else:
@@ -71,16 +71,16 @@ def lock_around(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    handle = _locked(folder)
+def _hold(folder: Path) -> Iterator[None]:
+    handle = _open_locked(folder)
     try:
         yield
     finally:
         os.close(handle)
 
 
-def _locked(folder: Path) -> int:
-    """The open lock file of a folder, locked, with this process named in it."""
+def _open_locked(folder: Path) -> int:
+    """Open the lock file of a folder, lock it and write this process into it; return the handle."""
     path, deadline = folder / LOCK, time.monotonic() + _PATIENCE
     while True:
         with disk_errors_named(path):
@@ -90,13 +90,13 @@ def _locked(folder: Path) -> int:
                 make_folder(folder)
                 continue
         try:
-            held = _try(handle, path)
-            if held and _is_at(handle, path):  # and not of a run that was moved aside just now
+            is_locked = _try_lock(handle, path)
+            if is_locked and _is_at(handle, path):  # and not of a run that was moved aside just now
                 with disk_errors_named(path):
                     _write_holder(handle)
                 return handle
             late = time.monotonic() > deadline
-            if (late or not held) and (holder := _holder(path, late)):
+            if (late or not is_locked) and (holder := _holder(path, late)):
                 raise UsageError(
                     f"{folder}: {holder} is writing into this run; wait until it ends, or stop it, or write "
                     "somewhere else (name: in the YAML, --output of `export` and `vectors`)"
@@ -108,8 +108,8 @@ def _locked(folder: Path) -> int:
         time.sleep(_PAUSE)
 
 
-def _try(handle: int, path: Path) -> bool:
-    """Take the lock; whether nobody else has it."""
+def _try_lock(handle: int, path: Path) -> bool:
+    """Take the lock; return False if another process has it."""
     try:
         _take(handle)
     except BlockingIOError:
@@ -138,7 +138,7 @@ def _write_holder(handle: int) -> None:
 
 
 def _holder(path: Path, late: bool) -> str:
-    """Who holds a lock, for a message; empty if that is not sure yet, and not too `late` to wait.
+    """Return who holds a lock, for a message; empty if that is not sure yet, and not too `late` to wait.
 
     A holder that has just taken it may not have written its name: then the file is empty, or names one that ended.
     """
@@ -153,7 +153,7 @@ def _holder(path: Path, late: bool) -> str:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process of this machine runs; on Windows, where asking is not so simple, taken to be."""
+    """Return whether a process of this machine runs; True on Windows, where asking is not so simple."""
     if sys.platform != "win32":
         try:
             os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""A name and a kind in, a plugin package out that installs and whose test passes: something to start from."""
+"""Write a plugin package that installs and whose test passes, to start from."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PIPELINE = {  # the example's, where the new component does not stand
 def write_package(
     name: str, kind: str, folder: Path | None = None, license: str = LICENSES[0], use: str | None = None
 ) -> Path:
-    """Writes a package with one component of that kind, its test and an example, and returns where: `folder`/`name`.
+    """Write a package with one component of that kind, its test and an example; return its folder, `folder`/`name`.
 
     Args:
         name: Of the distribution.
@@ -48,9 +48,9 @@ def write_package(
     Raises:
         UsageError: if there is no such kind or licence, the name will not do, or something is there already.
     """
-    _among(kind, KINDS, "kind")
-    _among(license, LICENSES, "licence")
-    module = _module(name)
+    _refuse_unknown(kind, KINDS, "kind")
+    _refuse_unknown(license, LICENSES, "licence")
+    module = _module_name(name)
     place = (folder or Path()) / name
     if place.exists():
         raise UsageError(f"{place} is there already; choose another name, or another folder with --output")
@@ -64,13 +64,13 @@ def write_package(
     return place
 
 
-def _among(value: str, choices: Sequence[str], what: str) -> None:
+def _refuse_unknown(value: str, choices: Sequence[str], what: str) -> None:
     if value not in choices:
         raise UsageError(f"{value!r} is no {what}{nearest(value, choices)} (there is: {', '.join(choices)})")
 
 
-def _module(name: str) -> str:
-    """The module that a distribution of this name has; UsageError if the name will not do."""
+def _module_name(name: str) -> str:
+    """Return the module that a distribution of this name has; UsageError if the name will not do."""
     if not _NAME.fullmatch(name):
         rule = "letters, digits, '.', '_' and '-', the first and the last a letter or digit"
         raise UsageError(f"{name!r} is no name of a distribution; write a name of {rule}, such as acme-conv")
@@ -83,7 +83,7 @@ def _module(name: str) -> str:
 
 
 def _check_free(name: str, module: str) -> None:
-    """UsageError if the name means something here already."""
+    """Raise UsageError if the name means something here already."""
     other = f"choose another, such as 'acme-{name}'"
     if module in ("seqpipe", "seqpipe_plugins"):
         raise UsageError(f"{name!r} is seqpipe's own name; {other}")
@@ -99,8 +99,8 @@ def _check_free(name: str, module: str) -> None:
 
 
 def _check_use(use: str) -> None:
-    """UsageError if a YAML could not call a component so, or calls another one so."""
-    _module(use)
+    """Raise UsageError if a YAML could not call a component so, or calls another one so."""
+    _module_name(use)
     for offer in Plugins().offers:
         if offer.name.lower() == use.lower():
             whose = f"{offer.distribution} {offer.version}"
@@ -109,30 +109,9 @@ def _check_use(use: str) -> None:
 
 
 def _files(name: str, use: str, module: str, kind: str, license: str) -> dict[str, str]:
-    """The text of each file, by its path in the package's folder."""
-    a_kind = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+    """Return the text of each file, by its path in the package's folder."""
     data = "example.txt" if kind == "reader" else "example.jsonl"
-    learns = kind not in ("reader", "tokenizer")
-    example = _PIPELINE | ({"head": "{use: tags, scheme: none}"} if kind == "reader" else {}) | {kind: use}
-    licensed = license != "none"
-    component = _component(use, kind)
-    offer = f'"{use}": "{module}.{kind}:{component}"'
-    told = {
-        **example,
-        "name": name,
-        "use": use,
-        "module": module,
-        "kind": kind,
-        "a_kind": a_kind,
-        "A_kind": a_kind.capitalize(),
-        "component": component,
-        "table": f"{{{offer}}}" if len(offer) <= _WIDTH else f"{{\n        {offer},\n    }}",
-        "data": data,
-        "requirement": f"{BUILTIN}{'[train]' if learns else ''}>={VERSION}",
-        "license_lines": f'license = "{license}"\nlicense-files = ["LICENSE"]\n' if licensed else "",
-        "license_told": f"{license}; see LICENSE." if licensed else "None yet. Choose one before you publish.",
-        "year": time.strftime("%Y"),
-    }
+    fields = {**_pipeline_fields(use, kind), **_package_fields(name, use, module, kind, license), "data": data}
     sources = {
         "pyproject.toml": "pyproject.toml",
         "README.md": "README.md",
@@ -141,16 +120,48 @@ def _files(name: str, use: str, module: str, kind: str, license: str) -> dict[st
         f"tests/test_{module}.py": f"{kind}_test.py",
         "example.yaml": "example.yaml",
         data: data,
-        **({"LICENSE": f"licenses/{license}"} if licensed else {}),
     }
-    return {path: Template(_template(source)).substitute(told) for path, source in sources.items()}
+    if license != "none":
+        sources["LICENSE"] = f"licenses/{license}"
+    return {path: Template(_template(source)).substitute(fields) for path, source in sources.items()}
 
 
-def _component(name: str, kind: str) -> str:
-    """The name in one word, for the class; with the kind behind it where the templates mean something else by that."""
-    made = "".join(part[:1].upper() + part[1:] for part in re.split("[-._]+", name))
+def _pipeline_fields(use: str, kind: str) -> dict[str, str]:
+    """Return the components of the example's pipeline, for the templates."""
+    components = {**_PIPELINE, kind: use}
+    if kind == "reader":
+        components["head"] = "{use: tags, scheme: none}"
+    return components
+
+
+def _package_fields(name: str, use: str, module: str, kind: str, license: str) -> dict[str, str]:
+    """Return what the templates say about the package."""
+    kind_with_article = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+    needs_torch = kind not in ("reader", "tokenizer")
+    has_license = license != "none"
+    component = _class_name(use, kind)
+    offer = f'"{use}": "{module}.{kind}:{component}"'
+    return {
+        "name": name,
+        "use": use,
+        "module": module,
+        "kind": kind,
+        "a_kind": kind_with_article,
+        "A_kind": kind_with_article.capitalize(),
+        "component": component,
+        "table": f"{{{offer}}}" if len(offer) <= _WIDTH else f"{{\n        {offer},\n    }}",
+        "requirement": f"{BUILTIN}{'[train]' if needs_torch else ''}>={VERSION}",
+        "license_lines": f'license = "{license}"\nlicense-files = ["LICENSE"]\n' if has_license else "",
+        "license_note": f"{license}; see LICENSE." if has_license else "None yet. Choose one before you publish.",
+        "year": time.strftime("%Y"),
+    }
+
+
+def _class_name(name: str, kind: str) -> str:
+    """Return the name in one word, for the class; the kind is appended where the templates use that word already."""
+    word = "".join(part[:1].upper() + part[1:] for part in re.split("[-._]+", name))
     used = set(re.findall(r"\w+", _template(f"{kind}.py") + _template(f"{kind}_test.py")))
-    return made + kind.capitalize() if made in used or hasattr(builtins, made) else made
+    return word + kind.capitalize() if word in used or hasattr(builtins, word) else word
 
 
 def _template(name: str) -> str:

@@ -1,4 +1,4 @@
-"""A run or a bundle in, its scores out and printed: one command and one code path for PyTorch and onnxruntime."""
+"""Score a run or a bundle and print its scores: one code path for PyTorch and onnxruntime."""
 
 from __future__ import annotations
 
@@ -37,68 +37,96 @@ def score_target(
     errors: Path | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Scores of `target` on the file `data`, or on every test set of the run that it is or stands in."""
-    predictor, reader, tests = (_bundle if (target / bundle.MANIFEST).exists() else _run)(target, device, data, console)
-    if errors and len(tests) > 1:
-        raise UsageError(f"--errors needs one data file; give one of {', '.join(map(str, tests.values()))} with --data")
+    """Return and print the scores of `target` on the file `data`, or on the test sets of its run."""
+    if (target / bundle.MANIFEST).exists():
+        predictor, reader, test_sets = _open_bundle(target, device, data, console)
+    else:
+        predictor, reader, test_sets = _open_run(target, device, data, console)
+    if errors and len(test_sets) > 1:
+        names = ", ".join(map(str, test_sets.values()))
+        raise UsageError(f"--errors needs one data file; give one of {names} with --data")
     result: dict[str, Any] = {}
-    for name, path in tests.items():
-        for label, unsplit in ((name, False), *([(f"{name} (raw)", True)] if raw else [])):
-            listed = errors if unsplit == raw else None
-            census = Census(predictor.kind)
-            found = evaluate(predictor, census.watch(_records(reader, path)), raw=unsplit, by=by, errors=listed)
-            result[label] = found if by else found[""]
-            for group, scores in found.items():
-                console.say(f"\n{label}{f', {group}' if group else ''}\n{table(scores)}")
-            for warning in () if unsplit else census.warnings(name):
-                console.say(f"warning: {warning}")
-    parts = predictor.kind.parts.values() if isinstance(predictor.kind, Joint) else [predictor.kind]
-    if any(isinstance(part, Text) for part in parts):
-        for absent, package in (("bleu and chrf", "sacrebleu"), ("ROUGE", "rouge_score")):
-            if not has(package):
-                console.say(f"note: {absent} are absent here: pip install {package.replace('_', '-')}")
+    for name, path in test_sets.items():
+        census = Census(predictor.kind)
+        records = census.watch(_records(reader, path))
+        scores = evaluate(predictor, records, raw=False, by=by, errors=None if raw else errors)
+        result[name] = scores if by else scores[""]
+        _print_scores(name, scores, console)
+        for warning in census.warnings(name):
+            console.say(f"warning: {warning}")
+        if raw:
+            label = f"{name} (raw)"
+            scores = evaluate(predictor, _records(reader, path), raw=True, by=by, errors=errors)
+            result[label] = scores if by else scores[""]
+            _print_scores(label, scores, console)
+    _report_absent_metrics(predictor, console)
     return result
 
 
-def _run(folder: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
+def _print_scores(label: str, scores: Mapping[str, Any], console: Console) -> None:
+    """Print the scores of each group of records; without `--by` all of them are one group with an empty name."""
+    for group, group_scores in scores.items():
+        console.say(f"\n{label}{f', {group}' if group else ''}\n{table(group_scores)}")
+
+
+def _report_absent_metrics(predictor: Predictor, console: Console) -> None:
+    kind = predictor.kind
+    parts = kind.parts.values() if isinstance(kind, Joint) else [kind]
+    if any(isinstance(part, Text) for part in parts):
+        for metrics, package in (("bleu and chrf", "sacrebleu"), ("ROUGE", "rouge_score")):
+            if not has(package):
+                console.say(f"note: {metrics} are absent here: pip install {package.replace('_', '-')}")
+
+
+def _open_run(folder: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
+    """Return the predictor of a run, its reader, and the files to score it on."""
     from seqpipe.commands.run_folder import load_trained, open_run
     from seqpipe.commands.training_run import resolve_device
     from seqpipe.training.pipeline import predictor
 
-    run, place = open_run(folder, console, data is None), resolve_device(device)
-    reader = run.config.data.reader
-    tests = {data.name: data} if data else dict(run.config.data.tests)
-    if not tests:
+    run, device = open_run(folder, console, data is None), resolve_device(device)
+    test_sets = {data.name: data} if data else dict(run.config.data.tests)
+    if not test_sets:
         raise UsageError(f"{folder} has no test set; name a file with --data")
-    return predictor(load_trained(run).to(place), run.config, place), build_component(reader), tests
+    return (
+        predictor(load_trained(run).to(device), run.config, device),
+        build_component(run.config.data.reader),
+        test_sets,
+    )
 
 
-def _bundle(path: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
+def _open_bundle(
+    path: Path, device: str, data: Path | None, console: Console
+) -> tuple[Predictor, Any, dict[str, Path]]:
+    """Return the predictor of a bundle, its reader, and the files to score it on."""
     model, plugins = load(path, device), Plugins()
     reader = reader_from(model.manifest["reader"], plugins)
     if "own_metrics" in model.manifest:
-        owners = model.manifest["own_metrics"]
-        found = {head: _own_metrics(owner, plugins, console) for head, owner in owners.items()}
-        model.predictor.metrics = {head: own for head, own in found.items() if own}
-    return model.predictor, reader, {data.name: data} if data else _tests_beside(path)
+        metrics = {
+            head: _load_metrics(origin, plugins, console) for head, origin in model.manifest["own_metrics"].items()
+        }
+        model.predictor.metrics = {head: function for head, function in metrics.items() if function}
+    return model.predictor, reader, {data.name: data} if data else _test_sets_beside(path)
 
 
-def _own_metrics(owner: Mapping[str, Any], plugins: Plugins, console: Console) -> Metrics | None:
-    """The metrics of the head that the bundle was trained with; where they cannot be had, that is said."""
-    name = f"{owner['distribution']}/{owner['use']}"
+def _load_metrics(origin: Mapping[str, Any], plugins: Plugins, console: Console) -> Metrics | None:
+    """Load the metrics of the head that the bundle was trained with; None where they are not installed, with a note."""
+    name = f"{origin['distribution']}/{origin['use']}"
     try:
         cls = plugins.find("head", name).load()
-        options, mistakes = validate(options_model(cls), owner["options"])
+        options, mistakes = validate(options_model(cls), origin["options"])
         if options is None:
-            raise PluginError("; ".join(f"{'.'.join(map(str, one.where))}: {one.message}" for one in mistakes))
+            raise PluginError(
+                "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
+            )
     except PluginError as error:
-        console.say(f"note: the metrics of head {name} {owner['version']} are absent here: {error}")
+        console.say(f"note: the metrics of head {name} {origin['version']} are absent here: {error}")
         return None
     return head_metrics(cls, values(options), f"head {name!r}")
 
 
-def _tests_beside(path: Path) -> dict[str, Path]:
-    """The test sets of the run that the bundle stands in, read from its YAML without loading any component."""
+def _test_sets_beside(path: Path) -> dict[str, Path]:
+    """Return the test sets of the run that the bundle lies in, read from its YAML without loading any component."""
     file = path.resolve().parent / "pipeline.yaml"
     if not file.exists():
         raise UsageError(f"{path} stands in no run, so its test set is not known; name a file with --data")
@@ -113,5 +141,5 @@ def _tests_beside(path: Path) -> dict[str, Path]:
 
 
 def _records(reader: Any, path: Path) -> Iterator[Record]:
-    found: Iterator[Record] = reader.read(path)
-    return found
+    records: Iterator[Record] = reader.read(path)
+    return records

@@ -1,4 +1,4 @@
-"""A checked Config in, the proof that it exports out: built small with random weights, exported, run and compared."""
+"""Check that a pipeline exports: build it small with random weights, export it, run it and compare."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ RECORDS = 200  # of the training file, enough to build from
 
 @one_thread()
 def check_export(config: Config, console: Console, cache: GraphCache | None = None) -> dict[str, Any]:
-    """Takes one step of training on the first records, exports, and compares with PyTorch on ragged batches.
+    """Take one step of training on the first records, export, and compare with PyTorch on ragged batches.
 
-    A graph that the cache has is not made again.
+    A graph that the cache has is not traced again.
 
     Raises DataError, PluginError, TrainingError, ExportError or ParityError, whichever the real run would meet.
     """
@@ -51,25 +51,23 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     _try_hostile_texts(config, learned, console)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, learned)
-    begun = begin(pipeline, config)
-    looked_at = "train" if len(records) < RECORDS else f"the first {RECORDS} records of train"
-    for told in () if packed(config) else warnings_about(learned.kind, looked_at, records):
-        console.say(f"warning: {told}")
+    init_report = begin(pipeline, config)
+    source = "train" if len(records) < RECORDS else f"the first {RECORDS} records of train"
+    if not packed(config):
+        for warning in warnings_about(learned.kind, source, records):
+            console.say(f"warning: {warning}")
     batch = _first_batch(config, learned, records, console)
-    loss = pipeline.loss(batch)
-    if not torch.isfinite(loss):
-        raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
-    loss.backward()
+    loss = _backpropagate(pipeline, batch)
     weights = sum(p.numel() for p in pipeline.parameters())
     if not packed(config):
         refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
     for note in (*pipeline.notes(), *unwritable_notes(config, learned, records)):
         console.say(note)
-    console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss.item():.3f}")
-    for line in begun:
+    console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss:.3f}")
+    for line in init_report:
         console.say(f"  {line}")
     pipeline.eval()
-    tally = use_graph(pipeline, config, cache, console, partial(_compared, pipeline, config, console))
+    tally = use_graph(pipeline, config, cache, console, partial(_compare_graph, pipeline, config, console))
     seconds = time.monotonic() - clock
     console.say(
         f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"
@@ -77,34 +75,43 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     return {"decisions": tally.decisions, "ties": tally.ties, "worst_score": tally.worst, "seconds": round(seconds, 2)}
 
 
-def _compared(pipeline: Pipeline, config: Config, console: Console, graph: bytes) -> Tally:
-    """How the graph answers beside PyTorch on short ragged batches; ParityError if it answers differently."""
+def _backpropagate(pipeline: Pipeline, batch: Batch) -> float:
+    """Compute the loss of a batch and its gradients; return the loss."""
+    loss = pipeline.loss(batch)
+    if not torch.isfinite(loss):
+        raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
+    loss.backward()
+    return loss.item()
+
+
+def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: bytes) -> Tally:
+    """Compare the graph with PyTorch on short ragged batches; ParityError if it answers differently."""
     options, learned = option_table(*config.head), pipeline.learned
     files = bundle_files(pipeline, graph)
     model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
-    tally, ours = Tally(), predictor(pipeline, config, explain=config.export.explain)
+    tally, reference = Tally(), predictor(pipeline, config, explain=config.export.explain)
     short = grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
     for feeds in itertools.chain(short, grid(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)):
-        compare(tally, pipeline, ours.run, model.run_all, feeds, given_to(feeds, options, shortened(options, {})))
-    settle(tally, pipeline, ours.run, model.run_all, options)
+        compare(tally, pipeline, reference.run, model.run_all, feeds, given_to(feeds, options, shortened(options, {})))
+    settle(tally, pipeline, reference.run, model.run_all, options)
     return tally
 
 
 def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> None:
-    """ConfigError for a tokenizer that panics at a hostile text; one that is slow at it is reported."""
+    """Raise ConfigError for a tokenizer that panics at a hostile text; warn of one that is slow at it."""
     tokenizers, problems = tokenizers_of(learned.featurizer), []
-    components = {name: one.tokenizer for name, one in by_source(config.inputs).items()}
-    tried: list[tuple[Any, Any]] = [(components[name], tokenizer) for name, tokenizer in tokenizers.items()]
+    components = {name: source.tokenizer for name, source in by_source(config.inputs).items()}
+    pairs: list[tuple[Any, Any]] = [(components[name], tokenizer) for name, tokenizer in tokenizers.items()]
     for head, task in zip(config.head, learned.tasks, strict=True):
-        tried.append((head.frame.get("target_tokenizer"), task.target_tokenizer))
-    for component, tokenizer in tried:
+        pairs.append((head.frame.get("target_tokenizer"), task.target_tokenizer))
+    for component, tokenizer in pairs:
         if not isinstance(component, Component) or tokenizer is None:  # one of `same` is tried already
             continue
         fault = fault_of(tokenizer)
         if fault and fault.fails:
-            told = f"{describe(component)} cannot split {shown(fault.text)}: {fault.message}; {CURE}"
-            problems.append(component.problem(told))
+            message = f"{describe(component)} cannot split {shown(fault.text)}: {fault.message}; {CURE}"
+            problems.append(component.problem(message))
         elif fault:
             console.say(f"warning: {component.key}: {describe(component)} takes {fault.message}; {CURE}")
     if problems:
@@ -116,6 +123,6 @@ def _first_batch(config: Config, learned: Learned, records: Sequence[Record], co
         stream = windows(config, in_memory(learned, records))
         return stream(stream.order(0)[0])
     settings = config.train
-    data = examples(config, learned, records, tell=lambda told: console.say(f"warning: {told}"))
+    data = examples(config, learned, records, tell=lambda message: console.say(f"warning: {message}"))
     batches = Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
     return batches(batches.order(0)[0])

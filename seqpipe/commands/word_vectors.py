@@ -1,4 +1,4 @@
-"""A trained run in, a file of its words' vectors out, as word2vec writes it."""
+"""Write the word vectors of a trained run to a file, as word2vec does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from seqpipe.config.contract import expected_outputs
-from seqpipe.config.init_from import told
+from seqpipe.config.init_from import told as relative_path
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS
 from seqpipe.files import write
@@ -17,7 +17,7 @@ from seqpipe.training.pipeline import Pipeline
 
 
 def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = False, stage: str | None = None) -> int:
-    """Writes the table of a run's embedding to a file; returns how many words that are.
+    """Write the table of a run's embedding to a file; return the number of words.
 
     As word2vec's text: a first line with the number of words and of numbers a word, then a line for each word; the
     numbers are those of float32, none is rounded. As its binary: the same first line, then each word, a blank and its
@@ -35,9 +35,9 @@ def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = F
     """
     key, table = _table(pipeline, folder, stage)
     vocabulary = pipeline.learned.vocabularies[pipeline.source_of[key]]
-    kept = [(i, word) for i, word in enumerate(vocabulary) if _is_word(word)]
-    rows = table[[i for i, _ in kept]]
-    words = [word for _, word in kept]
+    ids = [i for i, word in enumerate(vocabulary) if _is_word(word)]
+    words = [word for word in vocabulary if _is_word(word)]
+    rows = table[ids]
     header = f"{len(words)} {table.shape[1]}\n".encode()
     lines = _binary_lines(words, rows) if binary else _text_lines(words, rows)
     write(path, header + b"".join(lines))
@@ -45,17 +45,21 @@ def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = F
 
 
 def _table(pipeline: Pipeline, folder: Path, stage: str | None) -> tuple[str, np.ndarray]:
-    """The key of the embedding that has a table of the vocabulary, and that table."""
-    found = {one.key: module for one, module in pipeline.stages if "table" in expected_outputs(one.cls, ("ids",))}
-    has = ", ".join(found) or "none"
-    if stage is None and len(found) > 1:
-        raise UsageError(f"{told(folder)}: several embeddings have a table; choose one by --stage (there is: {has})")
-    key = stage or next(iter(found), "")
-    if key not in found:
+    """Return the key of the embedding that has a table of the vocabulary, and that table."""
+    modules = {
+        stage.key: module for stage, module in pipeline.stages if "table" in expected_outputs(stage.cls, ("ids",))
+    }
+    keys = ", ".join(modules) or "none"
+    if stage is None and len(modules) > 1:
+        raise UsageError(
+            f"{relative_path(folder)}: several embeddings have a table; choose one by --stage (there is: {keys})"
+        )
+    key = stage or next(iter(modules), "")
+    if key not in modules:
         what = f"no {stage} with a table" if stage else "no embedding with a table of word vectors, such as lookup"
-        raise UsageError(f"{told(folder)}: the run has {what} (there is: {has})")
+        raise UsageError(f"{relative_path(folder)}: the run has {what} (there is: {keys})")
     with torch.no_grad():
-        table: torch.Tensor = found[key](torch.ones(1, 1, dtype=torch.int64))["table"]
+        table: torch.Tensor = modules[key](torch.ones(1, 1, dtype=torch.int64))["table"]
     return key, table.detach().float().numpy()
 
 

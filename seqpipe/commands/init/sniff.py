@@ -1,4 +1,4 @@
-"""The first lines of a table in, what the readers csv and tsv need to be told of it out, by looking at its cells."""
+"""Find out the reader of a table and its options by looking at the first lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ USUAL = ("label", "intent", "class", "category", "sentiment", "topic", "target")
 
 
 def table_options(lines: Sequence[str], ending: str) -> tuple[str, dict[str, Any]] | None:
-    """The reader and its options for a table of texts with a label each; None if the lines are no such table."""
+    """Return the reader and its options for a table of texts with a label each; None if the lines are no such table."""
     for sign in sorted(SIGNS, key=lambda sign: (SIGNS[sign] != ending, -lines[0].count(sign))):
         rows = _rows(lines, sign)
         if rows and (roles := _roles(rows)) is not None:
@@ -20,13 +20,13 @@ def table_options(lines: Sequence[str], ending: str) -> tuple[str, dict[str, Any
 
 
 def is_conllu(lines: Sequence[str]) -> bool:
-    """Whether the first line that is no comment has ten columns, and a number first."""
+    """Return whether the first line that is no comment has ten columns, and a number first."""
     first = next((line.split("\t") for line in lines if line.strip() and not line.startswith("#")), [])
     return len(first) == 10 and first[0].partition("-")[0].isdigit()
 
 
 def _rows(lines: Sequence[str], sign: str) -> list[list[str]]:
-    """The cells of two rows or more of one width, two columns at least; none if that is not what the lines are."""
+    """Return the cells of at least two rows of one width, at least two columns; no rows if the lines are no table."""
     quoting: Literal[0, 3] = csv.QUOTE_NONE if sign == "\t" else csv.QUOTE_MINIMAL
     ended = [line + "\n" for line in lines]
     try:
@@ -41,16 +41,16 @@ def _rows(lines: Sequence[str], sign: str) -> list[list[str]]:
 
 
 def _roles(rows: list[list[str]]) -> dict[str, Any] | None:
-    """The options that say which column is the text and which the label; None if none can be."""
+    """Return the options that say which column is the text and which the label; None if none can be."""
     head, cells = rows[0], list(zip(*rows[1:], strict=True))
     text = max(range(len(head)), key=lambda i: sum(map(len, cells[i])))
     if not any(" " in cell or not cell.isascii() for cell in cells[text]):
         return None
-    few = [i for i in range(len(head)) if i != text and _is_label(cells[i])]
-    few.sort(key=lambda i: (head[i].lower() not in USUAL, len({*cells[i]})))
-    if not few:
+    labels = [i for i in range(len(head)) if i != text and _is_label(cells[i])]
+    labels.sort(key=lambda i: (head[i].lower() not in USUAL, len({*cells[i]})))
+    if not labels:
         return None
-    label = few[0]
+    label = labels[0]
     if head[label] in cells[label] or len(head[text].split()) > 3:  # the first row is data
         names = {text: "text", label: "label"}
         return {"columns": [names.get(i, "_") for i in range(len(head))]}
@@ -58,6 +58,6 @@ def _roles(rows: list[list[str]]) -> dict[str, Any] | None:
 
 
 def _is_label(cells: Sequence[str]) -> bool:
-    """Whether few values come again and again."""
+    """Return whether few values repeat."""
     values = {*cells}
     return "" not in values and 1 < len(values) <= max(2, len(cells) / 2)

@@ -1,0 +1,200 @@
+"""What a data file is like: its format, its labels, how it is written; found by looking at its first records."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from seqpipe.answers.base import label_of
+from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
+from seqpipe.commands.init.sniff import is_conllu, table_options
+from seqpipe.config.plugins import Plugins
+from seqpipe.errors import DataError
+
+SENTENCES = 20_000  # looked at
+LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
+_GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, as in 科0 技1
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+
+
+@dataclass
+class DataSummary:
+    """What a data file is like.
+
+    Attributes:
+        use: The reader that takes it.
+        options: The reader's options.
+        notes: What a person should know about the data.
+        records: Number of records.
+        words: Number of words.
+        unspaced: Whether its words are written without spaces between them, as in Chinese.
+        labels: How often each label occurs.
+        label_kind: What the labels are of: spans, words, or whole texts ("Labels").
+    """
+
+    use: str
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    records: int = 0
+    words: int = 0
+    unspaced: bool = False
+    labels: Counter[str] = field(default_factory=Counter)
+    label_kind: Literal["Entities", "Tags", "Labels"] = "Entities"
+
+
+def summarise(data: Path) -> DataSummary:
+    """Look at a data file and return what it is like; DataError if it is of no known format."""
+    lines = _first_lines(data)
+    table = table_options(lines, "tsv" if ".tsv" in data.suffixes else "csv")
+    if lines[0].startswith("{"):
+        return _jsonl(data)
+    if is_conllu(lines):
+        return _conllu(data)
+    return _table(data, *table) if table else _conll(data)
+
+
+def _open(data: Path) -> BinaryIO:
+    return gzip.open(data, "rb") if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
+
+
+def _first_lines(data: Path) -> list[str]:
+    """Return the first lines without their ends, from the first that is not blank."""
+    try:
+        with _open(data) as file:
+            text = file.read(BYTES).decode("utf-8-sig", "replace")
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"{data}: cannot be read: {reason}") from error
+    lines = list(itertools.dropwhile(lambda line: not line.strip(), text.splitlines()[:LINES]))
+    if not lines:
+        raise DataError(f"{data}: is empty; give the file with your training examples")
+    return [lines[0].lstrip(), *lines[1:]]
+
+
+def _jsonl(data: Path) -> DataSummary:
+    summary = DataSummary("jsonl")
+    tags = [list(r["tags"]) for r in _records(DataSummary("jsonl", {"scheme": "none"}), data) if "tags" in r]
+    if tags:
+        _choose_scheme(summary, tags)
+    _count(summary, data)
+    if not summary.labels:
+        _count_labels(summary, data)
+    if summary.label_kind == "Labels":
+        summary.notes.append("texts with one label each")
+    else:
+        summary.notes.append("records with words already split" if tags else "texts with character spans")
+    return summary
+
+
+def _conll(data: Path) -> DataSummary:
+    summary = DataSummary("conll", _columns(data))
+    tags = [list(r["tags"]) for r in _records(DataSummary("conll", {**summary.options, "scheme": "none"}), data)]
+    _choose_scheme(summary, tags)
+    _count(summary, data)
+    return summary
+
+
+def _conllu(data: Path) -> DataSummary:
+    """Summarise CoNLL-U by the first column of tags in which every word has one."""
+    columns = dict.fromkeys(("upos", "xpos", "deprel"), True)
+    for record in _records(DataSummary("conllu", {"tags": None}), data):
+        columns = {name: full and "_" not in record[name] for name, full in columns.items()}
+    tags = next((name for name, full in columns.items() if full), None)
+    if tags is None:
+        raise DataError(f"{data}: words without tags: no column of {', '.join(columns)} is filled for every word")
+    summary = DataSummary("conllu", {} if tags == "upos" else {"tags": tags}, label_kind="Tags")
+    _count(summary, data)
+    return summary
+
+
+def _table(data: Path, use: str, options: dict[str, Any]) -> DataSummary:
+    summary = DataSummary(use, options, notes=["texts with one label each"])
+    _count(summary, data)
+    _count_labels(summary, data)
+    return summary
+
+
+def _choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]]) -> None:
+    """Set the tagging scheme that the tags keep, or break least."""
+    distinct = {tag for sentence in tags for tag in sentence}
+    schemes = [*SCHEMES[1:], SCHEMES[0]]  # IOB2 first: most files are
+    fitting = [s for s in schemes if all(belongs(tag, s) for tag in distinct)] if "O" in distinct else []
+    if not fitting:
+        summary.options["scheme"], summary.label_kind = "none", "Tags"
+        return
+    faults = {s: sum(strict_problem(sentence, s) is not None for sentence in tags) for s in fitting}
+    best = min(fitting, key=lambda s: faults[s])
+    if best != "IOB2":
+        summary.options["scheme"] = best
+    if faults[best]:
+        summary.options["ill_formed"] = "repair"
+        summary.notes.append(
+            f"{faults[best]} sentences break {best}'s rules; they are repaired as conlleval reads them"
+        )
+
+
+def _count(summary: DataSummary, data: Path) -> None:
+    """Count records, words and labels; find out whether words are written without spaces between them."""
+    unspaced_texts = unspaced_words = 0
+    for record in _records(summary, data):
+        words = record.get("words") or []
+        summary.records += 1
+        summary.words += len(words or record["text"].split())
+        unspaced_words += sum(len(word) == 1 and bool(_CJK.match(word)) for word in words)
+        unspaced_texts += not words and bool(_CJK.search(record["text"][:200]))
+        summary.labels.update(span["label"] for span in record.get("spans") or [])
+        _count_tags(summary, record.get("tags") or [])
+    if unspaced_words > summary.words / 2:
+        summary.options["joiner"] = ""
+    summary.unspaced = summary.options.get("joiner") == "" or unspaced_texts > summary.records / 2
+
+
+def _count_labels(summary: DataSummary, data: Path) -> None:
+    """Count the labels of texts; DataError if there are none, or not one for every text."""
+    if not any("label" in record for record in _records(summary, data)):
+        cure = "a line needs text and spans, or words and tags, or text and label"
+        raise DataError(f"{data}: no spans and no tags in it, and no labels; {cure}")
+    summary.labels.update(label_of(record, "label") for record in _records(summary, data))
+    summary.label_kind = "Labels"
+
+
+def _columns(data: Path) -> dict[str, Any]:
+    """Return the options that say where words and tags are: tags are the last column whose cells look like them."""
+    rows: list[list[str]] = []
+    with io.TextIOWrapper(_open(data), "utf-8-sig", "replace") as file:
+        for line in itertools.islice(file, 5000):
+            if line.strip() and not line.startswith(("# ", "-DOCSTART-")):
+                rows.append(line.rstrip("\r\n").split("\t") if "\t" in line else line.split())
+    width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
+    if width < 2 or count < 0.9 * len(rows):
+        raise DataError(
+            f"{data}: neither JSONL nor CoNLL: most lines have {width} column{'s' if width > 1 else ''} "
+            f"({count} of {len(rows)}); CoNLL has a word and its tag on a line, and a blank line after each sentence"
+        )
+    cells = [[row[i] for row in rows if len(row) == width] for i in range(width)]
+    shaped = [i for i in range(1, width) if all(re.fullmatch(r"O|[BIESLU](-.+)?", cell) for cell in cells[i])]
+    tag = shaped[-1] if shaped else width - 1
+    options: dict[str, Any] = {} if tag == width - 1 else {"tags": tag}
+    glued = sum(bool(_GLUED.fullmatch(word)) for word in cells[0])
+    return {**options, "pattern": "^(.)", "joiner": ""} if glued > 0.9 * count else options
+
+
+def _count_tags(summary: DataSummary, tags: Sequence[str]) -> None:
+    for tag in tags:
+        if summary.label_kind == "Tags":
+            summary.labels[tag] += 1
+        elif tag.startswith("B-"):
+            summary.labels[tag[2:]] += 1
+
+
+def _records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
+    reader: Any = Plugins().find("reader", summary.use).load()(**summary.options)
+    return itertools.islice(reader.read(data), SENTENCES)
