@@ -58,7 +58,7 @@ def _scores(run: Path) -> Iterable[str]:
     _, model, records = _opened(run)
     kind = model.predictor.kind
     for beams in BEAMS:
-        counts = counter(kind.kind, task=kind.task)
+        counts = counter(kind.kind, kind.task)
         for record, answer in zip(records, model(iter(records), beams=beams), strict=True):
             counts.add(kind.gold(record), kind.predicted(answer))
         scores = counts.result()
