@@ -10,36 +10,33 @@ classify/banking77-bert.yaml. Run `speed` on an otherwise idle machine; its figu
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-DATA = ROOT.parent / "shared" / "data" / "banking77"
+import common
+from common import HERE, PREPARED, ROOT
+
 PEERS, RUN = ROOT / ".peers-bert", ROOT / "runs" / "bench-bert"
 NEAR = 1e-4  # how far log-probabilities may be apart
 SINGLY = 300  # texts that are also answered one at a time
 
 
-def logits(run: Path, checkpoint: Path) -> None:
+def logits(run: Path, checkpoint: Path, texts: list[str]) -> None:
     """The bundle's log-probabilities beside those of plain PyTorch with the run's weights, on all test texts."""
     import torch
 
-    ours = _scores(run / "bundle", _texts())
-    broken = _reference(run, checkpoint, _texts()[:64], shift=1)
+    ours = _scores(run / "bundle", texts)
+    broken = _reference(run, checkpoint, texts[:64], shift=1)
     found = (broken - ours[:64]).abs().max().item()
     if found < NEAR:
         raise SystemExit(f"positions moved by one change no more than {found:.1g}: this comparison sees nothing")
-    theirs = _reference(run, checkpoint, _texts())
+    theirs = _reference(run, checkpoint, texts)
     far = (theirs - ours).abs().max().item()
     same = int((theirs.argmax(1) == ours.argmax(1)).sum())
     told = f"log-probabilities differ by {far:.2g} at most, {same:,} of {len(ours):,} labels are equal"
@@ -94,15 +91,16 @@ def _scores(bundle: Path, texts: list[str]) -> Any:
 
 def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: list[str]) -> None:
     """Texts a second, every side in turn, `rounds` times; medians, and the ratios of the promises."""
-    _install(environment)
     ours = _ours(run / "bundle", texts)
     seconds: dict[str, list[float]] = {}
-    with _Peers(environment, checkpoint, texts) as (ways, ask):
+    with _peers(environment, checkpoint, texts) as peers:
+        ways = peers.greeting
         for side in (*ours, *ways):
-            ask(side) if side in ways else ours[side]()  # to warm up
+            peers.ask(side) if side in ways else ours[side]()  # to warm up
         for _ in range(rounds):
             for side in (*ours, *ways):
-                seconds.setdefault(side, []).append(ask(side) if side in ways else _timed(ours[side]))
+                taken = float(peers.ask(side)) if side in ways else common.seconds(ours[side])
+                seconds.setdefault(side, []).append(taken)
     few = len(texts[:SINGLY])
     sizes = {side: few if side.endswith("singly") else len(texts) for side in seconds}
     rates = {side: [sizes[side] / each for each in taken] for side, taken in seconds.items()}
@@ -146,57 +144,35 @@ def _feeds(model: Any, texts: list[str]) -> list[tuple[list[int], Any]]:
     return [(rows, model.predictor.featurizer.collate([docs[i] for i in rows])) for rows in parts]
 
 
-class _Peers:
-    """A process in the peers' environment: it times one way when asked, and waits in between."""
-
-    def __init__(self, environment: Path, checkpoint: Path, texts: list[str]):
-        program, folder = HERE / "peers" / "optimum_bert.py", ROOT / "runs" / "bench-bert-peer"
-        file = folder.with_suffix(".json")
-        file.write_text(json.dumps(texts))
-        given = ["--checkpoint", checkpoint, "--folder", folder, "--texts", file, "--one-by-one", SINGLY]
-        self.command = [str(part) for part in (environment / "bin" / "python", program, *given)]
-
-    def __enter__(self) -> tuple[list[str], Callable[[str], float]]:
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        return self._answer(), self._ask
-
-    def __exit__(self, *_: object) -> None:
-        self.process.communicate()
-
-    def _ask(self, way: str) -> float:
-        self.process.stdin.write(way + "\n")
-        self.process.stdin.flush()
-        return float(self._answer())
-
-    def _answer(self) -> Any:
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the peers stopped with {self.process.wait()}: {' '.join(self.command)}")
-        return json.loads(line)
+def _peers(environment: Path, checkpoint: Path, texts: list[str]) -> common.Peer:
+    """A process in the peers' environment that names its ways first, and times one way when asked."""
+    python = common.peer_python(environment, "requirements-bert.txt", "torch==2.13.0")
+    folder = ROOT / "runs" / "bench-bert-peer"
+    file = folder.with_suffix(".json")
+    file.write_text(json.dumps(texts))
+    options = ["--checkpoint", checkpoint, "--folder", folder, "--texts", file, "--one-by-one", SINGLY]
+    return common.Peer([python, HERE / "peers" / "optimum_bert.py", *options])
 
 
-def _install(environment: Path) -> None:
-    python = environment / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-        pip = [python, "-m", "pip", "install", "-q"]
-        subprocess.run([*pip, "torch==2.13.0"], check=True)
-        subprocess.run([*pip, "-r", HERE / "peers" / "requirements-bert.txt"], check=True)
-
-
-def _train(run: Path, checkpoint: Path) -> None:
+def _train(run: Path, checkpoint: Path, data: Path | None) -> None:
     """A run of a few steps: its head is no longer what it began with, its sizes are those of the real thing."""
     if (run / "bundle").exists():
         return
-    few = ROOT / "runs" / "data" / "banking77-few.csv"
+    few = PREPARED / "banking77-few.csv"
     few.parent.mkdir(parents=True, exist_ok=True)
-    rows = list(_rows(DATA / "train.csv"))
+    rows = list(_rows(common.data_path(data, "banking77/train.csv")))
     with few.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["text", "category"], *rows[:: len(rows) // 800]])
-    given = [f"name={run.name}", f"data.train={few}", "train.epochs=1", "train.batch_size=16"]
-    given += [f"{part}.checkpoint={checkpoint}" for part in ("tokenizer", "encoder")]
     yaml = HERE / "classify" / "banking77-bert.yaml"
-    subprocess.run([sys.executable, "-m", "seqpipe", "run", yaml, *given, "--device", "cpu"], check=True, cwd=ROOT)
+    given = [
+        *common.data_overrides(yaml, data),
+        f"name={run.name}",
+        f"data.train={few}",
+        "train.epochs=1",
+        "train.batch_size=16",
+    ]
+    given += [f"{part}.checkpoint={checkpoint}" for part in ("tokenizer", "encoder")]
+    common.seqpipe("run", yaml, *given, "--device", "cpu")
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
@@ -204,28 +180,24 @@ def _rows(path: Path) -> Iterator[list[str]]:
         yield from list(csv.reader(file))[1:]
 
 
-def _texts() -> list[str]:
-    return [text for text, _ in _rows(DATA / "test.csv")]
-
-
-def _timed(work: Callable[[], object]) -> float:
-    clock = time.perf_counter()
-    work()
-    return time.perf_counter() - clock
+def _texts(data: Path | None) -> list[str]:
+    return [text for text, _ in _rows(common.data_path(data, "banking77/test.csv"))]
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     parser.add_argument("what", choices=("logits", "speed"))
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--run", type=Path, default=RUN)
     parser.add_argument("--peers", type=Path, default=PEERS, help="the peers' environment")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--limit", type=int, help="first test texts only, to try it out")
+    common.add_data_option(parser)
     given = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    _train(given.run, given.checkpoint.absolute())
+    _train(given.run, given.checkpoint.absolute(), given.data)
+    texts = _texts(given.data)
     if given.what == "logits":
-        logits(given.run, given.checkpoint)
+        logits(given.run, given.checkpoint, texts)
     else:
-        speed(given.run, given.checkpoint.absolute(), given.peers, given.rounds, _texts()[: given.limit])
+        speed(given.run, given.checkpoint.absolute(), given.peers, given.rounds, texts[: given.limit])

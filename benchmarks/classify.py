@@ -9,22 +9,15 @@ Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import common
 import yaml
-
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-DATA = ROOT.parent / "shared" / "data"
-PREPARED = ROOT / "runs" / "data"  # git ignores it
+from common import HERE, PREPARED, ROOT
 
 FIGURES: Mapping[str, tuple[str, ...]] = {
     "clinc150": ("accuracy",),
@@ -43,10 +36,13 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def quality(name: str, seeds: int, device: str, threads: int | None, checkpoint: Path | None) -> None:
+def quality(
+    name: str, seeds: int, device: str, threads: int | None, checkpoint: Path | None, data: Path | None
+) -> None:
     """Runs classify/NAME.yaml under seeds 1 to n, then scores each bundle with onnxruntime beside its run."""
-    prepare(name.removesuffix("-bert"))
-    more = [f"{place}={checkpoint.absolute()}" for place in _checkpoints(name)] if checkpoint else []
+    prepare(name.removesuffix("-bert"), data)
+    more = common.data_overrides(HERE / "classify" / f"{name}.yaml", data)
+    more += [f"{place}={checkpoint.absolute()}" for place in _checkpoints(name)] if checkpoint else []
     for seed in range(1, seeds + 1):
         run = f"bench-{name}-{seed}"
         minutes = _trained(name, run, device, threads, f"train.seed={seed}", *more)
@@ -61,16 +57,14 @@ def _checkpoints(name: str) -> tuple[str, str]:
     return "tokenizer.checkpoint", f"{encoder}.checkpoint"
 
 
-def prepare(name: str) -> None:
+def prepare(name: str, data: Path | None) -> None:
     """Makes JSON lines of CLINC150's one file; all other sets are read as they are."""
     folder = PREPARED / name
     if name != "clinc150" or folder.exists():
         return
-    splits = json.loads((DATA / name / "data_full.json").read_text())
-    folder.mkdir(parents=True)
+    splits = json.loads(common.data_path(data, f"{name}/data_full.json").read_text())
     for split, file in (("train", "train"), ("val", "dev"), ("test", "test"), ("oos_test", "test-oos")):
-        lines = (json.dumps({"text": text, "label": label}) + "\n" for text, label in splits[split])
-        (folder / f"{file}.jsonl").write_text("".join(lines))
+        common.write_jsonl(folder / f"{file}.jsonl", ({"text": text, "label": label} for text, label in splits[split]))
 
 
 PARTS = (("PyTorch", "."), ("bundle", "bundle"))
@@ -80,7 +74,7 @@ def _trained(name: str, run: str, device: str, threads: int | None, *more: str) 
     """Runs the YAML under another name; how many minutes it took, export and tests included."""
     clock = time.perf_counter()
     given = [f"name={run}", *more] + ([f"train.threads={threads}"] if threads else [])
-    _seqpipe("run", HERE / "classify" / f"{name}.yaml", *given, "--device", device)
+    common.seqpipe("run", HERE / "classify" / f"{name}.yaml", *given, "--device", device)
     return (time.perf_counter() - clock) / 60
 
 
@@ -95,18 +89,12 @@ def _figure(scores: Any, path: str) -> float:
     return float(scores)
 
 
-def _seqpipe(*arguments: Any) -> None:
-    subprocess.run([sys.executable, "-m", "seqpipe", *map(str, arguments)], check=True, cwd=ROOT, env={**os.environ})
-
-
 def _scores(target: Path) -> Any:
-    command = [sys.executable, "-m", "seqpipe", "evaluate", target, "--json", "-q"]
-    found = json.loads(subprocess.run(command, check=True, cwd=ROOT, capture_output=True).stdout)
-    return next(iter(found.values()))
+    return next(iter(common.seqpipe_json("evaluate", target, "-q").values()))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("quality")
     one.add_argument("name", choices=(*FIGURES, "all"))
@@ -114,7 +102,8 @@ if __name__ == "__main__":
     one.add_argument("--device", default="auto")
     one.add_argument("--threads", type=int)
     one.add_argument("--checkpoint", type=Path, help="a folder in place of the name on the hub")
+    common.add_data_option(one)
     given = parser.parse_args()
     ready = [name for name in FIGURES if given.checkpoint or not name.endswith("-bert")]
     for name in ready if given.name == "all" else (given.name,):
-        quality(name, given.seeds, given.device, given.threads, given.checkpoint)
+        quality(name, given.seeds, given.device, given.threads, given.checkpoint, given.data)

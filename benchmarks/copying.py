@@ -9,39 +9,38 @@ under a beam. The figures it prints go into RESULTS.md by hand.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-DATA = ROOT.parent / "shared" / "data" / "scitldr_a"
-PREPARED = ROOT / "runs" / "data" / "scitldr_a"  # git ignores it
+import common
+from common import HERE, PREPARED, ROOT
+
+FOLDER = PREPARED / "scitldr_a"
 BEAM = {"beams": 4, "length_penalty": 1.0, "min_length": 10, "no_repeat_ngram_size": 3}
 
 
-def prepare() -> None:
+def prepare(data: Path | None) -> None:
     """Makes JSON lines: the abstract as one text in lower case, and its summaries, of which the first is learned."""
-    PREPARED.mkdir(parents=True, exist_ok=True)
     for part in ("train", "dev", "test"):
-        rows = [json.loads(line) for line in gzip.decompress((DATA / f"{part}.jsonl.gz").read_bytes()).splitlines()]
-        with (PREPARED / f"{part}.jsonl").open("w", encoding="utf-8") as file:
-            for row in rows:
-                text, several = " ".join(row["source"]).lower(), [one.lower() for one in row["target"]]
-                file.write(json.dumps({"text": text, "target": several}) + "\n")
+        packed = common.data_path(data, f"scitldr_a/{part}.jsonl.gz").read_bytes()
+        rows = map(json.loads, gzip.decompress(packed).splitlines())
+        common.write_jsonl(
+            FOLDER / f"{part}.jsonl",
+            (
+                {"text": " ".join(row["source"]).lower(), "target": [summary.lower() for summary in row["target"]]}
+                for row in rows
+            ),
+        )
 
 
-def quality(name: str, seeds: Sequence[int], given: Sequence[str]) -> None:
-    prepare()
+def quality(name: str, seeds: Sequence[int], given: Sequence[str], data: Path | None) -> None:
+    prepare(data)
     for seed in seeds:
         run, clock = ROOT / "runs" / f"bench-scitldr-{name}-{seed}", time.perf_counter()
-        command = [sys.executable, "-m", "seqpipe", "run", str(HERE / "copying" / f"{name}.yaml")]
-        subprocess.run([*command, f"name={run.name}", f"train.seed={seed}", *given], check=True, cwd=ROOT)
+        common.seqpipe("run", HERE / "copying" / f"{name}.yaml", f"name={run.name}", f"train.seed={seed}", *given)
         minutes = (time.perf_counter() - clock) / 60
         print(f"{name} seed {seed}, {minutes:.1f} min", flush=True)
         tell(run)
@@ -53,7 +52,7 @@ def tell(run: Path) -> None:
     from seqpipe.answers.metrics.counters import counter, table
 
     model = seqpipe.load(run / "bundle", "cpu")
-    records = [json.loads(line) for line in (PREPARED / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in (FOLDER / "test.jsonl").read_text(encoding="utf-8").splitlines()]
     kind = model.predictor.kind
     for options in ({}, BEAM):
         counts = counter("text", getattr(kind, "unknown_words", None))
@@ -63,7 +62,7 @@ def tell(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     what = parser.add_subparsers(required=True, dest="what")
     trained = what.add_parser("quality")
     trained.add_argument("name", choices=("copying", "without"))
@@ -71,8 +70,9 @@ if __name__ == "__main__":
     trained.add_argument("--set", nargs="*", default=[], dest="given")
     shown = what.add_parser("tell")
     shown.add_argument("run", type=Path)
+    common.add_data_option(trained)
     options = parser.parse_args()
     if options.what == "tell":
         tell(options.run)
     else:
-        quality(options.name, options.seeds, options.given)
+        quality(options.name, options.seeds, options.given, options.data)

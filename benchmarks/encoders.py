@@ -9,7 +9,6 @@ Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import shutil
@@ -18,21 +17,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import common
 import torch
 import yaml
+from common import HERE, PREPARED, ROOT, RUNS
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import seqpipe
 from seqpipe.config.plugins import BUILTIN, Plugins
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-CLINC = ROOT.parent / "shared" / "data" / "clinc150" / "data_full.json"
-RUNS = ROOT / "runs"
 BATCH, DIM, REPEATS = 32, 100, 7
 LENGTHS, UNITS = ((20, 32), (1, 60)), (64, 200)
 
@@ -96,12 +94,12 @@ def _class(name: str) -> Any:
     return next(o for o in Plugins().offers if (o.kind, o.name, o.distribution) == ("encoder", name, BUILTIN)).load()
 
 
-def table(only: list[str], settings: list[str], labels: int | None) -> None:
+def table(only: list[str], settings: list[str], labels: int | None, data: Path | None) -> None:
     """Runs encoders/clinc150.yaml with each encoder.
 
     Minutes are processor time of `seqpipe train`; latency is the median over test texts, one by one, one thread.
     """
-    _prepare(labels)
+    _prepare(labels, data)
     print(
         "| encoder | parameters | test accuracy | processor minutes to train | ms a text |\n|---|---|---|---|---|",
         flush=True,
@@ -124,36 +122,31 @@ def table(only: list[str], settings: list[str], labels: int | None) -> None:
         print(f"| {label} | {parameters:,} | {100 * accuracy:.2f} | {minutes:.1f} | {_latency(run):.2f} |", flush=True)
 
 
-def _prepare(labels: int | None) -> None:
+def _prepare(labels: int | None, data: Path | None) -> None:
     """The in-scope part of clinc150 as JSON lines, of all labels or the first so many."""
-    folder = RUNS / "data" / "encoders"
-    folder.mkdir(parents=True, exist_ok=True)
-    content = json.loads(CLINC.read_text())
+    content = json.loads(common.data_path(data, "clinc150/data_full.json").read_text())
     kept = sorted({label for _, label in content["train"]})[:labels]
     for part, source in {"train": "train", "dev": "val", "test": "test"}.items():
         rows = [{"text": text, "label": label} for text, label in content[source] if label in kept]
-        (folder / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        common.write_jsonl(PREPARED / "encoders" / f"{part}.jsonl", rows)
 
 
 def _latency(run: Path) -> float:
     model = seqpipe.load(run / "bundle", "cpu", threads=1)
-    lines = (RUNS / "data" / "encoders" / "test.jsonl").read_text().splitlines()
-    taken = []
-    for text in [json.loads(line)["text"] for line in lines[:500]]:
-        clock = time.perf_counter()
-        model(text)
-        taken.append(time.perf_counter() - clock)
-    return 1000 * statistics.median(taken)
+    lines = (PREPARED / "encoders" / "test.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["text"] for line in lines[:500]]
+    return 1000 * statistics.median(common.seconds(partial(model, text)) for text in texts)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("training")
     two = commands.add_parser("table")
     two.add_argument("--only", nargs="+", choices=tuple(ENCODERS), default=[], metavar="ROW")
     two.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides for `seqpipe run`")
     two.add_argument("--labels", type=int, help="labels of the data, the first so many; all by default")
+    common.add_data_option(two)
     given = parser.parse_args()
     installed = {o.name for o in Plugins().offers if (o.kind, o.distribution) == ("encoder", BUILTIN)}
     named = {name for name, _ in ENCODERS.values()} | NOT_HERE
@@ -162,7 +155,7 @@ def main() -> None:
     if given.command == "training":
         training()
     else:
-        table(given.only, given.set, given.labels)
+        table(given.only, given.set, given.labels, given.data)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import os
@@ -25,51 +24,45 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import common
 import torch
+from common import HERE, PREPARED
 from torch import nn
 from torch.nn import functional as F
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-DATA = ROOT.parent / "shared" / "data"
-PREPARED = ROOT / "runs" / "data"  # git ignores it
 STEPS, WRITTEN, PROMPT = 100, 128, 16
+SHAKESPEARE = "tinyshakespeare/input.txt"
 
 
-def shakespeare() -> None:
+def shakespeare(data: Path | None) -> None:
     """The first 90 % of the characters to learn from, the rest to judge by, as nanoGPT has it."""
     folder = PREPARED / "tinyshakespeare"
     folder.mkdir(parents=True, exist_ok=True)
-    text = (DATA / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
+    text = common.data_path(data, SHAKESPEARE).read_text(encoding="utf-8")
     cut = int(0.9 * len(text))
     for name, part in (("train", text[:cut]), ("dev", text[cut:])):
         (folder / f"{name}.txt").write_text(part, encoding="utf-8", newline="\n")
 
 
-def tang() -> None:
+def tang(data: Path | None) -> None:
     """JSON lines of the poems, their lines apart; the end stands for the last line break."""
-    folder = PREPARED / "tang_poems"
-    folder.mkdir(parents=True, exist_ok=True)
     for name, file in (("train", "train.jsonl.gz"), ("dev", "dev.jsonl"), ("test", "test.jsonl")):
-        data = (DATA / "tang_poems" / file).read_bytes()
-        rows = (gzip.decompress(data) if file.endswith(".gz") else data).decode().splitlines()
+        content = common.data_path(data, f"tang_poems/{file}").read_bytes()
+        rows = (gzip.decompress(content) if file.endswith(".gz") else content).decode().splitlines()
         poems = ({"text": "\n".join(json.loads(row)["lines"])} for row in rows)
-        lines = (json.dumps(poem, ensure_ascii=False) + "\n" for poem in poems)
-        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        common.write_jsonl(PREPARED / "tang_poems" / f"{name}.jsonl", poems)
 
 
-SETS: dict[str, Callable[[], None]] = {"shakespeare": shakespeare, "tang": tang}
+SETS: dict[str, Callable[[Path | None], None]] = {"shakespeare": shakespeare, "tang": tang}
 
 
-def quality(name: str, seeds: Sequence[int], given: Sequence[str]) -> None:
-    SETS[name]()
+def quality(name: str, seeds: Sequence[int], given: Sequence[str], data: Path | None) -> None:
+    SETS[name](data)
     for seed in seeds:
         run, clock = f"bench-{name}-{seed}", time.perf_counter()
-        call = [sys.executable, "-m", "seqpipe", "run", str(HERE / "language_models" / f"{name}.yaml"), "--json"]
-        done = subprocess.run(
-            [*call, f"name={run}", f"train.seed={seed}", *given], check=True, cwd=ROOT, stdout=subprocess.PIPE
-        )
-        scores = next(iter(json.loads(done.stdout)["scores"].values()))
+        path = HERE / "language_models" / f"{name}.yaml"
+        result = common.seqpipe_json("run", path, f"name={run}", f"train.seed={seed}", *given)
+        scores = next(iter(result["scores"].values()))
         told = ", ".join(f"{key} {value:.4f}" for key, value in scores.items() if isinstance(value, float))
         print(f"{name} seed {seed}: {told}, {(time.perf_counter() - clock) / 60:.1f} min", flush=True)
 
@@ -101,7 +94,7 @@ class Plain(nn.Module):
         return F.cross_entropy(F.linear(self.norm(x), self.words.weight).flatten(0, 1), following.flatten())
 
 
-def training() -> None:
+def training(data: Path | None) -> None:
     """Seconds of a step, here and in a plain loop over the same model, in turns."""
 
     from seqpipe.config.loader import load
@@ -110,7 +103,7 @@ def training() -> None:
     from seqpipe.training.token_corpus import Records, in_memory
 
     torch.set_num_threads(1)
-    shakespeare()
+    shakespeare(data)
     path = HERE / "language_models" / "shakespeare.yaml"
     config = load(path)
     records = Records(config.data.reader, config.data.train)
@@ -147,15 +140,16 @@ def training() -> None:
         )
 
 
-def writing(peers: Path | None) -> None:
+def writing(peers: Path | None, data: Path | None) -> None:
     """Tokens a second of the same weights, greedy: `transformers`, CTranslate2, and the bundle in onnxruntime."""
     from seqpipe.export.passes.int8 import in_int8
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        theirs = checkpoint(folder / "gpt")
-        (folder / "text.txt").write_text((DATA / "tinyshakespeare" / "input.txt").read_text()[:100_000])
+        text = common.data_path(data, SHAKESPEARE)
+        theirs = checkpoint(folder / "gpt", text)
+        (folder / "text.txt").write_text(text.read_text()[:100_000])
         (folder / "gpt.yaml").write_text(
             "name: gpt\ndata: {reader: text, train: text.txt}\n"
             "tokenizer: {use: pretrained, checkpoint: gpt}\n"
@@ -166,8 +160,8 @@ def writing(peers: Path | None) -> None:
             beside(model, theirs, rows)
             for precision, one in (("float32", model), ("int8", small)) if peers else ():
                 beside_ctranslate2(one, folder / "gpt", peers, precision, rows)
-    step = min(seconds(partial(model.run, feeds(model, 1))) for _ in range(3)) / WRITTEN
-    first = min(seconds(lambda: next(model.stream("First Citizen:\nBefore we proceed any"))) for _ in range(9))
+    step = min(common.seconds(partial(model.run, feeds(model, 1))) for _ in range(3)) / WRITTEN
+    first = min(common.seconds(lambda: next(model.stream("First Citizen:\nBefore we proceed any"))) for _ in range(9))
     print(
         f"one step {1000 * step:.2f} ms; streaming's first token after {1000 * first:.2f} ms, {first / step:.2f} steps"
     )
@@ -196,12 +190,12 @@ def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     return [Model(bundle.Bundle(config.file, manifest, each), "cpu", 1) for each in files]
 
 
-def t5() -> None:
+def t5(data: Path | None) -> None:
     """A T5 of random weights in `transformers` and in the bundle: the same texts, and seconds for all of them."""
     import numpy as np
 
     torch.set_num_threads(1)
-    words, random = (DATA / "tinyshakespeare" / "input.txt").read_text().split(), np.random.default_rng(0)
+    words, random = common.data_path(data, SHAKESPEARE).read_text().split(), np.random.default_rng(0)
     texts = [" ".join(words[50 * i : 50 * i + int(random.integers(2, 50))]) for i in range(200)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -282,8 +276,8 @@ def beside(model: Any, theirs: Any, rows: int) -> None:
     settings = {"max_new_tokens": WRITTEN, "min_new_tokens": WRITTEN, "do_sample": False, "pad_token_id": 0}
     for _ in range(3):
         with torch.no_grad():
-            one = seconds(partial(theirs.generate, ids, attention_mask=torch.ones_like(ids), **settings))
-        other = seconds(partial(model.run, given))
+            one = common.seconds(partial(theirs.generate, ids, attention_mask=torch.ones_like(ids), **settings))
+        other = common.seconds(partial(model.run, given))
         speeds = [rows * WRITTEN / each for each in (one, other)]
         print(f"batch {rows}: transformers {speeds[0]:.0f} tokens/s, bundle {speeds[1]:.0f}, ratio {one / other:.2f}")
 
@@ -294,18 +288,12 @@ def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, ro
     for _ in range(2):
         done = subprocess.run(call, check=True, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
         theirs = float(done.stdout)
-        ours = rows * WRITTEN / min(seconds(partial(model.run, feeds(model, rows))) for _ in range(4))
+        ours = rows * WRITTEN / min(common.seconds(partial(model.run, feeds(model, rows))) for _ in range(4))
         speeds = f"CTranslate2 {theirs:.0f} tokens/s, bundle {ours:.0f}, ratio {ours / theirs:.2f}"
         print(f"batch {rows}, {precision}: {speeds}", flush=True)
 
 
-def seconds(what: Callable[[], Any]) -> float:
-    clock = time.perf_counter()
-    what()
-    return time.perf_counter() - clock
-
-
-def checkpoint(folder: Path) -> Any:
+def checkpoint(folder: Path, text: Path) -> Any:
     """A GPT-2 of random weights whose texts vary, 5,000 tokens; written to the folder."""
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -314,7 +302,7 @@ def checkpoint(folder: Path) -> Any:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=5000, special_tokens=[end], initial_alphabet=letters, show_progress=False)
-    tokenizer.train([str(DATA / "tinyshakespeare" / "input.txt")], trainer)
+    tokenizer.train([str(text)], trainer)
     names = {"bos_token": end, "eos_token": end, "unk_token": end}
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     torch.manual_seed(0)
@@ -326,19 +314,19 @@ def checkpoint(folder: Path) -> Any:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     what = parser.add_subparsers(required=True, dest="what")
     trained = what.add_parser("quality")
     trained.add_argument("name", choices=[*SETS])
     trained.add_argument("--seeds", type=int, nargs="+", default=[1])
     trained.add_argument("--set", nargs="*", default=[], dest="given")
-    what.add_parser("training")
-    what.add_parser("writing").add_argument("--peers", type=Path)
-    what.add_parser("t5")
+    written = what.add_parser("writing")
+    written.add_argument("--peers", type=Path)
+    common.add_data_option(trained, what.add_parser("training"), written, what.add_parser("t5"))
     options = parser.parse_args()
     if options.what == "quality":
-        quality(options.name, options.seeds, options.given)
+        quality(options.name, options.seeds, options.given, options.data)
     elif options.what == "writing":
-        writing(options.peers)
+        writing(options.peers, options.data)
     else:
-        {"training": training, "t5": t5}[options.what]()
+        {"training": training, "t5": t5}[options.what](options.data)

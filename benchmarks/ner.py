@@ -8,9 +8,7 @@ Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -20,20 +18,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-DATA = ROOT.parent / "shared" / "data" / "ncbi_disease"
+import common
+from common import HERE, ROOT
+
 PEERS = ROOT / ".peers"
 REPEATS = 5
 
 
-def quality(name: str, seeds: int, device: str) -> None:
+def quality(name: str, seeds: int, device: str, data: Path | None) -> None:
     """Runs benchmarks/ner/NAME.yaml under seeds 1 to n, then scores each bundle with onnxruntime beside its run."""
     yaml = HERE / "ner" / f"{name}.yaml"
+    files = common.data_overrides(yaml, data)
     for seed in range(1, seeds + 1):
         clock = time.perf_counter()
         run = f"bench-{name}-{seed}"
-        _seqpipe("run", yaml, f"name={run}", f"train.seed={seed}", "--device", device)
+        common.seqpipe("run", yaml, f"name={run}", f"train.seed={seed}", *files, "--device", device)
         minutes = (time.perf_counter() - clock) / 60
         scores = [_scores(ROOT / "runs" / run / part) for part in (".", "bundle")]
         f1, other = (100 * next(iter(s.values()))["f1"] for s in scores)
@@ -45,28 +44,30 @@ def quality(name: str, seeds: int, device: str) -> None:
         )
 
 
-def speed(epochs: int, peers: bool) -> None:
+def speed(epochs: int, peers: bool, data: Path | None) -> None:
     """Training and tagging speed at Flair's sizes: ours, the peers', ours again."""
     for name in ("flair-size", "small"):
-        _seqpipe("run", HERE / "ner" / f"{name}.yaml")
+        yaml = HERE / "ner" / f"{name}.yaml"
+        common.seqpipe("run", yaml, *common.data_overrides(yaml, data))
+    folder = common.data_path(data, "ncbi_disease")
     run = ROOT / "runs" / "bench-flair-size"
-    rows = [("seqpipe", _ours(run)), ("seqpipe, small", _ours(ROOT / "runs" / "bench-small"))]
+    rows = [("seqpipe", _ours(run, folder)), ("seqpipe, small", _ours(ROOT / "runs" / "bench-small", folder))]
     if peers:
         for peer in ("flair", "spacy"):
-            rows.append((peer, _peer(peer, epochs)))
-        rows.append(("seqpipe again", _ours(run)))
+            rows.append((peer, _peer(peer, epochs, folder)))
+        rows.append(("seqpipe again", _ours(run, folder)))
     for name, row in rows:
         print(f"{name:14}" + "".join(f"  {key} {value:,.2f}" for key, value in row.items()))
 
 
-def _ours(run: Path) -> dict[str, float]:
+def _ours(run: Path, data: Path) -> dict[str, float]:
     sys.path.insert(0, str(ROOT))
     import seqpipe
     from seqpipe.runtime.predictor import batches, cores
     from seqpipe_plugins.readers.conll import Conll
 
     model = seqpipe.load(run / "bundle", "cpu")
-    records = [{"words": r["words"], "text": r["text"]} for r in Conll().read(DATA / "test.tsv")]
+    records = [{"words": r["words"], "text": r["text"]} for r in Conll().read(data / "test.tsv")]
     texts = [{"text": record["text"]} for record in records]
     tokens = sum(len(record["words"]) for record in records)
     docs = model.predictor.featurizer.docs(records)
@@ -90,15 +91,11 @@ def _ours(run: Path) -> dict[str, float]:
     }
 
 
-def _peer(name: str, epochs: int) -> dict[str, float]:
-    python = PEERS / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", PEERS], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "torch==2.13.0"], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "-r", HERE / "peers" / "requirements.txt"], check=True)
+def _peer(name: str, epochs: int, data: Path) -> dict[str, float]:
+    python = common.peer_python(PEERS, "requirements.txt", "torch==2.13.0")
     out = ROOT / "runs" / f"bench-{name}.json"
     program = HERE / "peers" / f"{name}_ner.py"
-    command = [python, program, "--data", DATA, "--train-epochs", str(epochs), "--one-by-one", "300", "--out", out]
+    command = [python, program, "--data", data, "--train-epochs", str(epochs), "--one-by-one", "300", "--out", out]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     found: dict[str, Any] = json.loads(out.read_text())
     tag = found["tag"]
@@ -112,26 +109,16 @@ def _peer(name: str, epochs: int) -> dict[str, float]:
 
 def _median(work: Callable[[], object]) -> float:
     work()
-    seconds = []
-    for _ in range(REPEATS):
-        clock = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - clock)
-    return statistics.median(seconds)
-
-
-def _seqpipe(*arguments: Any) -> None:
-    subprocess.run([sys.executable, "-m", "seqpipe", *map(str, arguments)], check=True, cwd=ROOT, env={**os.environ})
+    return statistics.median(common.seconds(work) for _ in range(REPEATS))
 
 
 def _scores(target: Path, *more: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "seqpipe", "evaluate", target, "--json", "-q", *more]
-    scores: dict[str, Any] = json.loads(subprocess.run(command, check=True, cwd=ROOT, capture_output=True).stdout)
+    scores: dict[str, Any] = common.seqpipe_json("evaluate", target, "-q", *more)
     return scores
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("quality")
     one.add_argument("name", choices=("ncbi", "bc5cdr", "weibo"))
@@ -140,8 +127,9 @@ if __name__ == "__main__":
     two = commands.add_parser("speed")
     two.add_argument("--peer-epochs", type=int, default=2)
     two.add_argument("--no-peers", action="store_true")
+    common.add_data_option(one, two)
     given = parser.parse_args()
     if given.command == "quality":
-        quality(given.name, given.seeds, given.device)
+        quality(given.name, given.seeds, given.device, given.data)
     else:
-        speed(given.peer_epochs, not given.no_peers)
+        speed(given.peer_epochs, not given.no_peers, given.data)

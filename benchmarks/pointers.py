@@ -4,7 +4,8 @@
     python benchmarks/pointers.py hull-50 tour-20   # the greater ones
     python benchmarks/pointers.py hull-10 --threads 2 --epochs 40
 
-Training data are made as training goes, from the recipes in benchmarks/pointers; the test files are the shared ones.
+Training data are made as training goes, from the recipes in benchmarks/pointers; the test files are read
+from the folder `pointer_nets` of --data.
 Each line tells the scores greedily and with beams, the minutes of training, and how many test records, cut to any
 number of points, onnxruntime and PyTorch answer alike. Run it on an otherwise idle machine. The figures go into
 RESULTS.md by hand.
@@ -12,17 +13,15 @@ RESULTS.md by hand.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
+import common
+from common import HERE, ROOT
+
 SETS = ("hull-5", "hull-10", "hull-50", "tour-5", "tour-10", "tour-20")
 BEAMS = (1, 5)
 SHOWN = {
@@ -31,10 +30,10 @@ SHOWN = {
 }
 
 
-def quality(name: str, threads: int | None, epochs: int | None) -> None:
+def quality(name: str, threads: int | None, epochs: int | None, data: Path | None) -> None:
     given = [f"train.{key}={value}" for key, value in (("threads", threads), ("epochs", epochs)) if value]
-    command = [sys.executable, "-m", "seqpipe", "run", str(HERE / "pointers" / f"{name}.yaml"), *given]
-    subprocess.run(command, check=True, cwd=ROOT)
+    yaml = HERE / "pointers" / f"{name}.yaml"
+    common.seqpipe("run", yaml, *given, *common.data_overrides(yaml, data))
     run = ROOT / "runs" / f"bench-{name}"
     history = map(json.loads, (run / "checkpoints" / "metrics.jsonl").read_text().splitlines())
     minutes = sum(row["seconds"] for row in history) / 60
@@ -59,7 +58,7 @@ def _scores(run: Path) -> Iterable[str]:
     _, model, records = _opened(run)
     kind = model.predictor.kind
     for beams in BEAMS:
-        counts = counter(kind.kind, task=kind.task)
+        counts = counter(kind.kind, kind.task)
         for record, answer in zip(records, model(iter(records), beams=beams), strict=True):
             counts.add(kind.gold(record), kind.predicted(answer))
         scores = counts.result()
@@ -82,13 +81,14 @@ def _same(run: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     parser.add_argument("names", nargs="+", choices=SETS)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--epochs", type=int)
+    common.add_data_option(parser)
     given = parser.parse_args()
     for name in given.names:
-        quality(name, given.threads, given.epochs)
+        quality(name, given.threads, given.epochs, given.data)
 
 
 if __name__ == "__main__":

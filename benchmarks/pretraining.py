@@ -8,31 +8,26 @@ Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-DATA = ROOT.parent / "shared" / "data" / "clinc150" / "data_full.json"
-PREPARED = ROOT / "runs" / "data" / "clinc150-tenth"  # git ignores it
+import common
+from common import HERE, PREPARED
+
+FOLDER = PREPARED / "clinc150-tenth"
 EACH = {"tenth": 10, "dev": 2}  # labelled texts of each intent
 
 
-def prepare() -> None:
+def prepare(data: Path | None) -> None:
     """JSON lines of the in-scope texts: all of train and test, a tenth of train, and a tenth of the validation set."""
-    splits = json.loads(DATA.read_text(encoding="utf-8"))
-    PREPARED.mkdir(parents=True, exist_ok=True)
+    splits = json.loads(common.data_path(data, "clinc150/data_full.json").read_text(encoding="utf-8"))
     parts = {"train": splits["train"], "test": splits["test"]}
     parts |= {"tenth": few(splits["train"], EACH["tenth"]), "dev": few(splits["val"], EACH["dev"])}
     for name, rows in parts.items():
-        lines = (json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
-        (PREPARED / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        common.write_jsonl(FOLDER / f"{name}.jsonl", ({"text": text, "label": label} for text, label in rows))
 
 
 def few(rows: list[tuple[str, str]], count: int) -> list[tuple[str, str]]:
@@ -49,17 +44,17 @@ def few(rows: list[tuple[str, str]], count: int) -> list[tuple[str, str]]:
 def ran(name: str, more: list[str]) -> tuple[Any, float]:
     """What comes of one of the YAMLs, and how many minutes it took."""
     clock = time.perf_counter()
-    call = [sys.executable, "-m", "seqpipe", "run", HERE / "pretraining" / f"{name}.yaml", *more, "--json"]
-    done = subprocess.run(call, check=True, cwd=ROOT, stdout=subprocess.PIPE)
-    return json.loads(done.stdout), (time.perf_counter() - clock) / 60
+    result = common.seqpipe_json("run", HERE / "pretraining" / f"{name}.yaml", *more)
+    return result, (time.perf_counter() - clock) / 60
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
+    common.add_data_option(parser)
     given = parser.parse_args()
-    prepare()
+    prepare(given.data)
     more = ["--fresh", "--device", given.device, f"train.seed={given.seed}"]
     minutes = {}
     _, minutes["mlm"] = ran("mlm", more)

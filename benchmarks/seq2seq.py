@@ -13,22 +13,18 @@ prints go into RESULTS.md by hand.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-DATA = ROOT.parent / "shared" / "data"
-PREPARED = ROOT / "runs" / "data"  # git ignores it
+import common
+from common import HERE, PREPARED, ROOT
+
 SETS = ("scan-simple", "scan-length", "tanaka10k_ja_en", "small_parallel_enja")
 TRANSFORMER = "transformer-enja"  # the set of small_parallel_enja
 PEERS = ROOT / ".peers-seq2seq"
@@ -36,41 +32,41 @@ BEAMS, LONGEST = 5, 60
 TEXTS, SINGLY = 320, 40  # that are written in batches, and one at a time
 
 
-def prepare(name: str) -> None:
+def prepare(name: str, data: Path | None) -> None:
     """Makes JSON lines of SCAN; the others are read as they are."""
     folder = PREPARED / name
     if not name.startswith("scan-") or folder.exists():
         return
-    parts: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
+    parts: dict[str, list[dict[str, str]]] = {"train": [], "dev": [], "test": []}
     for split in ("train", "test"):
-        lines = gzip.decompress((DATA / "scan" / name.removeprefix("scan-") / f"{split}.txt.gz").read_bytes()).decode()
-        for number, line in enumerate(lines.splitlines()):
+        packed = common.data_path(data, f"scan/{name.removeprefix('scan-')}/{split}.txt.gz").read_bytes()
+        for number, line in enumerate(gzip.decompress(packed).decode().splitlines()):
             text, _, target = line.removeprefix("IN: ").partition(" OUT: ")
             part = "dev" if split == "train" and number % 10 == 9 else split
-            parts[part].append(json.dumps({"text": text.strip(), "target": target.strip()}))
-    folder.mkdir(parents=True)
+            parts[part].append({"text": text.strip(), "target": target.strip()})
     for part, rows in parts.items():
-        (folder / f"{part}.jsonl").write_text("".join(f"{row}\n" for row in rows))
+        common.write_jsonl(folder / f"{part}.jsonl", rows)
 
 
-def quality(name: str, seeds: Sequence[int], threads: int | None, epochs: int | None) -> None:
-    prepare(name)
+def quality(name: str, seeds: Sequence[int], threads: int | None, epochs: int | None, data: Path | None) -> None:
+    prepare(name, data)
+    yaml = HERE / "seq2seq" / f"{name}.yaml"
+    files = common.data_overrides(yaml, data)
     for seed in seeds:
         run, clock = ROOT / "runs" / f"bench-{name}-{seed}", time.perf_counter()
         given = [f"name={run.name}", f"train.seed={seed}"]
         given += [f"train.{key}={value}" for key, value in (("threads", threads), ("epochs", epochs)) if value]
-        command = [sys.executable, "-m", "seqpipe", "run", str(HERE / "seq2seq" / f"{name}.yaml"), *given]
-        subprocess.run(command, check=True, cwd=ROOT)
+        common.seqpipe("run", yaml, *given, *files)
         minutes = (time.perf_counter() - clock) / 60
-        print(f"{name} seed {seed}: {_told(name, run)}, {minutes:.1f} min", flush=True)
+        print(f"{name} seed {seed}: {_told(name, run, data)}, {minutes:.1f} min", flush=True)
 
 
-def _told(name: str, run: Path) -> str:
+def _told(name: str, run: Path, data: Path | None) -> str:
     import sacrebleu
 
     import seqpipe
 
-    model, (texts, gold) = seqpipe.load(run / "bundle", "cpu"), _pairs(name)
+    model, (texts, gold) = seqpipe.load(run / "bundle", "cpu"), _pairs(name, data)
     found = []
     for beams in (1, BEAMS):
         answers = [answer["generated_text"] for answer in model(texts, beams=beams, length_penalty=1.0)]
@@ -80,25 +76,25 @@ def _told(name: str, run: Path) -> str:
     return "; ".join(found)
 
 
-def _pairs(name: str) -> tuple[list[str], list[str]]:
+def _pairs(name: str, data: Path | None) -> tuple[list[str], list[str]]:
     if name.startswith("scan-"):
         rows = [json.loads(line) for line in (PREPARED / name / "test.jsonl").read_text().splitlines()]
         return [row["text"] for row in rows], [row["target"] for row in rows]
     folder, _, direction = name.replace(TRANSFORMER, "small_parallel_enja").rpartition("_")
     source, target = ("ja", "en") if direction == "en" else ("en", "ja")
-    folder = DATA / f"{folder}_{direction}"
+    folder = common.data_path(data, f"{folder}_{direction}")
     texts, gold = ((folder / f"test.{side}").read_text(encoding="utf-8").splitlines() for side in (source, target))
     return texts, gold
 
 
-def speed(run: Path, rounds: int, threads: int) -> None:
+def speed(run: Path, rounds: int, threads: int, data: Path | None) -> None:
     """Texts a second of the graph and of the same search in eager PyTorch, on as many cores each, in turn."""
     import torch
 
     from seqpipe.training.pipeline import predictor
 
     torch.set_num_threads(threads)
-    pipeline, config, model, docs, options = _opened(run, threads)
+    pipeline, config, model, docs, options = _opened(run, data, threads)
     eager = predictor(pipeline, config)
     sides: dict[str, Any] = {"graph": model.run, "eager PyTorch": eager.run}
     for size in (1, 32):
@@ -107,13 +103,13 @@ def speed(run: Path, rounds: int, threads: int) -> None:
         _in_turn(size, calls, rounds, sum(len(batch["mask"]) for batch in batches))
 
 
-def peer(run: Path, environment: Path, rounds: int) -> None:
+def peer(run: Path, environment: Path, rounds: int, data: Path | None) -> None:
     """Texts a second of the graph and of CTranslate2 with the same weights, one core each, in turn."""
     import numpy as np
     import torch
 
     torch.set_num_threads(1)
-    pipeline, _, model, docs, options = _opened(run)
+    pipeline, _, model, docs, options = _opened(run, data)
     head, encoder = pipeline.heads[0], pipeline.encoder[0]
     arrays = {name: tensor.numpy() for name, tensor in pipeline.state_dict().items()}
     arrays |= {"never": head.never.numpy(), "positions": head.positions.at(torch.arange(500)).numpy()}
@@ -128,10 +124,11 @@ def peer(run: Path, environment: Path, rounds: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "weights.npz", **arrays)
     (folder / "task.json").write_text(json.dumps(task | {"beams": BEAMS, "longest": LONGEST}), encoding="utf-8")
-    with _Peer(environment, folder) as ask:
+    python = common.peer_python(environment, "requirements-seq2seq.txt")
+    with common.Peer([python, HERE / "peers" / "ctranslate2_seq2seq.py", "--folder", folder]) as peer:
         for way, beams in (("greedy 32", 1), ("beam 32", BEAMS)):
             ours = _written(model, docs, target, beams)
-            theirs = ask(f"tokens {way}")
+            theirs = peer.ask(f"tokens {way}")
             same = sum(a == b for a, b in zip(ours, theirs, strict=True))
             several = len({token for text in ours for token in text})
             print(f"{way}: {same} of {len(ours)} texts are the same, of {several} tokens", flush=True)
@@ -139,12 +136,12 @@ def peer(run: Path, environment: Path, rounds: int) -> None:
             batches = _batches(model, docs, size)
             calls = {
                 "graph": partial(_seconds, model.run, batches, options),
-                "CTranslate2": partial(ask, f"beam {size}"),
+                "CTranslate2": partial(peer.ask, f"beam {size}"),
             }
             _in_turn(size, calls, rounds, sum(len(batch["mask"]) for batch in batches))
 
 
-def _opened(run: Path, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]:
+def _opened(run: Path, data: Path | None, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]:
     """The pipeline, its configuration and bundle, texts by length, and the options that they are answered with."""
     import seqpipe
     from seqpipe.commands.run_folder import load_trained, open_run
@@ -153,7 +150,7 @@ def _opened(run: Path, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]
 
     opened = open_run(run, Console(-1), need_data=False)
     model = seqpipe.load(run / "bundle", "cpu", threads=threads)
-    texts, _ = _pairs(run.name.removeprefix("bench-").rpartition("-")[0])
+    texts, _ = _pairs(run.name.removeprefix("bench-").rpartition("-")[0], data)
     docs = sorted(model.predictor.featurizer.docs([{"text": text} for text in texts[:TEXTS]]), key=len)
     options = option_arrays(model.manifest["options"], {"beams": BEAMS, "max_length": LONGEST})
     return load_trained(opened), opened.config, model, docs, options
@@ -185,37 +182,6 @@ def _seconds(call: Any, batches: Sequence[Any], options: Any) -> float:
     return time.perf_counter() - clock
 
 
-class _Peer:
-    """A process in the peer's environment: it does what it is asked for, and waits in between."""
-
-    def __init__(self, environment: Path, folder: Path):
-        python = environment / "bin" / "python"
-        if not python.exists():
-            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-            needed = HERE / "peers" / "requirements-seq2seq.txt"
-            subprocess.run([python, "-m", "pip", "install", "-q", "-r", needed], check=True)
-        self.command = [str(python), str(HERE / "peers" / "ctranslate2_seq2seq.py"), "--folder", str(folder)]
-
-    def __enter__(self) -> Callable[[str], Any]:
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._answer()
-        return self._ask
-
-    def __exit__(self, *_: object) -> None:
-        self.process.communicate()
-
-    def _ask(self, what: str) -> Any:
-        self.process.stdin.write(what + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the peer stopped with {self.process.wait()}: {' '.join(self.command)}")
-        return json.loads(line)
-
-
 def _written(model: Any, docs: Sequence[Any], target: Sequence[str], beams: int) -> list[list[str]]:
     """Of each text the tokens of the best answer, without its end."""
     from seqpipe.runtime.decode_options import option_arrays
@@ -230,7 +196,7 @@ def _written(model: Any, docs: Sequence[Any], target: Sequence[str], beams: int)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("quality")
     one.add_argument("name", choices=(*SETS, TRANSFORMER, "all"))
@@ -243,11 +209,12 @@ if __name__ == "__main__":
         each.add_argument("--rounds", type=int, default=5)
     two.add_argument("--threads", type=int, default=1)
     three.add_argument("--environment", type=Path, default=PEERS)
+    common.add_data_option(one, two, three)
     given = parser.parse_args()
     if given.command == "speed":
-        speed(given.run, given.rounds, given.threads)
+        speed(given.run, given.rounds, given.threads, given.data)
     elif given.command == "peer":
-        peer(given.run, given.environment, given.rounds)
+        peer(given.run, given.environment, given.rounds, given.data)
     else:
         for name in SETS if given.name == "all" else (given.name,):
-            quality(name, given.seeds, given.threads, given.epochs)
+            quality(name, given.seeds, given.threads, given.epochs, given.data)

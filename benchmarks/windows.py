@@ -9,25 +9,25 @@ are held against those of each window read as a text of its own, and against tho
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import common
+
 import seqpipe
 from seqpipe.features.document import Doc
 from seqpipe.runtime.model import Model
 
-TEST = Path(__file__).parent.parent.parent / "shared" / "data" / "ncbi_disease" / "test.tsv"
 WORDS, SENTENCES = 3_000, 8
 Span = tuple[str, int, int]
 
 
-def paragraphs() -> list[str]:
+def paragraphs(data: Path | None) -> list[str]:
     """The first sentences of the test set, eight a paragraph, up to so many words."""
-    blocks = TEST.read_text(encoding="utf-8").strip().split("\n\n")
+    blocks = common.data_path(data, "ncbi_disease/test.tsv").read_text(encoding="utf-8").strip().split("\n\n")
     sentences = [[line.split("\t")[0] for line in block.splitlines()] for block in blocks]
     totals = itertools.accumulate(map(len, sentences))
     kept = [" ".join(words) for words, total in zip(sentences, totals, strict=True) if total <= WORDS]
@@ -79,9 +79,9 @@ _ACROSS: Mapping[str, Callable[[set[Span], set[Span], set[Span]], set[Span]]] = 
 }
 
 
-def main(run: Path, window: int, margin: int) -> None:
+def main(run: Path, window: int, margin: int, data: Path | None) -> None:
     model = seqpipe.load(run / "bundle", "cpu")
-    texts = paragraphs()
+    texts = paragraphs(data)
     (doc,) = model.predictor.featurizer.docs([{"text": "\n\n".join(texts)}])
     (whole,) = spans(model, [doc])
     print(f"{sum(len(text.split()) for text in texts):,} words, {len(doc):,} tokens, {len(whole)} spans")
@@ -108,9 +108,10 @@ def main(run: Path, window: int, margin: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.parser(__doc__)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--window", type=int, default=510, help="as the run's encoder has it")
     parser.add_argument("--margin", type=int, default=16, help="tokens at each side of a seam that are left out")
+    common.add_data_option(parser)
     given = parser.parse_args()
-    main(given.run, given.window, given.margin)
+    main(given.run, given.window, given.margin, given.data)

@@ -1,14 +1,19 @@
-"""Scripts that write what pages say: README's table of pipelines, and the mutations that tests have to catch."""
+"""README's table of pipelines, the mutations that tests have to catch, and where the scripts find their data."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from documents import ROOT
+
+from seqpipe.config.loader import load
 
 TOY = """
 def smallest(numbers, limit):
@@ -39,6 +44,11 @@ def script(name: str) -> Any:
 @pytest.fixture(scope="module")
 def pipelines() -> Any:
     return script("pipelines")
+
+
+@pytest.fixture(scope="module")
+def common() -> Any:
+    return script("common")
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +138,45 @@ def test_a_test_that_fails_anyway_catches_nothing(mutations: Any, tmp_path: Path
     mutation = mutations.drawn(root, seed=1, count=1)[0]
     (outcome,) = mutations.confirmed([mutations.tried(mutation, root, 60)], root)
     assert (outcome.name, outcome.detail) == ("survived", "tests/test_toy.py::test_it fails without it too")
+
+
+CONFIGS = sorted(path for path in (ROOT / "benchmarks").glob("*/*.yaml") if "../data/" in path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_data_paths_of_a_yaml_lead_into_the_folder_of_data(common: Any, tmp_path: Path, path: Path) -> None:
+    folder = tmp_path / "my data: all"
+    files = re.findall(r"(train|dev|test): \.\./data/(\S+)", path.read_text(encoding="utf-8"))
+    assert len(files) == path.read_text(encoding="utf-8").count("../data/")
+    for _, name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    data = load(path, common.data_overrides(path, folder), sources=False, files=False).data
+    paths = {"train": data.train, "dev": data.dev, **data.tests}
+    assert {part: paths[part] for part, _ in files} == {part: folder / name for part, name in files}
+
+
+def test_missing_data_is_an_error_that_names_the_option_and_the_variable(common: Any, tmp_path: Path) -> None:
+    for folder, path in ((None, "no folder"), (tmp_path, str(tmp_path / "ncbi_disease" / "train.tsv"))):
+        with pytest.raises(SystemExit) as error:
+            common.data_overrides(ROOT / "benchmarks" / "ner" / "ncbi.yaml", folder)
+        for word in (path, "--data", "SEQPIPE_DATA"):
+            assert word in str(error.value)
+
+
+def test_the_variable_is_the_default_of_the_option(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "ner.py"), "quality", "ncbi"]
+    variable, option = tmp_path / "variable", tmp_path / "option"
+    for environment, more, named in (
+        ({}, [], "no folder of data sets: give --data FOLDER, or set the environment variable SEQPIPE_DATA"),
+        ({"SEQPIPE_DATA": str(variable)}, [], f"{variable / 'ncbi_disease' / 'train.tsv'}: not found"),
+        (
+            {"SEQPIPE_DATA": str(variable)},
+            ["--data", str(option)],
+            f"{option / 'ncbi_disease' / 'train.tsv'}: not found",
+        ),
+    ):
+        clean = {key: value for key, value in os.environ.items() if key != "SEQPIPE_DATA"}
+        done = subprocess.run([*command, *more], env=clean | environment, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert named in done.stderr

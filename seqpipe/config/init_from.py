@@ -133,7 +133,7 @@ def _stages(component: Component, folder: Path) -> list[Stage]:
     source, *_ = [*_of_kind("tokenizer", top, versions), None]
     for head, given in zip(_listed("head", top["head"], versions), _listing(top["head"]), strict=True):
         writer = given.get("target_tokenizer")
-        if writer == "same" and source:
+        if writer == "same" and source is not None:
             found.append(
                 Stage(f"{head.key}{_TARGET}", head.number, source.use, "", source.distribution, source.options)
             )

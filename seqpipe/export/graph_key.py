@@ -138,7 +138,8 @@ def _object(value: Any) -> Iterable[Any]:
         return (value.__module__, value.__qualname__)
     if dataclasses.is_dataclass(value):  # what no comparison looks at, such as a line of the YAML, matters to no graph
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare]
-    if type(value).__getstate__ is not object.__getstate__:  # the class says what its state is
+    defines_state = type(value).__getstate__ is not object.__getstate__  # type: ignore[comparison-overlap]
+    if defines_state:
         return (value.__getstate__(),)
     if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, Callable | Iterator):  # type: ignore[arg-type]
         return [*vars(value).items()]

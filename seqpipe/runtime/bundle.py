@@ -59,7 +59,7 @@ def unseal(data: bytes, what: str) -> dict[str, Any]:
     try:
         manifest = json.loads(body + b"}", object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{what}: not valid JSON: {error or 'nested too deeply'}") from error
+        raise BundleError(f"{what}: not valid JSON: {str(error) or 'nested too deeply'}") from error
     return dict(manifest)
 
 

@@ -332,10 +332,10 @@ def shown(name: str, value: float) -> str:
     return f"{100 * value:.2f}" if name.rpartition(".")[2] in FRACTIONS else f"{value:.4g}"
 
 
-def _cell(column: str, value: float | None) -> str:
-    if not isinstance(value, float):
-        return "" if value is None else str(value)
-    return shown(column, value)
+def _cell(column: str, value: object) -> str:
+    if isinstance(value, float):
+        return shown(column, value)
+    return "" if value is None else str(value)
 
 
 def _width(text: str) -> int:

@@ -1,0 +1,108 @@
+"""The wheel, installed with the lowest versions that it allows and without the source tree, answers as it should."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+from conftest import SURE
+from documents import ROOT
+from packaging.requirements import Requirement
+
+from seqpipe.version import VERSION
+
+pytestmark = pytest.mark.xdist_group("wheel")  # with --dist loadfile a file stays in one process anyway
+
+PACKAGES = {"seqpipe": "seqpipe", "seqpipe_plugins": "plugins"}  # name: folder
+NOT_CODE = ("commands/templates/*.txt", "commands/templates/licenses/*.txt", "py.typed")
+ANSWER = [
+    {"entity_group": "person", "score": SURE, "word": "Anna", "start": 0, "end": 4},
+    {"entity_group": "city", "score": round(SURE**2, 6), "word": "New York", "start": 8, "end": 16},
+]
+
+
+def run(*command: str | Path, cwd: Path, text: str = "") -> str:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, env=environment, input=text, capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy, so that no file of an earlier build gets into it."""
+    tree, folder = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, tree)
+    for name in PACKAGES.values():
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation")
+    run(*pip, "-w", folder, tree, cwd=folder)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def lowest(requirements: Iterable[str], extra: str) -> list[str]:
+    """The requirements that hold with the extra, each pinned to the lowest version that it allows."""
+    pins = []
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            (bound,) = (spec.version for spec in requirement.specifier if spec.operator == ">=")
+            pins.append(f"{requirement.name}=={bound}")
+    return pins
+
+
+def test_the_lowest_versions_are_those_of_the_requirements_that_hold() -> None:
+    requirements = ["numpy>=2.0", "torch<3,>=2.13; extra == 'train'", "onnxruntime<2,>=1.23; extra == 'cpu'"]
+    assert lowest(requirements, "cpu") == ["numpy==2.0", "onnxruntime==1.23"]
+    with pytest.raises(ValueError, match="unpack"):
+        lowest(["numpy"], "cpu")
+
+
+def test_the_wheel_holds_every_module_and_the_files_beside_them(wheel: Path) -> None:
+    expected = {
+        f"{package}/{path.relative_to(ROOT / folder).as_posix()}"
+        for package, folder in PACKAGES.items()
+        for pattern in ("**/*.py", *NOT_CODE)
+        for path in (ROOT / folder).glob(pattern)
+    }
+    assert {"seqpipe/py.typed", "seqpipe_plugins/py.typed"} <= expected
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name for name in archive.namelist() if ".dist-info/" not in name} == expected
+
+
+@pytest.mark.index
+def test_the_wheel_answers_with_the_lowest_versions_and_no_source_tree(
+    wheel: Path, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_string(archive.read(name).decode("utf-8"))
+    pins = lowest(metadata.get_all("Requires-Dist", []), "cpu")
+    assert len(pins) > 5
+
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
+    bin = tmp_path / "venv" / "bin"
+    pip = (sys.executable, "-m", "pip", "--python", bin / "python", "install", "-q", "--only-binary", ":all:")
+    run(*pip, *pins, f"{wheel}[cpu]", cwd=tmp_path)
+
+    bundle = shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    where = "import seqpipe, importlib.util as u; print(seqpipe.__file__, u.find_spec('torch'))"
+    file, torch = run(bin / "python", "-c", where, cwd=tmp_path).split()
+    assert Path(file).is_relative_to(tmp_path / "venv")
+    assert torch == "None"
+    assert VERSION in run(bin / "seqpipe", "--version", cwd=tmp_path)
+    assert "lstm" in run(bin / "seqpipe", "plugins", cwd=tmp_path)
+    run(bin / "seqpipe", "verify", bundle, cwd=tmp_path)
+    answer = json.loads(run(bin / "seqpipe", "predict", bundle, cwd=tmp_path, text="Anna in New York\n"))
+    assert answer == ANSWER
