@@ -328,7 +328,7 @@ BAD = [
     Bad(
         sourced("{a: {tokenizer: words, embedding: lookup}, b: {tokenizer: words, embedding: lookup}}"),
         ["6:13: head"],
-        "take a head that asks for `sources`",
+        "take a head with a `sources` argument",
     ),
     Bad(top("no: 1"), ["9:1: no"], "no such key"),
     Bad(top("name: 3"), ["9:7: name"], "should be text, not 3; put it in quotes ('3')"),

@@ -171,6 +171,7 @@ MEMBERS: Mapping[str, Member] = {
 }
 
 NEAR = 0.8  # similarity from which a name is taken for a misspelling
+HELPERS = ("record",)  # names of helper methods that are nearly a member's
 
 
 def member(component: Any, name: str) -> Any:
@@ -211,7 +212,7 @@ def misspelt_members(cls: type, place: str) -> list[tuple[str, str]]:
     own = {name for base in cls.__mro__[:-1] if not _is_library(base) for name in vars(base)}
     found = []
     for name in sorted(own - MEMBERS.keys()):
-        if name.startswith("_"):
+        if name.startswith("_") or name in HELPERS:
             continue
         close = difflib.get_close_matches(name.lower(), members, 1, NEAR)
         if close and close[0] not in own:

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqpipe.errors import DataError
 from seqpipe.testing.isolation import ACCESS, import_check, watched_call
-from seqpipe.testing.options import ROUND_TRIP, Subject, option_checks
+from seqpipe.testing.options import ROUND_TRIP, Subject, member_check, option_checks
 from seqpipe.testing.report import Check, FaultError, SkippedError
 
 RECORDS, WHERE, BAD, STREAMS = "expected records", "where is file:line", "a bad line is a DataError", "streams"
@@ -36,6 +36,7 @@ def reader_checks(
     looks = _Looks(subject, content, expected, folder)
     return [
         *option_checks(subject),
+        member_check(subject),
         import_check(subject),
         Check(RECORDS, looks.records, _READ, (ROUND_TRIP,)),
         Check(WHERE, looks.where, _WHERE, (RECORDS,)),

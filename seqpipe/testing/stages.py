@@ -17,7 +17,7 @@ from seqpipe.export.parity import CLOSE, TIE, TOKENS
 from seqpipe.features.document import Arrays
 from seqpipe.features.kinds import Matrix
 from seqpipe.testing.isolation import access_check, import_check
-from seqpipe.testing.options import ROUND_TRIP, option_checks
+from seqpipe.testing.options import MEMBERS, ROUND_TRIP, member_check, option_checks
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.toys import Bench, set_padding
 from seqpipe.training import checkpoint
@@ -70,8 +70,9 @@ def stage_checks(bench: Bench) -> list[Check]:
     subject, looks = bench.subject, _Looks(bench)
     checks = [
         *option_checks(subject),
+        member_check(subject),
         import_check(subject),
-        Check(BUILT, looks.built, _BUILT, (ROUND_TRIP,)),
+        Check(BUILT, looks.built, _BUILT, (ROUND_TRIP, MEMBERS)),
         Check(SHAPES, looks.shapes, _SHAPE, (BUILT,)),
         Check(PADDING, looks.padding, _PADDING, (SHAPES,)),
         Check(BATCHES, looks.batches, _BATCH, (SHAPES,)),

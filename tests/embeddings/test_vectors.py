@@ -212,7 +212,7 @@ BAD: list[tuple[bytes, str, str]] = [
     (b"\xba\x16\x4f\x2f" + bytes(40), ": ", "this is a model of fastText (.bin)"),
     (binary(ROWS)[:-3], ": byte 69: ", "the file ends within word 4 of 4, which begins at byte 54; is it cut short?"),
     (binary(ROWS).replace(b"4 3", b"9 3", 1), ": byte 72: ", "the file ends within word 5 of 9"),
-    (binary(ROWS).replace(b"4 3", b"3 3", 1), ": byte 54: ", "the file goes on after its 3 words"),
+    (binary(ROWS).replace(b"4 3", b"3 3", 1), ": byte 54: ", "the file has more than the 3 words"),
     (binary({**ROWS, "met": (1, float("nan"), 2)}), ": byte 72: ", "the vector of 'met' holds NaN"),
     (binary({**ROWS, "met": (1, 2, float("inf"))}), ": byte 72: ", "the vector of 'met' holds NaN or infinity"),
     (binary(ROWS).replace(b"4 3", b"5 3", 1) + b"ada " + bytes(12), ": byte 72: ", "has a vector already (byte 55)"),

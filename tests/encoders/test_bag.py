@@ -32,7 +32,7 @@ def expected(encoder: Bag, row: Array, activation: str) -> Array:
 
 
 def assert_follows(encoder: Bag, x: Tensor, mask: Tensor, made: dict[str, Array], activation: str) -> None:
-    assert tuple(made) == encoder.returns
+    assert tuple(made) == tuple(encoder.returns)
     for b, n in enumerate(mask.sum(1).tolist()):
         state = expected(encoder, x[b, :n].double().numpy(), activation)
         assert made["state"].shape[1] == encoder.dim

@@ -146,7 +146,7 @@ def test_the_graph_and_pytorch_follow_the_equations_whatever_stands_in_the_paddi
     x = torch.randn(*mask.shape, 5)
     filled = x.masked_fill(~mask[..., None], float("nan"))
     made = graph(x=filled, mask=mask)
-    assert tuple(made) == encoder.returns
+    assert tuple(made) == tuple(encoder.returns)
     assert distance(made, cell, encoder, x, mask, options) < 1e-5
     assert distance(arrays(encoder(filled, mask)), cell, encoder, x, mask, options) < 1e-5
 

@@ -78,7 +78,7 @@ def test_the_graph_and_pytorch_follow_the_equations(options: dict[str, Any], tmp
         feed = given(rows)
         x = feed["x"].double().numpy()
         for made in (graph(**feed), {name: tensor.numpy() for name, tensor in encoder(**feed).items()}):
-            assert tuple(made) == Sentences.returns
+            assert tuple(made) == tuple(Sentences.returns)
             assert made["mask"].sum(1).tolist() == [*map(len, rows)]
             for b, lengths in enumerate(rows):
                 parts = np.split(x[b, : sum(lengths)], np.cumsum(lengths)[:-1])

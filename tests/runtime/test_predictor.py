@@ -105,7 +105,7 @@ def test_one_at_a_time_means_an_answer_before_the_next_question() -> None:
 
 
 def test_a_chunk_of_none_is_an_error() -> None:
-    with pytest.raises(UsageError, match="chunk: 0 inputs at a time"):
+    with pytest.raises(UsageError, match="chunk must be at least 1, got 0"):
         found(predictor(), ["a"], chunk=0)
 
 

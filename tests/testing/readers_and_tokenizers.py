@@ -56,6 +56,11 @@ class AList(Lines):
         return list(super().read(path))
 
 
+class Misspells(Lines):
+    def chagnes(self, path: Path) -> bool:
+        return True
+
+
 class FromZero(Lines):
     def where(self, name: str, number: int) -> str:
         return f"{name}:{number - 1}"
@@ -124,6 +129,7 @@ READER_FAULTS: Mapping[str, tuple[type, set[str]]] = {
         (Strips, {RECORDS}),
         (Looks, {ACCESS}),
         (Kwargs, {"options round-trip", UNKNOWN}),
+        (Misspells, {"members are spelt right"}),
     )
 }
 
