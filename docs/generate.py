@@ -193,7 +193,7 @@ def commands_page() -> str:
         "",
         *_table(("code", "meaning", "exception"), [("0", "ok", ""), *_exit_codes()]),
         "",
-        "A second Ctrl-C ends at once. 130 and 143 come after the state was saved: the same command goes on.",
+        "A second Ctrl-C ends at once. 130 and 143 come after the state was saved: the same command resumes.",
         "",
         "## Environment variables",
         "",
