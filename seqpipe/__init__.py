@@ -10,16 +10,26 @@ from seqpipe.errors import SeqpipeError
 from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
+    from seqpipe.answers import tagging_schemes
+    from seqpipe.features.checkpoint_tokenizer import LACKING, Checkpoint, pretrained_tokenizer
     from seqpipe.features.copy import Copy
     from seqpipe.features.document import Column
     from seqpipe.features.kinds import Chars, Matrix, Pieces, Sentences
-    from seqpipe.features.vocabulary import word_level
+    from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, word_level
     from seqpipe.runtime.model import Model, load
 
 __all__ = [
+    "BOS",
+    "EOS",
+    "LACKING",
+    "MARKS",
+    "MASK",
     "PLUGIN_API",
     "SIZE",
+    "SPECIALS",
+    "UNK",
     "Chars",
+    "Checkpoint",
     "Column",
     "Copy",
     "Matrix",
@@ -31,29 +41,45 @@ __all__ = [
     "Tokens",
     "Uniform",
     "__version__",
+    "clean",
     "hookimpl",
     "load",
+    "pretrained_tokenizer",
+    "tagging_schemes",
     "word_level",
 ]
 
 __version__ = VERSION
 
 _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime take their time
+    "BOS": "seqpipe.features.vocabulary",
     "Chars": "seqpipe.features.kinds",
+    "Checkpoint": "seqpipe.features.checkpoint_tokenizer",
     "Column": "seqpipe.features.document",
     "Copy": "seqpipe.features.copy",
+    "EOS": "seqpipe.features.vocabulary",
+    "LACKING": "seqpipe.features.checkpoint_tokenizer",
+    "MARKS": "seqpipe.features.vocabulary",
+    "MASK": "seqpipe.features.vocabulary",
     "Matrix": "seqpipe.features.kinds",
     "Model": "seqpipe.runtime.model",
     "Pieces": "seqpipe.features.kinds",
+    "SPECIALS": "seqpipe.features.vocabulary",
     "Sentences": "seqpipe.features.kinds",
+    "UNK": "seqpipe.features.vocabulary",
+    "clean": "seqpipe.features.vocabulary",
     "load": "seqpipe.runtime.model",
+    "pretrained_tokenizer": "seqpipe.features.checkpoint_tokenizer",
     "word_level": "seqpipe.features.vocabulary",
 }
+_MODULES = {"tagging_schemes": "seqpipe.answers.tagging_schemes"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'seqpipe' has no attribute {name!r}")
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name not in _LATER:
+        raise AttributeError(f"module 'seqpipe' has no attribute {name!r}")
     return getattr(importlib.import_module(_LATER[name]), name)

@@ -10,9 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from seqpipe import BOS, EOS, SPECIALS, Checkpoint
 from seqpipe.errors import UsageError
-from seqpipe.features.checkpoint_tokenizer import Checkpoint
-from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.nn.pretrained import longest, pretrained_model, tells_texts_apart
 
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")

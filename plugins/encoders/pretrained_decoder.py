@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import LACKING, Checkpoint
 from seqpipe.errors import DataError
-from seqpipe.features.checkpoint_tokenizer import LACKING, Checkpoint
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
 from seqpipe.nn.kv_cache import Attending
 from seqpipe.nn.pretrained import pretrained_decoder

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.features.checkpoint_tokenizer import Checkpoint
+from seqpipe import Checkpoint
 from seqpipe.nn.pretrained import pretrained_seq2seq
 from seqpipe.nn.search import EOS
 from seqpipe.nn.t5 import FAMILIES, stack

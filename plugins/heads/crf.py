@@ -10,8 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Size
-from seqpipe.answers.tagging_schemes import allowed, continues
+from seqpipe import Size, tagging_schemes
 from seqpipe.nn import crf
 from seqpipe.nn.window_stitching import Windows
 
@@ -57,11 +56,11 @@ class CRF(nn.Module):
         self.start_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.transitions = nn.Parameter(torch.empty(L, L).uniform_(-0.1, 0.1))  # from row to column
-        legal = [torch.from_numpy(rule) | (not (constraints and spans)) for rule in allowed(labels)]
+        legal = [torch.from_numpy(rule) | (not (constraints and spans)) for rule in tagging_schemes.allowed(labels)]
         forbidden = crf.chain(*(torch.where(rule, 0.0, crf.FORBIDDEN) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
         self.spans = spans
-        goes_on = F.pad(torch.from_numpy(continues(labels)) & spans, (0, 1, 0, 1))
+        goes_on = F.pad(torch.from_numpy(tagging_schemes.continues(labels)) & spans, (0, 1, 0, 1))
         self.register_buffer("goes_on", goes_on, persistent=False)  # (P, P)
 
     @staticmethod

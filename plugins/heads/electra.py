@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import MASK, SPECIALS
 from seqpipe.errors import UsageError
-from seqpipe.features.vocabulary import MASK, SPECIALS
 from seqpipe.nn.attention import Heads
 from seqpipe.nn.corruption import Drawn, chosen, words
 from seqpipe.nn.feedforward import ACTIVATIONS

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.config.signature import Size, Tokens, Uniform
+from seqpipe import Size, Tokens, Uniform
 from seqpipe.errors import UsageError
 from seqpipe.nn.generate import walk
 from seqpipe.nn.incremental import Chain, Read

@@ -10,9 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Pieces, Size
+from seqpipe import MASK, SPECIALS, Pieces, Size
 from seqpipe.errors import UsageError
-from seqpipe.features.vocabulary import MASK, SPECIALS
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe.nn.loops import while_loop

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import Checkpoint
 from seqpipe.errors import UsageError
-from seqpipe.features.checkpoint_tokenizer import Checkpoint
 from seqpipe.nn.multi_source_attention import Names
 from seqpipe.nn.pretrained import pretrained_seq2seq
 from seqpipe.nn.search import State

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.features.vocabulary import SPECIALS
+from seqpipe import SPECIALS
 from seqpipe.nn.corruption import Drawn
 
 Positive = Annotated[int, Field(gt=0)]

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.answers.tagging_schemes import continues
+from seqpipe import tagging_schemes
 from seqpipe.nn.window_stitching import Windows
 
 
@@ -41,7 +41,7 @@ class Tags(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.emissions = nn.Linear(dim, len(labels))
         self.spans = scheme != "none"
-        goes_on = torch.from_numpy(continues(labels)) & self.spans
+        goes_on = torch.from_numpy(tagging_schemes.continues(labels)) & self.spans
         self.register_buffer("stops", 1.0 - goes_on.float(), persistent=False)  # (L, L) by the column
         self.register_buffer("goes_on", F.pad(goes_on, (0, 1, 0, 1)), persistent=False)  # (P, P) with the padding's
 

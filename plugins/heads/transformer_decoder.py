@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqpipe.features.vocabulary import MARKS
+from seqpipe import MARKS
 from seqpipe.nn.attention import Attention, Heads, Projected, visible
 from seqpipe.nn.feedforward import feed_forward
 from seqpipe.nn.multi_source_attention import Combination, Names, Parts, SourceAttention, mask_of_all

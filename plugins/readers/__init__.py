@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from seqpipe.answers import tagging_schemes as schemes
+from seqpipe import tagging_schemes as schemes
 from seqpipe.errors import DataError, nearest
 
 Record = dict[str, Any]

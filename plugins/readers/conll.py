@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from seqpipe.answers import tagging_schemes as schemes
+from seqpipe import tagging_schemes as schemes
 from seqpipe.config.patterns import may_explode
 from seqpipe.errors import DataError, UsageError, nearest
 

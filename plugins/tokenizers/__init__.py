@@ -9,8 +9,8 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, normalizers
 from tokenizers.normalizers import Normalizer
 
+from seqpipe import SPECIALS, clean
 from seqpipe.errors import DataError
-from seqpipe.features.vocabulary import SPECIALS, clean
 
 
 def folding(lowercase: bool, fold_digits: bool = False, strip_accents: bool = False) -> Normalizer:

@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from seqpipe import SPECIALS, UNK
 from seqpipe.errors import UsageError
-from seqpipe.features.vocabulary import SPECIALS, UNK
 
 from . import folding, learned_subwords
 

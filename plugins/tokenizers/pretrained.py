@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tokenizers import Tokenizer
 
-from seqpipe.features.checkpoint_tokenizer import Checkpoint, pretrained_tokenizer
+from seqpipe import Checkpoint, pretrained_tokenizer
 
 
 class Pretrained:

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from seqpipe.features.vocabulary import UNK
+from seqpipe import UNK
 
 from . import learned_subwords
 
