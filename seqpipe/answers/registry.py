@@ -7,12 +7,17 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Kind, Label, Labels, Score, Spans, Tags, Text, Vector
+from seqpipe.answers.base import Kind
+from seqpipe.answers.classification import Label, Labels
+from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import Span
 from seqpipe.answers.fill_mask import Filled
 from seqpipe.answers.generation import Continuation
 from seqpipe.answers.pointers import pointers_from
+from seqpipe.answers.regression import Score
 from seqpipe.answers.span_infilling import Hidden
+from seqpipe.answers.tagging import Spans, Tags
+from seqpipe.answers.text import Text
 from seqpipe.errors import BundleError
 from seqpipe.features.copy import Copy
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Text
 from seqpipe.answers.fill_mask import text_in
+from seqpipe.answers.text import Text
 from seqpipe.features import word_pieces as subwords
 from seqpipe.features.document import Record
 from seqpipe.features.encoding import encode

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.answers.base import Kind, Text, label_of, label_set_of, number_of, references
+from seqpipe.answers.base import Kind
+from seqpipe.answers.classification import label_of, label_set_of
 from seqpipe.answers.extractive_span import second_text
 from seqpipe.answers.generation import Continuation
 from seqpipe.answers.metrics.squad import gold_answers, placed
 from seqpipe.answers.pointers import Pointers, learnable
+from seqpipe.answers.regression import number_of
+from seqpipe.answers.text import Text, references
 from seqpipe.config.contract import ANSWERS, answer_kind, is_self_supervised
 from seqpipe.config.loader import Component
 from seqpipe.errors import DataError

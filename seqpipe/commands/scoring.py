@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.base import Text
 from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.metrics.counters import table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.text import Text
 from seqpipe.config import yaml
 from seqpipe.config.component import build_component
 from seqpipe.config.contract import Metrics, head_metrics

@@ -9,7 +9,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Kind, Label, Labels
+from seqpipe.answers.base import Kind
+from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.multi_head import Joint
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Feature

@@ -7,8 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from seqpipe.answers.base import Answer, Kind, Score, Tags, Vector
+from seqpipe.answers.base import Answer, Kind
+from seqpipe.answers.embedding import Vector
 from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.regression import Score
+from seqpipe.answers.tagging import Tags
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.features.encoding import is_library_error

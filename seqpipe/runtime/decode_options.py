@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.base import Kind, Text
+from seqpipe.answers.base import Kind
 from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.text import Text
 from seqpipe.errors import UsageError, nearest
 from seqpipe.features.document import Arrays, Doc
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Answer, Text
+from seqpipe.answers.base import Answer
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.answers.multi_head import Joint, answer_from, empty_answer, tokenizer_file
 from seqpipe.answers.pointers import Pointers
+from seqpipe.answers.text import Text
 from seqpipe.config.attention_maps import PREFIX, attended_from
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError

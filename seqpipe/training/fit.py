@@ -10,13 +10,14 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from seqpipe.answers.base import Kind, Text
+from seqpipe.answers.base import Kind
 from seqpipe.answers.generation import Continuation, judged_in
 from seqpipe.answers.multi_head import Joint, tokenizer_file
 from seqpipe.answers.pointers import SEQUENCE, Pointers
 from seqpipe.answers.registry import kind_from
 from seqpipe.answers.span_infilling import Hidden
 from seqpipe.answers.targets import labels_of, target_text, text_of
+from seqpipe.answers.text import Text
 from seqpipe.config.attention_maps import TOKENS, WORDS
 from seqpipe.config.attention_stages import axis_of
 from seqpipe.config.component import Input, build_component, by_source, describe

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from factory import seqpipe, write_jsonl
 
-from seqpipe.answers.base import Kind, Label, Labels, Score, Spans, Tags
+from seqpipe.answers.base import Kind
+from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.data_warnings import warnings_about
 from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.regression import Score
+from seqpipe.answers.tagging import Spans, Tags
 
 YAML = """
 name: little

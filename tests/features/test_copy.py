@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from factory import seqpipe, write_jsonl
 
-from seqpipe.answers.base import Text
 from seqpipe.answers.metrics.counters import TextCounter
 from seqpipe.answers.registry import kind_from
+from seqpipe.answers.text import Text
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError

@@ -14,8 +14,12 @@ from factory import seqpipe
 from onnx import helper, numpy_helper
 
 from seqpipe import Model, load
-from seqpipe.answers.base import Kind, Label, Score, Spans, Tags, Vector
+from seqpipe.answers.base import Kind
+from seqpipe.answers.classification import Label
+from seqpipe.answers.embedding import Vector
 from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.regression import Score
+from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Doc
 from seqpipe.runtime import bundle

@@ -10,8 +10,8 @@ import pytest
 from tokenizers.normalizers import NFC
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from seqpipe.answers.base import Text
 from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.text import Text
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.vocabulary import word_level

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from seqpipe import Model
-from seqpipe.answers.base import Spans, Text
+from seqpipe.answers.tagging import Spans
+from seqpipe.answers.text import Text
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Featurizer
 from seqpipe.runtime.predictor import Predictor, batches, cores

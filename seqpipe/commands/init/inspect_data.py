@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from seqpipe.answers.base import label_of
+from seqpipe.answers.classification import label_of
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
 from seqpipe.commands.init.sniff import is_conllu, table_options
 from seqpipe.config.plugins import Plugins

@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.answers.base import Kind, Label, Labels, Score, Spans, Tags, Text, Vector, label_of
+from seqpipe.answers.base import Kind
+from seqpipe.answers.classification import Label, Labels, label_of
+from seqpipe.answers.embedding import Vector
 from seqpipe.answers.registry import kind_from
+from seqpipe.answers.regression import Score
+from seqpipe.answers.tagging import Spans, Tags
+from seqpipe.answers.text import Text
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Doc
 from seqpipe_plugins.tokenizers.chars import Chars
