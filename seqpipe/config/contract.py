@@ -208,7 +208,7 @@ def declaration(component: Component, name: str) -> Any:
 
 def misspelt_members(cls: type, place: str) -> list[tuple[str, str]]:
     """The public names that a class defines and that are nearly a member of its place, each with that member."""
-    members = [name for name, one in MEMBERS.items() if place in one.places]
+    members = [name for name, entry in MEMBERS.items() if place in entry.places]
     own = {name for base in cls.__mro__[:-1] if not _is_library(base) for name in vars(base)}
     found = []
     for name in sorted(own - MEMBERS.keys()):

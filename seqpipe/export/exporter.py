@@ -112,15 +112,16 @@ def _tell(parity: Mapping[str, Any], held_out: int, console: Console) -> None:
         f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
         f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
     )
+    optional = parity["records_with_options"]
     drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"
     console.say(
         f"  the same features of {held_out:,} held-out records and {parity['read'] - held_out:,} generated texts; "
         f"the same answers to {'all' if parity['records'] == held_out else drawn} held-out records and "
-        f"{parity['texts']:,} texts"
-        + (f", under other decode options to {parity['otherwise']:,} of these records" if parity["otherwise"] else "")
+        f"{parity['texts']:,} generated texts"
+        + (f"; with other decode options to {optional:,} of these records" if optional else "")
     )
     if parity["without_effect"]:
-        console.say(f"  without effect where it was tried, so not compared: {', '.join(parity['without_effect'])}")
+        console.say(f"  no effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
 
 
 def _in_int8(made: _Compared, records: Sequence[Record], path: Path, console: Console) -> _Compared:

@@ -29,7 +29,7 @@ from seqpipe.training.pipeline import Pipeline, predictor
 MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, and their metrics with them
 ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
 MOST_RECORDS = 2_000  # records that both answer
-OTHERWISE = {"records": 200, "probes": 50}  # how many both answer under other decode options than the defaults, too
+WITH_OPTIONS = {"records": 200, "texts": 50}  # how many both also answer with decode options off their defaults
 GARBAGE = 1_024  # tokens, padding included, of a random batch whose padding is also filled with garbage
 PROBED = 60  # tokens of such a probe
 SEED = 1  # of what is drawn
@@ -82,8 +82,8 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
         wanted, scores = (judged(ours, zip(some, one, strict=True))[""] for one in answers)
     answerable = [posed(ours.kind, probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
     ties = comparison.ties  # among these answers, of which the metrics are
-    texts = draw.sample(answerable, min(OTHERWISE["probes"], len(answerable)))
-    again = draw.sample(asked, min(OTHERWISE["records"], len(asked)))
+    texts = draw.sample(answerable, min(WITH_OPTIONS["texts"], len(answerable)))
+    again = draw.sample(asked, min(WITH_OPTIONS["records"], len(asked)))
     others = [shortened(ours.options, given) for given in trials(ours.options)]
     for options in others:
         comparison.compared([*texts, *again] if options else texts, **options)
@@ -102,7 +102,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
         "read": len(records) + len(probes),
         "texts": len(texts),
         "without_effect": comparison.without_effect,
-        "otherwise": len(again) if any(others) else 0,
+        "records_with_options": len(again) if any(others) else 0,
         "metric": name,
         "pytorch": one,
         "onnxruntime": other,

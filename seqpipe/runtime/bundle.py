@@ -91,7 +91,9 @@ def read(path: Path, pin: str | None = None) -> Bundle:
         UsageError: if the pin is no sha256.
     """
     if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin.lower()):
-        raise UsageError(f"sha256: {pin!r} is none; give the 64 digits that `sha256sum {path / MANIFEST}` prints")
+        raise UsageError(
+            f"sha256: {pin!r} is not 64 hexadecimal digits; give those that `sha256sum {path / MANIFEST}` prints"
+        )
     if not path.is_dir():
         hint = "not a folder" if path.exists() else "no such folder"
         raise BundleError(f"{path}: {hint}; a bundle is the folder that `seqpipe export` or `seqpipe run` writes")

@@ -24,7 +24,7 @@ class Watchdog:
 
     def __init__(self, seconds: float | None):
         if seconds is not None and not 0 < seconds < math.inf:
-            raise UsageError(f"timeout: {seconds} is no number of seconds above 0; None allows a run any time")
+            raise UsageError(f"timeout must be a number of seconds above 0, or None for no limit; got {seconds}")
         self.seconds = seconds
         self._lock = threading.Lock()
         self._runs: dict[Any, float] = {}  # options of a run: when it has to end

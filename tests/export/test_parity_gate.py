@@ -81,7 +81,7 @@ def test_what_is_read_and_answered_alike_is_written_and_says_on_what(tags: Train
     stated = load(tags.folder / "bundle", "cpu").manifest["parity"]
     assert stated["records"] == len(tags.records)
     assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.learned.featurizer, 1_000)])
-    assert (stated["texts"], stated["otherwise"]) == (parity_gate.OTHERWISE["probes"], len(tags.records))
+    assert (stated["texts"], stated["records_with_options"]) == (parity_gate.WITH_OPTIONS["texts"], len(tags.records))
 
 
 def test_records_and_texts_are_also_answered_under_other_decode_options(
@@ -94,9 +94,9 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
         "compared",
         lambda self, records, **options: seen.append((len(records), options)) or compared(self, records, **options),
     )
-    monkeypatch.setattr(parity_gate, "OTHERWISE", {"records": 5, "probes": 7})
-    stated = writer.export("otherwise").manifest["parity"]
-    assert (stated["texts"], stated["otherwise"]) == (7, 5)
+    monkeypatch.setattr(parity_gate, "WITH_OPTIONS", {"records": 5, "texts": 7})
+    stated = writer.export("with_options").manifest["parity"]
+    assert (stated["texts"], stated["records_with_options"]) == (7, 5)
     assert sum(n == 12 and bool(options) for n, options in seen) == len(
         trials(load(writer.folder / "bundle", "cpu").predictor.options)
     )

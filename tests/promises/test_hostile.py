@@ -339,7 +339,7 @@ def test_a_bundle_may_be_pinned_by_the_sha256_of_its_manifest(tiny_bundle: Path,
     with pytest.raises(BundleError, match=f"its sha256 is [0-9a-f]{{64}}, not {own}: this is another bundle"):
         load(other, "cpu", threads=1, sha256=own)
     assert seqpipe("verify", other, "--sha256", own, "--device", "cpu").code == 6
-    with pytest.raises(UsageError, match="'abc' is none; give the 64 digits that `sha256sum "):
+    with pytest.raises(UsageError, match="'abc' is not 64 hexadecimal digits; give those that `sha256sum "):
         load(tiny_bundle, "cpu", sha256="abc")
 
 

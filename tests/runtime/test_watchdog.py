@@ -29,7 +29,7 @@ def watching() -> bool:
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
 def test_a_time_that_is_none_is_refused(seconds: float) -> None:
-    with pytest.raises(UsageError, match="is no number of seconds above 0; None allows a run any time"):
+    with pytest.raises(UsageError, match="timeout must be a number of seconds above 0, or None for no limit; got"):
         Watchdog(seconds)
 
 
