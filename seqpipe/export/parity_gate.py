@@ -29,7 +29,10 @@ from seqpipe.training.pipeline import Pipeline, predictor
 MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, and their metrics with them
 ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
 MOST_RECORDS = 2_000  # records that both answer
-WITH_OPTIONS = {"records": 200, "texts": 50}  # how many both also answer with decode options off their defaults
+WITH_OPTIONS = {
+    "records": MOST_RECORDS,
+    "texts": 50,
+}  # how many both also answer with decode options off their defaults
 GARBAGE = 1_024  # tokens, padding included, of a random batch whose padding is also filled with garbage
 PROBED = 60  # tokens of such a probe
 SEED = 1  # of what is drawn
@@ -53,8 +56,8 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
 
     - Decisions on random ragged batches, under many decode options (`seqpipe.export.parity`).
     - Features, exactly, of all records and of probes: texts of every script and of all that was learned.
-    - Answers to the records, or to `MOST_RECORDS` that are drawn; to some of them and of the probes under other decode
-      options.
+    - Answers to the records, or to `MOST_RECORDS` that are drawn, and to some generated texts; at the default and at
+      other decode options.
     - The metric of these answers.
 
     Args:
