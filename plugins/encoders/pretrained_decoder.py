@@ -72,7 +72,7 @@ class PretrainedDecoder(Attending):
         self.norm = make.norm(make.last_norm)
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return ""
 
     def rate(self, name: str) -> float:

@@ -82,7 +82,7 @@ class Transformer(Attending):
         self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return "" if options["causal"] else "causal: true"
 
     @property

@@ -16,7 +16,7 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import EOS, special_id
 
 PAST, PRESENT = "past.", "present."  # what the names of a graph's inputs and outputs begin with that hold what is kept
-GOES_ON = "goes_on"  # of a record: whether its text continues in the next one
+RECORD_CONTINUES = "record_continues"  # of a record: whether its text continues in the next one
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
 ENOUGH = 1 << 23  # numbers of a batch's logits
 PROMPTS, MOST_PROMPT = 64, 40  # prompts that answers are compared on, and the most tokens of one
@@ -122,9 +122,9 @@ class _Counted:
         self.docs, self.characters = docs, 0
 
     def __iter__(self) -> Iterator[tuple[Doc, bool]]:
-        for doc, goes_on in self.docs:
+        for doc, record_continues in self.docs:
             self.characters += len(doc.text) - _begin(doc)
-            yield doc, goes_on
+            yield doc, record_continues
 
 
 def _begin(doc: Doc) -> int:
@@ -139,10 +139,10 @@ def judged_in(context: int, carry: bool, size: int) -> int:
 
 def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
     """The tokens of all texts as one, with an end between two where the first does not continue in the second."""
-    goes_on = True
+    record_continues = True
     for doc, more in docs:
-        yield from chain([] if goes_on else [end], doc.ids)
-        goes_on = more
+        yield from chain([] if record_continues else [end], doc.ids)
+        record_continues = more
 
 
 def prompts(
@@ -156,7 +156,7 @@ def prompts(
             many = 1 + (7 * len(found)) % max(1, min(context // 2, MOST_PROMPT))
             last = min(start + many, len(doc)) - 1
             text = doc.text[doc.offsets[start][0] : doc.offsets[last][1]]
-            found.append({**record, field: text, GOES_ON: False})
+            found.append({**record, field: text, RECORD_CONTINUES: False})
             if len(found) == PROMPTS:
                 return found
     return found

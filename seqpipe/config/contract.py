@@ -115,7 +115,7 @@ MEMBERS: Mapping[str, Member] = {
     "embed": Member(
         ("encoder",), "method", "(ids) -> dict", "Of an encoder without an embedding: the vectors of tokens.", ABSENT
     ),
-    "goes_on": Member(
+    "causal_fix": Member(
         ("encoder",),
         "static method",
         "(options) -> str",

@@ -166,15 +166,15 @@ class _Trace:
             elif head[-1].options.get("packed") is not False and _has_column(stage):
                 self.complain(stage, "a column is of one text, and packed texts are cut anywhere: set packed: false")
         for stage in inputs[0].encoder:
-            goes_on = member(stage.cls, "goes_on")
+            causal_fix = member(stage.cls, "causal_fix")
             cure = (
                 "choose transformer, lstm, gru, rnn or pretrained-decoder"
-                if goes_on is None
-                else goes_on(dict(stage.options))
+                if causal_fix is None
+                else causal_fix(dict(stage.options))
             )
             if cure:
                 told = f"{asks}, and this encoder is not causal, or does not support incremental decoding"
-                self.complain(stage, f"{told}; {cure if goes_on is None else f'set {cure}'}")
+                self.complain(stage, f"{told}; {cure if causal_fix is None else f'set {cure}'}")
             elif is_stateful(head[-1]) and not has_member(stage.cls, "carry"):
                 self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.carry: false")
 

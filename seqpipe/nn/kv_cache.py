@@ -45,7 +45,7 @@ class Slots(NamedTuple):
 
     order: Tensor  # (B, P) which of them
     real: Tensor  # (B, P) whether it holds a token
-    goes_on: Tensor  # (B,) whether the text has not ended
+    unfinished: Tensor  # (B,) whether the text has not ended
 
 
 class Causal(Protocol):

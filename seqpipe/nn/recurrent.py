@@ -72,7 +72,7 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, D') twice
         if self.carried is not None and self.training:
-            return self._goes_on_from(self.carried, x)
+            return self._forward_stateful(self.carried, x)
         lengths = mask.sum(1).clamp(min=1)  # (B,)
         for depth, rnn in enumerate(self.layers):
             assert isinstance(rnn, nn.RNNBase | Cell)
@@ -91,7 +91,7 @@ class Recurrent(nn.Module):
         states, hidden = self.kept
         self.carried = None if rows is None else weight.new_zeros(states, rows, hidden)
 
-    def _goes_on_from(self, carried: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def _forward_stateful(self, carried: Tensor, x: Tensor) -> dict[str, Tensor]:
         after: list[Tensor] = []
         starts = self._by_layer(carried.to(x.device).unbind())
         for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
@@ -101,7 +101,7 @@ class Recurrent(nn.Module):
         return {"x": x, "state": x[:, -1], "first": x[:, 0]}
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return "" if options["direction"] == "forward" else "direction: forward"
 
     @property
@@ -123,7 +123,7 @@ class Recurrent(nn.Module):
         return tuple(last[:, i].contiguous() for i in range(self.kept[0]))
 
     def packed(self, before: Before, state: State, slots: Slots) -> Tensor:
-        return torch.where(slots.goes_on[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
+        return torch.where(slots.unfinished[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
 
     def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
         x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))  # a node takes no 0 steps

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqpipe.answers.base import Answer, Kind
 from seqpipe.answers.fill_mask import Filled
-from seqpipe.answers.generation import GOES_ON, SCORE_PROMPT, Continuation
+from seqpipe.answers.generation import RECORD_CONTINUES, SCORE_PROMPT, Continuation
 from seqpipe.answers.metrics import counters as metrics
 from seqpipe.answers.metrics.squad import match
 from seqpipe.answers.multi_head import Joint
@@ -99,7 +99,9 @@ def _perplexity_scores(
         docs = (
             one
             for part in chunks(some, CHUNK)
-            for one in zip(predictor.featurizer.docs(part), [r.get(GOES_ON) is True for r in part], strict=True)
+            for one in zip(
+                predictor.featurizer.docs(part), [r.get(RECORD_CONTINUES) is True for r in part], strict=True
+            )
         )
         return dict(kind.judged(docs, lambda feeds: predictor.run(feeds | options), size, beside))
 

@@ -25,8 +25,8 @@ _PIECES = (
 
 def incremental_checks(bench: Bench) -> list[Check]:
     """The check, for an encoder that is causal under these options."""
-    goes_on = member(bench.subject.cls, "goes_on")
-    if bench.subject.kind != "encoder" or goes_on is None or goes_on(bench.subject.chosen):
+    causal_fix = member(bench.subject.cls, "causal_fix")
+    if bench.subject.kind != "encoder" or causal_fix is None or causal_fix(bench.subject.chosen):
         return []
     return [Check(PIECES, lambda: _in_pieces(bench), _PIECES, (SHAPES,))]
 

@@ -177,7 +177,7 @@ class ToyCausal(nn.Module):
         self.dim, self.kept = dim, (1, dim)
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return ""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D)
@@ -187,7 +187,7 @@ class ToyCausal(nn.Module):
         return (nn.functional.pad(kept, (0, 0, 0, 0, 1, 0))[:, -1, 0].clone(),)
 
     def packed(self, before: Before, state: tuple[Tensor, ...], slots: Slots) -> Tensor:
-        return torch.where(slots.goes_on[:, None, None, None], state[0][:, None, None], 0.0)
+        return torch.where(slots.unfinished[:, None, None, None], state[0][:, None, None], 0.0)
 
     def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, tuple[Tensor, ...]]:
         x = torch.where(mask[..., None], x, 0.0)

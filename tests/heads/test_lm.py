@@ -304,7 +304,13 @@ def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> N
 def gate(folder: Path) -> None:
     """Exports an untrained model as a run does, with the comparison that a run makes."""
     config, pipeline = built(yaml(folder, encoder={"use": "lstm", "hidden": 16, "direction": "forward"}))
-    export(pipeline, config, [{"text": text, "goes_on": False} for text in prompts(8)], folder / "bundle", Console(-1))
+    export(
+        pipeline,
+        config,
+        [{"text": text, "record_continues": False} for text in prompts(8)],
+        folder / "bundle",
+        Console(-1),
+    )
 
 
 def test_a_graph_that_forgets_its_past_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
