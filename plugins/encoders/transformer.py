@@ -86,7 +86,7 @@ class Transformer(Attending):
         return "" if options["causal"] else "causal: true"
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """The most tokens of a text; None: as many as there are."""
         return self.positions.longest if self.positions is not None and self.positions.table is not None else None
 

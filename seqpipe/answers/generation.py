@@ -29,13 +29,13 @@ class Continuation(Text):
 
     Args:
         tokenizer: Of the prompt and of what follows.
-        begins: Whether [BOS] stands before each text, so that a prompt may be empty.
+        adds_bos: Whether [BOS] stands before each text, so that a prompt may be empty.
         context: Tokens of the windows that long texts are judged in.
     """
 
-    def __init__(self, tokenizer: Tokenizer, begins: bool, context: int):
+    def __init__(self, tokenizer: Tokenizer, adds_bos: bool, context: int):
         super().__init__(tokenizer)
-        self.begins, self.context = begins, context
+        self.adds_bos, self.context = adds_bos, context
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
         made = super().answers(docs, decision)
@@ -54,7 +54,7 @@ class Continuation(Text):
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def manifest(self) -> dict[str, Any]:
-        return {**super().manifest(), "continues": {"begins": self.begins, "context": self.context}}
+        return {**super().manifest(), "continues": {"begins": self.adds_bos, "context": self.context}}
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
         """DataError for the first prompt without a token, by its place, or its number from `before` + 1 on."""
@@ -83,7 +83,7 @@ class Continuation(Text):
         """
         total, tokens = 0.0, 0
         counted, end = _Counted(docs), special_id(self.tokenizer, EOS)
-        rows = self._texts(counted, end) if self.begins else self._windows(counted, end)
+        rows = self._texts(counted, end) if self.adds_bos else self._windows(counted, end)
         most = max(1, min(32, ENOUGH // (size * self.context)))
         while some := list(islice(rows, most)):
             longest = max(len(row) for row, *_ in some)
@@ -93,7 +93,7 @@ class Continuation(Text):
             scores = run({"ids": ids, "mask": ids > 0} | more)["prompt_scores"]
             for (row, first, _), found in zip(some, scores, strict=True):
                 total -= float(found[first:].sum(dtype=np.float64))
-                tokens += len(row) - first - (not self.begins)
+                tokens += len(row) - first - (not self.adds_bos)
         if not tokens:
             raise DataError("perplexity needs a text of at least two tokens")
         loss, bits = total / tokens, total / _LN2 / max(1, counted.characters)

@@ -46,13 +46,7 @@ class Member:
 
 MEMBERS: Mapping[str, Member] = {
     # readers
-    "read": Member(
-        ("reader", "encoder"),
-        "method",
-        "(path) -> iterator of records; of a causal encoder (x, mask, before) -> x and memory",
-        "Read a file record by record; of a causal encoder: read several tokens at once.",
-        REQUIRED,
-    ),
+    "read": Member(("reader",), "method", "(path) -> iterator of records", "Read a file record by record.", REQUIRED),
     "fields": Member(("reader",), "class attribute", "tuple of str", "The fields that its records may have."),
     "records": Member(
         ("reader",), "method", "(lines, name) -> iterator of records", "Read lines of text, such as standard input."
@@ -122,12 +116,21 @@ MEMBERS: Mapping[str, Member] = {
         "Of a causal encoder: the setting that it lacks to be causal, or an empty string.",
         ABSENT,
     ),
-    "kept": Member(("encoder",), "attribute", "(int, int)", "Shape of its cache for each token, or for all."),
-    "unpacked": Member(("encoder",), "method", "(kept) -> state", "Import the cache from an input of the graph."),
-    "packed": Member(("encoder",), "method", "(before, state, slots) -> Tensor", "Export the cache as an output."),
-    "room": Member(("encoder",), "method", "(before, longest) -> state", "Create the state of a decoding loop."),
-    "step": Member(("encoder",), "method", "(x, t, before, state) -> x and state", "Decode one token."),
-    "longest": Member(("encoder",), "attribute", "int or None", "The most tokens of a text.", ABSENT),
+    "cache_shape": Member(
+        ("encoder",), "attribute", "(int, int)", "Shape of a slot of its cache: one a token, or one."
+    ),
+    "import_cache": Member(("encoder",), "method", "(cache) -> memory", "Import the cache from an input of the graph."),
+    "export_cache": Member(
+        ("encoder",), "method", "(prefix, state, slots) -> Tensor", "Export the cache as an output of the graph."
+    ),
+    "prefill": Member(
+        ("encoder",), "method", "(x, mask, prefix) -> x and memory", "Read several tokens of a prompt at once."
+    ),
+    "init_cache": Member(
+        ("encoder",), "method", "(prefix, max_length) -> state", "Create the state of a decoding loop."
+    ),
+    "step": Member(("encoder",), "method", "(x, t, prefix, state) -> x and state", "Decode one token."),
+    "max_length": Member(("encoder",), "attribute", "int or None", "The most tokens of a text.", ABSENT),
     "carry": Member(("encoder",), "method", "(rows or None)", "Start or stop carrying states across batches.", ABSENT),
     "carried": Member(("encoder",), "attribute", "Tensor or None", "The states that are carried.", ABSENT),
     # heads
@@ -167,7 +170,7 @@ MEMBERS: Mapping[str, Member] = {
     "hides": Member(
         ("head",), "static method", "(options) -> dict", "Of span corruption: share and mean length.", ABSENT
     ),
-    "begins": Member(("head",), "attribute", "bool", "Of a language model: whether [BOS] begins a text.", ABSENT),
+    "adds_bos": Member(("head",), "attribute", "bool", "Of a language model: whether [BOS] begins a text.", ABSENT),
 }
 
 NEAR = 0.8  # similarity from which a name is taken for a misspelling
@@ -310,7 +313,7 @@ def is_stateful(head: Component) -> bool:
 
 
 def is_language_model(head: Component) -> bool:
-    """Whether a head is a language model: it has no target and reads the stages' `chain`."""
+    """Whether a head is a language model: it has no target and reads the stages through `incremental`."""
     return bool(declaration(head, "continues"))
 
 

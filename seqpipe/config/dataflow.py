@@ -108,8 +108,8 @@ class _Trace:
         self.give("sources", ends)
         self.wire("sources", ends)
         if any(map(is_language_model, head)):
-            self.chain(inputs, head)
-            self.give("chain", ends)
+            self.incremental(inputs, head)
+            self.give("incremental", ends)
         for stage, kind in zip(head, kinds, strict=True):
             if len(inputs) > 1 and not self.reads_several(stage):
                 continue
@@ -149,7 +149,7 @@ class _Trace:
             for name in returned:
                 self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
 
-    def chain(self, inputs: Sequence[Input], head: Stages) -> None:
+    def incremental(self, inputs: Sequence[Input], head: Stages) -> None:
         """Complains of stages that cannot go token by token, where the head is a language model."""
         asks = f"the head {head[-1].use!r} writes token by token"
         if len(head) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None:

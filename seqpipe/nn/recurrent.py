@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.nn.cells import Cell, recurrent_step
 from seqpipe.nn.dropout import LockedDropout
-from seqpipe.nn.kv_cache import Before, Slots
+from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State, scan
 from seqpipe.nn.rnn_node import LIBRARY, as_node, suffixes, weights_of
 
@@ -88,7 +88,7 @@ class Recurrent(nn.Module):
         """Carry states across the batches of training, for so many rows of one length (truncated BPTT); None stops."""
         weight = self._layers[0].weight_hh_l0
         assert isinstance(weight, Tensor)
-        states, hidden = self.kept
+        states, hidden = self.cache_shape
         self.carried = None if rows is None else weight.new_zeros(states, rows, hidden)
 
     def _forward_stateful(self, carried: Tensor, x: Tensor) -> dict[str, Tensor]:
@@ -105,7 +105,7 @@ class Recurrent(nn.Module):
         return "" if options["direction"] == "forward" else "direction: forward"
 
     @property
-    def kept(self) -> tuple[int, int]:
+    def cache_shape(self) -> tuple[int, int]:
         """As `seqpipe.nn.kv_cache.Causal` has it."""
         return len(self.layers) * self._states, self._layers[0].hidden_size
 
@@ -118,26 +118,26 @@ class Recurrent(nn.Module):
     def _layers(self) -> list[nn.RNNBase | Cell]:
         return cast("list[nn.RNNBase | Cell]", list(self.layers))
 
-    def unpacked(self, kept: Tensor) -> State:  # (B, C, M, H) -> M times (B, H)
-        last = nn.functional.pad(kept, (0, 0, 0, 0, 1, 0))[:, -1]
-        return tuple(last[:, i].contiguous() for i in range(self.kept[0]))
+    def import_cache(self, cache: Tensor) -> State:  # (B, C, M, H) -> M times (B, H)
+        last = nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1]
+        return tuple(last[:, i].contiguous() for i in range(self.cache_shape[0]))
 
-    def packed(self, before: Before, state: State, slots: Slots) -> Tensor:
+    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
         return torch.where(slots.unfinished[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
 
-    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
         x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))  # a node takes no 0 steps
         lengths = mask.sum(1)
         after: list[Tensor] = []
-        for layer, start in zip(self._layers, self._by_layer(before.memory), strict=True):
+        for layer, start in zip(self._layers, self._by_layer(prefix.memory), strict=True):
             x, last = continued(layer, x, lengths, start)
             after += last
         return x[:, :-1], tuple(after)
 
-    def room(self, before: Before, longest: int) -> State:
-        return before.memory
+    def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
+        return prefix.memory
 
-    def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
         after: list[Tensor] = []
         for layer, now in zip(self._layers, self._by_layer(state), strict=True):
             made = one_step(layer, x, now)

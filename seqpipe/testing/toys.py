@@ -24,7 +24,7 @@ from seqpipe.config.signature import plain, wired
 from seqpipe.errors import ConfigError
 from seqpipe.features.document import Column, Doc, Record
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK, word_level
-from seqpipe.nn.kv_cache import Before, Slots
+from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
 from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
@@ -174,7 +174,7 @@ class ToyCausal(nn.Module):
 
     def __init__(self, dim: int):
         super().__init__()
-        self.dim, self.kept = dim, (1, dim)
+        self.dim, self.cache_shape = dim, (1, dim)
 
     @staticmethod
     def causal_fix(options: Mapping[str, Any]) -> str:
@@ -183,21 +183,21 @@ class ToyCausal(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D)
         return torch.where(mask[..., None], x, 0.0).cumsum(1).tanh()
 
-    def unpacked(self, kept: Tensor) -> tuple[Tensor, ...]:  # (B, C, 1, D) -> (B, D)
-        return (nn.functional.pad(kept, (0, 0, 0, 0, 1, 0))[:, -1, 0].clone(),)
+    def import_cache(self, cache: Tensor) -> tuple[Tensor, ...]:  # (B, C, 1, D) -> (B, D)
+        return (nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1, 0].clone(),)
 
-    def packed(self, before: Before, state: tuple[Tensor, ...], slots: Slots) -> Tensor:
+    def export_cache(self, prefix: PrefixCache, state: tuple[Tensor, ...], slots: CacheSlots) -> Tensor:
         return torch.where(slots.unfinished[:, None, None, None], state[0][:, None, None], 0.0)
 
-    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, tuple[Tensor, ...]]:
         x = torch.where(mask[..., None], x, 0.0)
-        return (before.memory[0][:, None] + x.cumsum(1)).tanh(), (before.memory[0] + x.sum(1),)
+        return (prefix.memory[0][:, None] + x.cumsum(1)).tanh(), (prefix.memory[0] + x.sum(1),)
 
-    def room(self, before: Before, longest: int) -> tuple[Tensor, ...]:
-        return before.memory
+    def init_cache(self, prefix: PrefixCache, max_length: int) -> tuple[Tensor, ...]:
+        return prefix.memory
 
     def step(
-        self, x: Tensor, t: Tensor, before: Before, state: tuple[Tensor, ...]
+        self, x: Tensor, t: Tensor, prefix: PrefixCache, state: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         return (state[0] + x).tanh(), (state[0] + x,)
 

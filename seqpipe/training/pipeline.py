@@ -36,7 +36,7 @@ from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import IDS, PAST, Chain
+from seqpipe.nn.incremental import IDS, PAST, IncrementalStages
 from seqpipe.nn.kv_cache import Attending
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.fit import Learned, Task
@@ -93,7 +93,7 @@ class Pipeline(nn.Module):
         names = dict(names)
         for _ in self.trace(names):
             pass
-        return names | self._chain(names)
+        return names | self._incremental(names)
 
     @property
     def continues(self) -> bool:
@@ -101,16 +101,18 @@ class Pipeline(nn.Module):
         return is_language_model(self.stages[-1][0])
 
     @property
-    def kept(self) -> dict[str, tuple[int, ...]]:
-        """What such a head keeps of a text for a later call, by its name: the shape of a slot of it."""
+    def cache_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The caches of a language model: the shape of a slot of each, by its name."""
         encoders: list[Any] = list(self.encoder) if self.continues else []
-        shapes = {f"{PAST}{number}": tuple(one.kept) for number, one in enumerate(encoders)}
+        shapes = {f"{PAST}{number}": tuple(one.cache_shape) for number, one in enumerate(encoders)}
         return {PAST + IDS: (), **shapes} if shapes else {}
 
     @property
-    def kept_whole(self) -> set[str]:
-        """Names of what is kept of all tokens at once, in one slot."""
-        return {f"{PAST}{n}" for n, one in enumerate(self.encoder) if not isinstance(one, Attending)} & {*self.kept}
+    def single_slot_caches(self) -> set[str]:
+        """Names of the caches with one slot for all tokens."""
+        return {f"{PAST}{n}" for n, one in enumerate(self.encoder) if not isinstance(one, Attending)} & {
+            *self.cache_shapes
+        }
 
     def carry(self, rows: int | None) -> None:
         """Carry recurrent states across batches of so many rows (truncated BPTT), from zeros; None stops."""
@@ -130,11 +132,11 @@ class Pipeline(nn.Module):
         for place, state in states.items():
             encoders[place].carried = state
 
-    def _chain(self, names: Names) -> Names:
+    def _incremental(self, names: Names) -> Names:
         """The stages as a language-model head asks for them; nothing for others."""
         if not self.continues:
             return {}
-        return {"chain": Chain(list(self.embedding), list(self.encoder), names, self.head.begins)}
+        return {"incremental": IncrementalStages(list(self.embedding), list(self.encoder), names, self.head.adds_bos)}
 
     @property
     def head(self) -> Any:
@@ -222,7 +224,7 @@ class Pipeline(nn.Module):
         weights: dict[str, Tensor] = {}
         for stage, made in self.trace(names) if explain or not self.continues else ():
             weights |= self._weights(stage, made) if explain else {}
-        names |= self._chain(names)
+        names |= self._incremental(names)
         for before, stage, head in self._named_heads:
             found = _asked(stage, head.decide, names, **(part_of(options, before[:-1]) if before else options))
             if explain:
@@ -258,10 +260,10 @@ class Pipeline(nn.Module):
     @property
     def limits(self) -> dict[str, int]:
         """The most tokens of one text, and of the first of a pair where a stage reads that as a whole."""
-        longest: list[Any] = [member(module, "longest") for _, module in self.stages] if self.continues else []
-        context = [most for most in longest if most is not None]
+        max_lengths: list[Any] = [member(module, "max_length") for _, module in self.stages] if self.continues else []
+        context = [most for most in max_lengths if most is not None]
         if context:
-            return {"tokens": min(context) - self.head.begins}
+            return {"tokens": min(context) - self.head.adds_bos}
         given: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
         firsts = [most for most in given if most is not None] if self.learned.featurizer.pairs else []
         return {"tokens": MOST_TOKENS} | ({"first_tokens": min(firsts)} if firsts else {})

@@ -226,14 +226,14 @@ def test_a_text_in_pieces_is_the_whole_text(exported: Model, options: dict[str, 
     assert len(pieces) > 1 or options
 
 
-def test_what_was_kept_goes_on_in_a_ragged_batch_as_if_it_were_read_anew(exported: Model) -> None:
+def test_an_imported_cache_continues_a_ragged_batch_like_the_whole_texts(exported: Model) -> None:
     featurizer, short = exported.predictor.featurizer, {"max_length": np.zeros(5, np.int64)}
     docs = featurizer.docs([{"text": text} for text in ("Nele", "Rosa the owl lived on a green hill", "One morning")])
-    first = exported.run_kept(featurizer.collate(docs) | short)
+    first = exported.run_with_cache(featurizer.collate(docs) | short)
     assert (first["tokens"] > 3).all()  # none has ended
-    kept = {name.replace("present.", "past."): one for name, one in first.items() if name.startswith("present.")}
+    cache = {name.replace("present.", "past."): one for name, one in first.items() if name.startswith("present.")}
     last = {"ids": first["tokens"][:, 0, -1:], "mask": np.ones((3, 1), bool)}
-    second = exported.run(last | kept | short)
+    second = exported.run(last | cache | short)
     longer = [
         type(doc)(doc.text, [], [], [*doc.ids, *tokens])
         for doc, tokens in zip(docs, first["tokens"][:, 0].tolist(), strict=True)
@@ -286,7 +286,7 @@ def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> N
     answers = predictor(pipeline, config).stream([{"text": text} for text in given], max_length=12)
     for text, answer in zip(given, answers, strict=True):
         (doc,) = learned.featurizer.docs([{"text": text}])
-        ids = [2, *doc.ids] if head.begins else list(doc.ids)
+        ids = [2, *doc.ids] if head.adds_bos else list(doc.ids)
         written: list[int] = []
         while len(written) < 12:
             whole = torch.tensor([ids + written])
@@ -329,8 +329,8 @@ def test_an_encoder_that_keeps_something_else_than_it_reads_is_not_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate(tmp_path)
-    packed = Recurrent.packed
-    monkeypatch.setattr(Recurrent, "packed", lambda self, *given: 0.5 * packed(self, *given))  # on both sides
+    export_cache = Recurrent.export_cache
+    monkeypatch.setattr(Recurrent, "export_cache", lambda self, *rest: 0.5 * export_cache(self, *rest))  # on both sides
     with pytest.raises(ParityError, match="a text in pieces"):
         gate(tmp_path)
 
