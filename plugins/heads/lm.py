@@ -36,7 +36,7 @@ class LM(nn.Module):
     Args:
         packed: Whether the records are one text; [EOS] stands between them where there are several.
         context: Tokens of a window of packed texts.
-        carry: Whether a window of packed texts begins, in training, with the states that the one before it ended with:
+        stateful: Whether a window of packed texts begins, in training, with the final states of the one before it:
             truncated back-propagation through time (Williams and Peng 1990), for recurrent encoders.
         tie: Whether the token vectors are also the rows that logits are made by.
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
@@ -54,7 +54,7 @@ class LM(nn.Module):
         *,
         packed: bool = True,
         context: Annotated[int, Field(gt=0)] = 256,
-        carry: bool = False,
+        stateful: bool = False,
         tie: bool = True,
         label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     ):

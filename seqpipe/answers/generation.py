@@ -20,7 +20,7 @@ RECORD_CONTINUES = "record_continues"  # of a record: whether its text continues
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
 ENOUGH = 1 << 23  # numbers of a batch's logits
 PROMPTS, MOST_PROMPT = 64, 40  # prompts that answers are compared on, and the most tokens of one
-JUDGED = 4096  # tokens of the windows that a model is judged in whose state is carried on
+JUDGED = 4096  # tokens of the windows in which a stateful model is judged
 _LN2 = math.log(2)
 
 
@@ -132,9 +132,9 @@ def _begin(doc: Doc) -> int:
     return doc.offsets[doc.second - 1][1] if doc.second else 0
 
 
-def judged_in(context: int, carry: bool, size: int) -> int:
-    """Tokens of the windows that a model of so many tokens is judged in: carried on, as many as there is room for."""
-    return max(context, min(JUDGED, ENOUGH // size)) if carry else context
+def judged_in(context: int, stateful: bool, size: int) -> int:
+    """Tokens of the windows in which a model of `size` tokens is judged: as many as fit if it is stateful."""
+    return max(context, min(JUDGED, ENOUGH // size)) if stateful else context
 
 
 def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:

@@ -131,8 +131,10 @@ MEMBERS: Mapping[str, Member] = {
     ),
     "step": Member(("encoder",), "method", "(x, t, prefix, state) -> x and state", "Decode one token."),
     "max_length": Member(("encoder",), "attribute", "int or None", "The most tokens of a text.", ABSENT),
-    "carry": Member(("encoder",), "method", "(rows or None)", "Start or stop carrying states across batches.", ABSENT),
-    "carried": Member(("encoder",), "attribute", "Tensor or None", "The states that are carried.", ABSENT),
+    "set_stateful": Member(
+        ("encoder",), "method", "(rows or None)", "Start or stop carrying states across batches.", ABSENT
+    ),
+    "carried_state": Member(("encoder",), "attribute", "Tensor or None", "The states that are carried.", ABSENT),
     # heads
     "answer": Member(("head",), "class attribute", "str", "The answer kind.", ABSENT, True),
     "loss": Member(("head",), "method", "(names…) -> Tensor", "The training loss, one number.", REQUIRED),
@@ -309,7 +311,7 @@ def can_copy(head: Component) -> bool:
 
 def is_stateful(head: Component) -> bool:
     """Whether recurrent states are carried across the batches of a language model's corpus (truncated BPTT)."""
-    return is_language_model(head) and head.options.get("carry") is True
+    return is_language_model(head) and head.options.get("stateful") is True
 
 
 def is_language_model(head: Component) -> bool:

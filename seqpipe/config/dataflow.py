@@ -159,7 +159,7 @@ class _Trace:
         if not inputs[0].encoder:
             self.complain(head[-1], "a language model needs a causal encoder: add one, such as gru")
         if is_stateful(head[-1]) and head[-1].options.get("packed") is False:
-            self.complain(head[-1], "separate documents start from a zero state: set packed: true, or carry: false")
+            self.complain(head[-1], "separate documents start from a zero state: set packed: true, or stateful: false")
         for stage in inputs[0].embedding:
             if not member(stage.cls, "tokenwise"):
                 self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
@@ -175,8 +175,8 @@ class _Trace:
             if cure:
                 told = f"{asks}, and this encoder is not causal, or does not support incremental decoding"
                 self.complain(stage, f"{told}; {cure if causal_fix is None else f'set {cure}'}")
-            elif is_stateful(head[-1]) and not has_member(stage.cls, "carry"):
-                self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.carry: false")
+            elif is_stateful(head[-1]) and not has_member(stage.cls, "set_stateful"):
+                self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.stateful: false")
 
     def corrupt(self, source: Input, heads: Stages, alone: bool) -> None:
         """A head that changes the batch before the first stage: what it asks for, and that nothing shows what it hides.

@@ -48,7 +48,7 @@ class Recurrent(nn.Module):
     """
 
     returns: ClassVar = ("x", "state", "first")
-    carried: Tensor | None = None  # (M, B, H) states of the rows before; None: training begins with zeros
+    carried_state: Tensor | None = None  # (M, B, H) states of the rows before; None: training begins with zeros
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class Recurrent(nn.Module):
         self.dropout, self.locked_dropout = nn.Dropout(dropout), LockedDropout(locked_dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, D') twice
-        if self.carried is not None and self.training:
-            return self._forward_stateful(self.carried, x)
+        if self.carried_state is not None and self.training:
+            return self._forward_stateful(self.carried_state, x)
         lengths = mask.sum(1).clamp(min=1)  # (B,)
         for depth, rnn in enumerate(self.layers):
             assert isinstance(rnn, nn.RNNBase | Cell)
@@ -84,20 +84,20 @@ class Recurrent(nn.Module):
         both = {1: [ends if self.backward else begins], 2: [begins, ends]}[states.shape[2]]
         return {"x": x, "state": self._merged(last), "first": self._merged(torch.cat(both, 1))}
 
-    def carry(self, rows: int | None) -> None:
+    def set_stateful(self, rows: int | None) -> None:
         """Carry states across the batches of training, for so many rows of one length (truncated BPTT); None stops."""
         weight = self._layers[0].weight_hh_l0
         assert isinstance(weight, Tensor)
         states, hidden = self.cache_shape
-        self.carried = None if rows is None else weight.new_zeros(states, rows, hidden)
+        self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
 
-    def _forward_stateful(self, carried: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def _forward_stateful(self, state: Tensor, x: Tensor) -> dict[str, Tensor]:
         after: list[Tensor] = []
-        starts = self._by_layer(carried.to(x.device).unbind())
+        starts = self._by_layer(state.to(x.device).unbind())
         for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
             x, ends = along(layer, self.locked_dropout(self.dropout(x) if depth else x), start)
             after += ends
-        self.carried = torch.stack(after).detach().to(carried.dtype)
+        self.carried_state = torch.stack(after).detach().to(state.dtype)
         return {"x": x, "state": x[:, -1], "first": x[:, 0]}
 
     @staticmethod

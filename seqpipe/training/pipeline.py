@@ -114,23 +114,23 @@ class Pipeline(nn.Module):
             *self.cache_shapes
         }
 
-    def carry(self, rows: int | None) -> None:
+    def set_stateful(self, rows: int | None) -> None:
         """Carry recurrent states across batches of so many rows (truncated BPTT), from zeros; None stops."""
         encoders: Any = self.encoder
         for encoder in encoders:
-            encoder.carry(rows)
+            encoder.set_stateful(rows)
 
     @property
-    def carried(self) -> dict[int, Tensor]:
+    def carried_states(self) -> dict[int, Tensor]:
         """The carried states, of each encoder that has any, by its place."""
-        found = ((place, member(encoder, "carried")) for place, encoder in enumerate(self.encoder))
+        found = ((place, member(encoder, "carried_state")) for place, encoder in enumerate(self.encoder))
         return {place: state for place, state in found if isinstance(state, Tensor)}
 
-    @carried.setter
-    def carried(self, states: Mapping[int, Tensor]) -> None:
+    @carried_states.setter
+    def carried_states(self, states: Mapping[int, Tensor]) -> None:
         encoders: Any = self.encoder
         for place, state in states.items():
-            encoders[place].carried = state
+            encoders[place].carried_state = state
 
     def _incremental(self, names: Names) -> Names:
         """The stages as a language-model head asks for them; nothing for others."""

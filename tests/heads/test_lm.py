@@ -393,11 +393,15 @@ class TestBadInput:
     def test_states_that_nobody_carries(self, tmp_path: Path) -> None:
         gru = {"use": "gru", "hidden": 16, "direction": "forward"}
         for encoder, head, told in (
-            (gru, {"packed": False}, "separate documents start from a zero state: set packed: true, or carry: false"),
+            (gru, {"packed": False}, "start from a zero state: set packed: true, or stateful: false"),
             ({"use": "transformer", "causal": True}, {}, "it has no state to carry; choose lstm, gru or rnn, or set"),
         ):
             with pytest.raises(ConfigError, match=told):
-                load(yaml(tmp_path, encoder=encoder, head={"use": "lm", "carry": True, **head}))
+                load(yaml(tmp_path, encoder=encoder, head={"use": "lm", "stateful": True, **head}))
+
+    def test_the_old_name_of_an_option(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"head\.carry: 'lm' has no such option; it is called 'stateful' now$"):
+            load(yaml(tmp_path, head={"use": "lm", "carry": True}))
 
     def test_widths_that_cannot_be_tied(self, tmp_path: Path) -> None:
         encoder = {"use": "lstm", "hidden": 8, "direction": "forward"}
