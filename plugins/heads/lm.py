@@ -43,7 +43,7 @@ class LM(nn.Module):
     """
 
     answer = "text"
-    continues: ClassVar = True
+    is_language_model: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
     never: Tensor
 

@@ -151,25 +151,27 @@ MEMBERS: Mapping[str, Member] = {
     "evidence": Member(("head",), "method", "(names…) -> dict", "Rows of a dev batch to choose from.", ABSENT),
     "calibrate": Member(("head",), "method", "(evidence)", "Choose on dev, into buffers.", ABSENT),
     "calibration": Member(("head",), "method", "() -> JSON", "What was chosen.", ABSENT),
-    "idle": Member(
+    "inactive_options": Member(
         ("head",),
         "static method",
         "(options) -> list of str",
-        "Decode options that these make useless.",
+        "Decode options without effect under these options.",
         ABSENT,
     ),
-    "continues": Member(("head",), "class attribute", "bool", "Whether it is a language model.", False),
-    "self_taught": Member(("head",), "class attribute", "bool", "Whether it is self-supervised.", False, True),
-    "corrupts": Member(("head",), "class attribute", "tuple of names", "What `corrupt` replaces or adds.", (), True),
-    "corrupt": Member(("head",), "method", "(names…) -> dict", "Corrupt the inputs of a batch.", ABSENT),
+    "is_language_model": Member(("head",), "class attribute", "bool", "Whether it is a language model.", False),
+    "self_supervised": Member(("head",), "class attribute", "bool", "Whether it is self-supervised.", False, True),
+    "corrupted_inputs": Member(
+        ("head",), "class attribute", "tuple of names", "What `corrupt_batch` replaces or adds.", (), True
+    ),
+    "corrupt_batch": Member(("head",), "method", "(names…) -> dict", "Corrupt the inputs of a batch.", ABSENT),
     "measures": Member(("head",), "method", "(names…) -> dict", "Sums and counts of its own dev scores.", ABSENT),
     "special_tokens": Member(
         ("head",), "class attribute", "tuple of str", "Further special tokens of the vocabulary.", (), True
     ),
-    "fills": Member(
+    "fill_mask": Member(
         ("head",), "static method", "(options) -> dict", "Of a masked language model: the mask and its share.", ABSENT
     ),
-    "hides": Member(
+    "span_corruption": Member(
         ("head",), "static method", "(options) -> dict", "Of span corruption: share and mean length.", ABSENT
     ),
     "adds_bos": Member(("head",), "attribute", "bool", "Of a language model: whether [BOS] begins a text.", ABSENT),
@@ -278,18 +280,18 @@ def answer_kind(head: Component) -> str:
 
 def is_self_supervised(head: Component) -> bool:
     """Whether a head learns from the text itself: its records need no target."""
-    return bool(declaration(head, "self_taught"))
+    return bool(declaration(head, "self_supervised"))
 
 
-def corrupted_inputs(head: Component) -> tuple[str, ...]:
-    """The names that a head's `corrupt` replaces or adds before the first stage.
+def declared_corrupted_inputs(head: Component) -> tuple[str, ...]:
+    """The names that a head's `corrupt_batch` replaces or adds before the first stage.
 
     Raises:
         PluginError: They are no tuple of names.
     """
-    names = declaration(head, "corrupts")
+    names = declaration(head, "corrupted_inputs")
     if not isinstance(names, (tuple, list)) or not all(isinstance(name, str) for name in names):
-        message = f"its `corrupts` must be a tuple of names such as ('ids', 'target_ids'), not {names!r}"
+        message = f"its `corrupted_inputs` must be a tuple of names such as ('ids', 'target_ids'), not {names!r}"
         raise PluginError(f"{describe(head)}: {message}")
     return tuple(names)
 
@@ -311,12 +313,12 @@ def can_copy(head: Component) -> bool:
 
 def is_stateful(head: Component) -> bool:
     """Whether recurrent states are carried across the batches of a language model's corpus (truncated BPTT)."""
-    return is_language_model(head) and head.options.get("stateful") is True
+    return is_language_model_head(head) and head.options.get("stateful") is True
 
 
-def is_language_model(head: Component) -> bool:
+def is_language_model_head(head: Component) -> bool:
     """Whether a head is a language model: it has no target and reads the stages through `incremental`."""
-    return bool(declaration(head, "continues"))
+    return bool(declaration(head, "is_language_model"))
 
 
 def dev_option(head: Component) -> str:
@@ -325,9 +327,9 @@ def dev_option(head: Component) -> str:
     return str(needs(dict(head.options))) if needs else ""
 
 
-def inactive_options(head: Component) -> tuple[str, ...]:
+def declared_inactive_options(head: Component) -> tuple[str, ...]:
     """The decode options without effect under a head's options, which a bundle then does not list."""
-    names = member(head.cls, "idle")
+    names = member(head.cls, "inactive_options")
     return tuple(names(dict(head.options))) if names else ()
 
 

@@ -49,7 +49,7 @@ def evaluate(
     kind = predictor.kind
     if isinstance(kind, Continuation):
         return _perplexity_scores(kind, predictor, records, by, errors)
-    if errors and (kind.kind == "vector" or getattr(kind, "self_taught", False)):
+    if errors and (kind.kind == "vector" or getattr(kind, "self_supervised", False)):
         raise UsageError(f"errors: a {kind.kind} is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(records)
     asked = (posed(kind, record) for record in for_model)
@@ -186,7 +186,7 @@ class _JointCounts:
 
     def result(self) -> Scores:
         parts = {name: part.result() for name, part in self.parts.items()}
-        judged = [name for name, part in self.kind.parts.items() if not getattr(part, "self_taught", False)]
+        judged = [name for name, part in self.kind.parts.items() if not getattr(part, "self_supervised", False)]
         mean = sum(headline(parts[name])[1] for name in judged) / max(1, len(judged))
         return {"mean": mean, "exact": self.exact / max(1, self.records), **parts}
 
@@ -237,7 +237,7 @@ def _group(record: Record, by: str) -> str:
 
 def _right(kind: Kind, gold: Any, predicted: Any) -> bool:
     """Whether an answer is right: equal to the reference, or to one of several; without any nothing is wrong."""
-    if getattr(kind, "self_taught", False):
+    if getattr(kind, "self_supervised", False):
         return True
     if isinstance(kind, Joint):
         return all(_right(part, gold[head], predicted[head]) for head, part in kind.parts.items())

@@ -19,15 +19,15 @@ from seqpipe.config.attention_stages import attended
 from seqpipe.config.component import Input, build_component, by_source, describe
 from seqpipe.config.contract import (
     answer_kind,
-    corrupted_inputs,
+    declared_corrupted_inputs,
+    declared_inactive_options,
     decode_options,
     dev_option,
     expected_outputs,
     has_member,
     head_metrics,
-    inactive_options,
     invalidated_names,
-    is_language_model,
+    is_language_model_head,
     member,
 )
 from seqpipe.config.loader import Component, Config
@@ -96,14 +96,14 @@ class Pipeline(nn.Module):
         return names | self._incremental(names)
 
     @property
-    def continues(self) -> bool:
+    def is_language_model(self) -> bool:
         """Whether the head is a language model: it runs the stages before it by itself."""
-        return is_language_model(self.stages[-1][0])
+        return is_language_model_head(self.stages[-1][0])
 
     @property
     def cache_shapes(self) -> dict[str, tuple[int, ...]]:
         """The caches of a language model: the shape of a slot of each, by its name."""
-        encoders: list[Any] = list(self.encoder) if self.continues else []
+        encoders: list[Any] = list(self.encoder) if self.is_language_model else []
         shapes = {f"{PAST}{number}": tuple(one.cache_shape) for number, one in enumerate(encoders)}
         return {PAST + IDS: (), **shapes} if shapes else {}
 
@@ -134,7 +134,7 @@ class Pipeline(nn.Module):
 
     def _incremental(self, names: Names) -> Names:
         """The stages as a language-model head asks for them; nothing for others."""
-        if not self.continues:
+        if not self.is_language_model:
             return {}
         return {"incremental": IncrementalStages(list(self.embedding), list(self.encoder), names, self.head.adds_bos)}
 
@@ -189,13 +189,14 @@ class Pipeline(nn.Module):
         return total
 
     def _given(self, batch: Mapping[str, Tensor]) -> Names:
-        """A batch as the first stage gets it where there is something to learn: as it is, or what `corrupt` makes."""
-        stage, names = self.stages[-1][0], corrupted_inputs(self.stages[-1][0])
+        """A batch as the first stage gets it in training: as it is, or corrupted by the head."""
+        stage, names = self.stages[-1][0], declared_corrupted_inputs(self.stages[-1][0])
         if not names:
             return dict(batch)
-        made = _asked(stage, self.head.corrupt, dict(batch))
+        made = _asked(stage, self.head.corrupt_batch, dict(batch))
         if lacking := [name for name in names if not isinstance(made.get(name), Tensor)]:
-            raise _fault(stage, f"`corrupt` returned no tensor {lacking[0]!r}, which its `corrupts` states")
+            message = f"`corrupt_batch` returned no tensor {lacking[0]!r}, which its `corrupted_inputs` states"
+            raise _fault(stage, message)
         return {**batch, **made}
 
     def _loss(self, stage: Component, head: Any, names: Names) -> Tensor:
@@ -222,7 +223,7 @@ class Pipeline(nn.Module):
         names: Names = dict(features)
         decision: dict[str, Tensor] = {}
         weights: dict[str, Tensor] = {}
-        for stage, made in self.trace(names) if explain or not self.continues else ():
+        for stage, made in self.trace(names) if explain or not self.is_language_model else ():
             weights |= self._weights(stage, made) if explain else {}
         names |= self._incremental(names)
         for before, stage, head in self._named_heads:
@@ -260,9 +261,9 @@ class Pipeline(nn.Module):
     @property
     def limits(self) -> dict[str, int]:
         """The most tokens of one text, and of the first of a pair where a stage reads that as a whole."""
-        max_lengths: list[Any] = [member(module, "max_length") for _, module in self.stages] if self.continues else []
+        max_lengths: list[Any] = [member(module, "max_length") for _, module in self.stages]
         context = [most for most in max_lengths if most is not None]
-        if context:
+        if context and self.is_language_model:
             return {"tokens": min(context) - self.head.adds_bos}
         given: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
         firsts = [most for most in given if most is not None] if self.learned.featurizer.pairs else []
@@ -409,7 +410,7 @@ def _of_task(task: Task) -> Names:
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
-    """The heads' decode options as a bundle lists them, idle ones left out; of several heads by their names."""
+    """The heads' decode options as a bundle lists them, inactive ones left out; of several heads by their names."""
     return {
         f"{head.name}.{name}" if len(heads) > 1 else name: {
             "type": option.type,
@@ -419,7 +420,7 @@ def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
         }
         for head in heads
         for name, option in decode_options(head.cls).items()
-        if name not in inactive_options(head)
+        if name not in declared_inactive_options(head)
     }
 
 
