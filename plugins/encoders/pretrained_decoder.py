@@ -75,7 +75,7 @@ class PretrainedDecoder(Attending):
     def causal_fix(options: Mapping[str, Any]) -> str:
         return ""
 
-    def rate(self, name: str) -> float:
+    def learning_rate_factor(self, name: str) -> float:
         """What the learning rate of the parameter of this name is multiplied by."""
         depth = len(self.layers)
         found = re.match(r"layers\.(\d+)\.", name)

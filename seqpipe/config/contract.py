@@ -89,15 +89,15 @@ MEMBERS: Mapping[str, Member] = {
     "rows": Member(
         STAGE, "attribute", "dict from parameters to axes", "Which rows of a parameter belong to which names.", {}
     ),
-    "whole": Member(STAGE, "method", "(state) -> state", "A state as `init` compares it: joined parts.", dict),
-    "parted": Member(STAGE, "method", "(state) -> state", "The inverse of `whole`.", dict),
-    "made_of": Member(
+    "join_state": Member(STAGE, "method", "(state) -> state", "Join the parts of a state for `init`.", dict),
+    "split_state": Member(STAGE, "method", "(state) -> state", "The inverse of `join_state`.", dict),
+    "joined_from": Member(
         STAGE, "class attribute", "dict from parts to kind and use", "The stages of a run that `init` joins.", ABSENT
     ),
-    "rate": Member(
+    "learning_rate_factor": Member(
         STAGE, "method", "(parameter name) -> float", "Factor of the learning rate of a parameter.", lambda name: 1.0
     ),
-    "notes": Member(STAGE, "method", "() -> list of str", "Lines for a person, printed before training.", ABSENT),
+    "messages": Member(STAGE, "method", "() -> list of str", "Messages printed before training.", ABSENT),
     "example_length": Member(
         STAGE, "attribute", "int or None", "A length of text that export has to compare as well.", ABSENT
     ),

@@ -246,11 +246,11 @@ class Pipeline(nn.Module):
                 raise _fault(stage, f"it returned no {name!r}, which its `explains` states")
         return {one.output: made[name].float() for name, one in self.attended[stage.key].items()}
 
-    def notes(self) -> Iterator[str]:
-        """What the stages have to say before they are trained, a line each."""
+    def messages(self) -> Iterator[str]:
+        """The messages of the stages before training."""
         for stage, module in self.stages:
-            notes = member(module, "notes")
-            yield from (f"{stage.key}: {note}" for note in (notes() if notes else ()))
+            messages = member(module, "messages")
+            yield from (f"{stage.key}: {message}" for message in (messages() if messages else ()))
 
     @property
     def long(self) -> list[int]:
