@@ -46,6 +46,10 @@ class AnswerSpan(nn.Module):
         self.tokens = nn.Linear(dim, 2)
         self.nothing = nn.Linear(dim, 2) if no_answer else None
 
+    @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"no_answer": options["no_answer"]}
+
     def loss(
         self, x: Tensor, mask: Tensor, segments: Tensor, start: Tensor, end: Tensor, state: Tensor | None = None
     ) -> Tensor:

@@ -27,6 +27,9 @@ class BiLM(nn.Module):
 
     answer = "score"
     self_supervised: ClassVar = True
+    score_types: ClassVar = dict.fromkeys(
+        ("forward_perplexity", "backward_perplexity"), Metric(percent=False, more_is_better=False)
+    )
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
     never: Tensor
 

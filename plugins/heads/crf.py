@@ -67,6 +67,10 @@ class CRF(nn.Module):
     def answer(options: Mapping[str, Any]) -> str:
         return "tags" if options.get("scheme") == "none" else "spans"
 
+    @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"scheme": options["scheme"]}
+
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
         """Negative log-likelihood a token: sentences count by their length, and it compares with that of `tags`."""
         return -self.score(self.dropout(x), mask, tags).sum() / mask.sum()

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import MASK, SPECIALS
+from seqpipe import MASK, SPECIALS, Metric
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Heads
 from seqpipe.nn.corruption import Drawn, chosen, words
@@ -42,6 +42,12 @@ class Electra(nn.Module):
 
     answer = "score"
     self_supervised: ClassVar = True
+    score_types: ClassVar = {
+        "detection_perplexity": Metric(percent=False, more_is_better=False),
+        "detection_accuracy": Metric(),
+        "detection_recall": Metric(),
+        "generator_perplexity": Metric(percent=False, more_is_better=False),
+    }
     special_tokens: ClassVar = (MASK,)
     corrupted_inputs: ClassVar = ("ids", "replaced", "guessed", "guess_log_p")
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",), "bias": ("vocabulary",)}

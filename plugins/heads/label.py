@@ -105,6 +105,10 @@ class Label(PooledHead):
         return "labels" if options.get("multi") else "label"
 
     @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {} if options["multi"] else {"out_of_scope": options["out_of_scope"]}
+
+    @staticmethod
     def needs_dev(options: Mapping[str, Any]) -> str:
         return "threshold" if options.get("threshold") == "dev" else "calibrate" if options.get("calibrate") else ""
 

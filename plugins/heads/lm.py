@@ -42,7 +42,7 @@ class LM(nn.Module):
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
     """
 
-    answer = "text"
+    answer = "generation"
     is_language_model: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
     never: Tensor
@@ -63,6 +63,15 @@ class LM(nn.Module):
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
         never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), NEVER)
         self.register_buffer("never", never, persistent=False)  # (V,)
+
+    @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        """Whether [BOS] begins a text, and in windows of how many tokens a model is evaluated."""
+        return {
+            "adds_bos": not options["packed"],
+            "context": options["context"],
+            "stateful": options["stateful"],
+        }
 
     def loss(
         self,

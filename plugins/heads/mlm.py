@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import MASK, SPECIALS, Pieces, Size
+from seqpipe import MASK, SPECIALS, Metric, Pieces, Size
 from seqpipe.errors import UsageError
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.nn.feedforward import ACTIVATIONS
@@ -46,8 +46,12 @@ class MaskedLM(nn.Module):
         pool: What h is made of (see head `label`).
     """
 
-    answer = "text"
+    answer = "fill-mask"
     self_supervised: ClassVar = True
+    score_types: ClassVar = {
+        "perplexity": Metric(percent=False, more_is_better=False),
+        "next_sentence_accuracy": Metric(),
+    }
     special_tokens: ClassVar = (MASK,)
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"decoder.weight": ("vocabulary",), "bias": ("vocabulary",)}
     never: Tensor
@@ -85,7 +89,7 @@ class MaskedLM(nn.Module):
         self.register_buffer("others", others, persistent=False)  # ids of words
 
     @staticmethod
-    def fill_mask(options: Mapping[str, Any]) -> dict[str, Any]:
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         """What stands for a gap, and the share of words by whose gaps it is judged."""
         return {"token": MASK, "share": options["share"]}
 

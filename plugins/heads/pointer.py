@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -10,8 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Size
-from seqpipe.answers.pointers import FEWEST
+from seqpipe import Metric, Size
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected
 from seqpipe.nn.cells import recurrent_step
@@ -21,9 +20,12 @@ from seqpipe.nn.multi_source_attention import summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
 from seqpipe.nn.search import EOS, NEVER, State, at, search
 
+from ..pointer_metrics import hull_scores, tour_scores
+
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 _LATER = 1e-3  # by how much the score of a position is less than that of one before it which is the same
+FEWEST = {"sequence": 0, "hull": 3, "tour": 1}  # positions of a sequence, its closing one not counted
 _FIRST = EOS + 1  # the token that stands for position 0
 
 
@@ -67,7 +69,10 @@ class Pointer(nn.Module):
     """
 
     answer = "pointers"
-
+    score_types: ClassVar = {
+        **dict.fromkeys(("hull_accuracy", "area_covered", "valid", "optimality"), Metric()),
+        "tour_length": Metric(percent=False, more_is_better=False),
+    }
     explains: ClassVar = {"attention": "written"}
 
     def __init__(
@@ -98,6 +103,27 @@ class Pointer(nn.Module):
         self.pointing = Attention(hidden, dim, score=score, units=units)
         self.glimpses = nn.ModuleList(Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
         self.dropout = nn.Dropout(dropout)
+
+    @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        """What sequences of positions are right, and how they are drawn."""
+        task = options["task"]
+        return {
+            "distinct": options["once"],
+            "complete": options["every"],
+            "closed": options["close"],
+            "fewest": FEWEST[task],
+            "cyclic": task == "hull",
+            "needs_points": task != "sequence",
+            "figure_style": "polygon" if task == "hull" else "line",
+        }
+
+    @staticmethod
+    def metrics(options: Mapping[str, Any], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+        """Of the tasks `hull` and `tour` their own scores."""
+        if options["task"] == "sequence":
+            return {}
+        return (hull_scores if options["task"] == "hull" else tour_scores)(gold, predicted)
 
     @staticmethod
     def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import SPECIALS
+from seqpipe import SPECIALS, Metric
 from seqpipe.nn.corruption import Drawn
 
 Positive = Annotated[int, Field(gt=0)]
@@ -34,6 +34,7 @@ class SkipGram(nn.Module):
 
     answer = "vector"
     self_supervised: ClassVar = True
+    score_types: ClassVar = {"pair_loss": Metric(percent=False, more_is_better=False)}
     corrupted_inputs: ClassVar = ("ids", "mask")
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"contexts": ("vocabulary",)}
     kept: Tensor

@@ -51,6 +51,10 @@ class Tags(nn.Module):
     def answer(options: Mapping[str, Any]) -> str:
         return "tags" if options.get("scheme") == "none" else "spans"
 
+    @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"scheme": options["scheme"]}
+
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
         """Mean cross-entropy of a token."""
         return F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask])

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from seqpipe.answers.geometry import LONGEST_TOUR, hulls, tours
 from seqpipe.errors import DataError, nearest
 
+from ..geometry import LONGEST_TOUR, hulls, tours
 from . import Record, file_lines, numbered, read_file
 
 OUTPUT = "output"

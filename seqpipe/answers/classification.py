@@ -2,33 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Answer, probability, required_field
+from seqpipe.answers.base import (
+    Answer,
+    Array,
+    Choice,
+    Counts,
+    HeadAnswer,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Targets,
+    probability,
+    record_error,
+    required_field,
+)
+from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
+from seqpipe.answers.tagging import label_ids
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.vocabulary import Vocabulary
+
+F1 = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
 
-class Label:
+class Label(HeadAnswer):
     """One label a text: `{"label", "score"}`; score: its probability. One label may mean that no other fits."""
 
     kind = "label"
-    outputs: tuple[str, ...] = ("label", "scores")
+    settings = {"out_of_scope": None}
+    decided = {
+        "label": Array("(B,)", "int64", "label"),
+        "scores": Array("(B, L)", "float32", "probability"),
+    }
+    targets = {"label": Array("(B,)", "int64", "label")}
+    metrics = {
+        "accuracy": Metric(),
+        "macro_f1": Metric(),
+        "in_scope_accuracy": Metric(),
+        "out_of_scope_recall": Metric(),
+        **F1,
+    }
+    choices = (Choice(("label",)),)
+    has_labels = True
+    scored_labels = "scores"
 
     def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
         self.labels, self.target, self.out_of_scope = tuple(labels), target, out_of_scope
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Label:
+        return cls(labels, head.target, head.settings["out_of_scope"])
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Label:
+        return cls(manifest["labels"], manifest["target"], manifest.get("out_of_scope"))
+
+    def manifest(self) -> dict[str, Any]:
+        stated = {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+        return stated if self.out_of_scope is None else {**stated, "out_of_scope": self.out_of_scope}
+
+    @classmethod
+    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
+        """The labels; the one that is out of scope is an answer even where no training text has it."""
+        outside = head.settings["out_of_scope"]
+        return counted_labels(cls, head, records, () if outside is None else (outside,))
+
+    @classmethod
+    def record_labels(cls, record: Record, target: str | None) -> set[str]:
+        return {label_of(record, target or "label")}
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        return label_target(self.labels, self.target)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         scored = zip(decision["label"].tolist(), decision["scores"], strict=True)
         return [{"label": self.labels[label], "score": probability(scores[label])} for label, scores in scored]
 
     def empty(self, several: bool) -> Answer:
-        """The answer to a text of no tokens: no label."""
-        nothing = {"label": None, "score": 0.0}
-        return [nothing] if several else nothing
+        """No label."""
+        answer = {"label": None, "score": 0.0}
+        return [answer] if several else answer
 
     def gold(self, record: Record) -> str:
         return label_of(record, self.target or "label")
@@ -37,49 +97,119 @@ class Label:
         label: str | None = answer["label"]
         return label
 
-    def manifest(self) -> dict[str, Any]:
-        outside = {} if self.out_of_scope is None else {"out_of_scope": self.out_of_scope}
-        return {"kind": self.kind, "labels": list(self.labels), "target": self.target, **outside}
+    def counter(self) -> Counts:
+        return LabelCounter(self.out_of_scope)
+
+    def answer_labels(self) -> set[Any]:
+        return {*self.labels, self.out_of_scope}
+
+    def labels_in(self, gold: Any) -> list[str]:
+        return [gold]
+
+    def one_sided(self, labels: Counter[str], records: int) -> str:
+        return _one_label(labels, records)
 
 
-class Labels:
+class Labels(HeadAnswer):
     """Any number of labels a text, the likeliest first: `[{"label", "score"}, …]`; score: each label's probability."""
 
     kind = "labels"
-    outputs: tuple[str, ...] = ("labels", "scores")
+    decided = {
+        "labels": Array("(B, L)", "int64", "flag"),
+        "scores": Array("(B, L)", "float32", "probability"),
+    }
+    targets = {"label": Array("(B, L)", "float32", "flag")}
+    metrics = {"micro_f1": Metric(), "macro_f1": Metric(), "exact_match": Metric(), **F1}
+    choices = (Choice(("labels",)),)
+    has_labels = True
+    scored_labels = "scores"
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
 
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Labels:
+        return cls(labels, head.target)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Labels:
+        return cls(manifest["labels"], manifest["target"])
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+
+    @classmethod
+    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
+        return counted_labels(cls, head, records)
+
+    @classmethod
+    def record_labels(cls, record: Record, target: str | None) -> set[str]:
+        return label_set_of(record, target or "labels")
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        ids, field = {label: i for i, label in enumerate(self.labels)}, self.target or "labels"
+
+        def targets(record: Record, doc: Doc) -> Targets:
+            chosen = {*label_ids(ids, sorted(label_set_of(record, field)))}
+            return {"label": tuple(float(i in chosen) for i in range(len(ids)))}
+
+        return targets
+
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        scores, found = decision["scores"], decision["labels"] != 0
-        return [self._chosen(np.flatnonzero(row), scores[i]) for i, row in enumerate(found)]
+        scores, chosen = decision["scores"], decision["labels"] != 0
+        return [self._chosen(np.flatnonzero(row), scores[i]) for i, row in enumerate(chosen)]
 
     def _chosen(self, chosen: np.ndarray, scores: np.ndarray) -> list[dict[str, Any]]:
         best_first = chosen[np.argsort(-scores[chosen], kind="stable")]
         return [{"label": self.labels[i], "score": probability(scores[i])} for i in best_first.tolist()]
 
     def empty(self, several: bool) -> Answer:
-        """The answer to a text of no tokens: no label."""
+        """No label."""
         return [{"labels": [], "score": 1.0}] if several else []
 
     def gold(self, record: Record) -> list[str]:
         return sorted(label_set_of(record, self.target or "labels"))
 
     def predicted(self, answer: Answer) -> list[str]:
-        return sorted(one["label"] for one in answer)
+        return sorted(label["label"] for label in answer)
 
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+    def counter(self) -> Counts:
+        return LabelsCounter()
+
+    def answer_labels(self) -> set[Any]:
+        return {*self.labels}
+
+    def labels_in(self, gold: Any) -> list[str]:
+        return list(gold)
+
+    def one_sided(self, labels: Counter[str], records: int) -> str:
+        return _one_label(labels, records)
+
+
+def counted_labels(
+    kind: type[HeadAnswer], head: HeadInfo, records: Sequence[Record], always: Sequence[str] = ()
+) -> Vocabulary:
+    """The labels of texts with how often each occurs, those of an older run and their order first."""
+    counts = Counter(label for record in records for label in kind.record_labels(record, head.target))
+    counts.update(dict.fromkeys(always, 0))
+    if not counts:
+        field = head.target or "labels"
+        raise DataError(f"no training record has a label; is the head's target {field!r} the right field?")
+    labels = [*head.old_labels, *sorted(counts.keys() - {*head.old_labels})]
+    return Vocabulary(labels, [counts[label] for label in labels])
+
+
+def label_target(labels: Sequence[str], target: str | None) -> MakeTargets:
+    """The function that makes the id of a record's label."""
+    ids, field = {label: i for i, label in enumerate(labels)}, target or "label"
+    return lambda record, doc: {"label": label_ids(ids, [label_of(record, field)])[0]}
 
 
 def label_of(record: Record, field: str) -> str:
     """The label of a record, a text or a whole number, as text; DataError if there is none."""
     label = required_field(record, field)
     if not _is_label(label):
-        raise DataError(
-            f"{record.get('where', 'record')}: field {field!r} is {label!r}; a label is a text or a whole number"
-        )
+        raise record_error(record, f"field {field!r} is {label!r}; a label is a text or a whole number")
     return str(label)
 
 
@@ -87,10 +217,16 @@ def label_set_of(record: Record, field: str) -> set[str]:
     """The labels of a record, texts or whole numbers in a list that may be empty; DataError if it is no such list."""
     labels = required_field(record, field)
     if not isinstance(labels, list) or not all(map(_is_label, labels)):
-        told = f"field {field!r} is {labels!r}; several labels are a list of texts or whole numbers"
-        raise DataError(f'{record.get("where", "record")}: {told}, such as ["a", "b"] or []')
+        message = f"field {field!r} is {labels!r}; several labels are a list of texts or whole numbers"
+        raise record_error(record, f'{message}, such as ["a", "b"] or []')
     return set(map(str, labels))
 
 
 def _is_label(value: Any) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool) and bool(str(value).strip())
+
+
+def _one_label(labels: Counter[str], records: int) -> str:
+    if not labels:
+        return f"none of {records:,} records holds a label"
+    return f"all have the label {next(iter(labels))!r} ({records:,} records)" if len(labels) == 1 else ""

@@ -2,36 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqpipe.answers.base import Answer, float32_number
-from seqpipe.answers.classification import label_of
+from tokenizers import Tokenizer
+
+from seqpipe.answers.base import (
+    Answer,
+    Array,
+    Counts,
+    HeadAnswer,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    float32_number,
+)
+from seqpipe.answers.classification import counted_labels, label_of, label_target
+from seqpipe.answers.metrics.retrieval import LengthCounter, VectorCounter
 from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.vocabulary import Vocabulary
 
 
-class Vector:
-    """A text as numbers, near those of texts that mean the like: `{"vector": […]}`, None for a text of no tokens.
+class Vector(HeadAnswer):
+    """An embedding of a text, near those of texts with the same label: `{"vector": […]}`, None without a token.
 
-    Records of a self-supervised head have no target: `gold` is nothing.
+    Records of a self-supervised head have no target: `gold` is None.
     """
 
     kind = "vector"
-    outputs: tuple[str, ...] = ("vector",)
+    decided = {"vector": Array("(B, D)", "float32")}
+    targets = {"label": Array("(B,)", "int64", "label")}
+    metrics = {
+        "precision_at_1": Metric(),
+        "mean_length": Metric(percent=False),
+        "unanswered": Metric(percent=False, more_is_better=False),
+    }
+    has_labels = True
+    may_self_supervise = True
+    is_numeric = True
 
     def __init__(self, labels: Sequence[str], target: str | None = None, self_supervised: bool = False):
         self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised
 
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Vector:
+        return cls(labels, head.target, head.self_supervised)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Vector:
+        if manifest.get("self_supervised") is True:
+            return cls((), manifest["target"], True)
+        return cls(manifest["labels"], manifest["target"])
+
+    def manifest(self) -> dict[str, Any]:
+        if self.self_supervised:
+            return {"kind": self.kind, "target": self.target, "self_supervised": True}
+        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+
+    @classmethod
+    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
+        return counted_labels(cls, head, records)
+
+    @classmethod
+    def record_labels(cls, record: Record, target: str | None) -> set[str]:
+        return {label_of(record, target or "label")}
+
     @property
-    def judged_as(self) -> str:
-        return "length" if self.self_supervised else self.kind
+    def is_comparable(self) -> bool:
+        return False
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        return label_target(self.labels, self.target)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
 
     def empty(self, several: bool) -> Answer:
-        nothing = {"vector": None}
-        return [nothing] if several else nothing
+        answer = {"vector": None}
+        return [answer] if several else answer
 
     def gold(self, record: Record) -> str | None:
         """The label whose texts are to be near each other."""
@@ -41,7 +89,5 @@ class Vector:
         vector: list[float] | None = answer["vector"]
         return vector
 
-    def manifest(self) -> dict[str, Any]:
-        if self.self_supervised:
-            return {"kind": self.kind, "target": self.target, "self_taught": True}
-        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+    def counter(self) -> Counts:
+        return LengthCounter() if self.self_supervised else VectorCounter()

@@ -1,4 +1,4 @@
-"""Positions of a first and a last token in, what stands there in the second text of a pair out: the kind `span`."""
+"""Answer kind span: the stretch of the second text of a pair that answers the first (extractive question answering)."""
 
 from __future__ import annotations
 
@@ -6,48 +6,101 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from seqpipe.answers.metrics import squad as reading
+from seqpipe.answers.base import (
+    PASSAGE,
+    Array,
+    Choice,
+    Counts,
+    HeadAnswer,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Targets,
+    best_of,
+    probability,
+    record_error,
+    without_missing,
+)
+from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, match, placed
 from seqpipe.features.document import Arrays, Doc, Record
 
-NOTHING = -1e8  # a log-probability of this or less stands for what does not exist
 
-
-class Span:
+class ExtractiveSpan(HeadAnswer):
     """A stretch of the second text: `{"answer", "score", "start", "end"}`, `answer == second[start:end]`.
 
     No answer is an empty one, from 0 to 0. With `n_best` over 1 a list of them, best first. The score is a probability.
     """
 
     kind = "span"
-    outputs: tuple[str, ...] = ("starts", "ends", "scores")
+    settings = {"no_answer": False}
+    decided = {
+        "starts": Array("(B, K)", "int64"),
+        "ends": Array("(B, K)", "int64"),
+        "scores": Array("(B, K)", "float32", "log-probability"),
+    }
+    targets = {"start": Array("(B,)", "int64"), "end": Array("(B,)", "int64")}
+    metrics = dict.fromkeys(("f1", "exact_match", "has_answer_f1", "no_answer_accuracy"), Metric())
+    choices = (Choice(("starts", "ends"), ranked=True),)
+    subject = PASSAGE
 
     def __init__(self, target: str | None = None):
         self.target = target
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
-        columns = (decision[name].tolist() for name in self.outputs)
-        found = []
-        for doc, *row in zip(docs, *columns, strict=True):
-            several = [_answer(doc, *one) for one in zip(*row, strict=True) if one[2] > NOTHING]
-            found.append(several if len(row[0]) > 1 else several[0])
-        return found
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> ExtractiveSpan:
+        return cls(head.target)
 
-    def empty(self, several: bool) -> Any:
-        """The answer where neither text has a token: none, for certain."""
-        nothing = {"answer": "", "score": 1.0, "start": 0, "end": 0}
-        return [nothing] if several else nothing
-
-    def gold(self, record: Record) -> list[str]:
-        """The texts of the answers, none if the question has none."""
-        return [text for text, _ in reading.gold_answers(record, self.target or "answers")]
-
-    def predicted(self, answer: Any) -> str:
-        best = answer[0] if isinstance(answer, list) else answer
-        return str(best["answer"])
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> ExtractiveSpan:
+        return cls(manifest["target"])
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": self.target}
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        field = self.target or "answers"
+
+        def targets(record: Record, doc: Doc) -> Targets | None:
+            gold = gold_answers(record, field)
+            if not gold and not settings["no_answer"]:
+                cure = "set the head's option no_answer: true, or leave the record out"
+                raise record_error(record, f"the question has no answer; {cure}")
+            at, passage = second_text(doc)
+            places = [placed(answer, passage, record.get("where", "record")) for answer in gold]
+            spans = [_token_span(doc, at, place, record, misaligned) for place in places]
+            first, last = next((span for span in spans if span is not None), (-1, -1))
+            return None if gold and first < 0 else {"start": first, "end": last}
+
+        return targets
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
+        answers = []
+        columns = (decision[name].tolist() for name in self.decided)
+        for doc, starts, ends, log_p in zip(docs, *columns, strict=True):
+            spans = without_missing(zip(starts, ends, log_p, strict=True), log_p)
+            alternatives = [_answer(doc, *span) for span in spans]
+            answers.append(alternatives if len(starts) > 1 else alternatives[0])
+        return answers
+
+    def empty(self, several: bool) -> Any:
+        """No answer, for certain: neither text has a token."""
+        answer = {"answer": "", "score": 1.0, "start": 0, "end": 0}
+        return [answer] if several else answer
+
+    def gold(self, record: Record) -> list[str]:
+        """The texts of the answers, none if the question has none."""
+        return [text for text, _ in gold_answers(record, self.target or "answers")]
+
+    def predicted(self, answer: Any) -> str:
+        return str(best_of(answer)["answer"])
+
+    def counter(self) -> Counts:
+        return ReadingCounter()
+
+    def is_right(self, gold: Any, predicted: Any) -> bool:
+        return match(gold, predicted)[0] == 1
 
 
 def second_text(doc: Doc) -> tuple[int, str]:
@@ -57,9 +110,21 @@ def second_text(doc: Doc) -> tuple[int, str]:
 
 
 def _answer(doc: Doc, first: int, last: int, log_p: float) -> Mapping[str, Any]:
-    score = round(min(1.0, float(np.exp(np.float32(log_p)))), 6)
+    score = probability(np.exp(np.float32(log_p)))
     if first < 0:
         return {"answer": "", "score": score, "start": 0, "end": 0}
     at, text = second_text(doc)
     start, end = doc.offsets[first][0] - at, doc.offsets[last][1] - at
     return {"answer": text[start:end], "score": score, "start": start, "end": end}
+
+
+def _token_span(doc: Doc, at: int, place: tuple[int, int], record: Record, misaligned: str) -> tuple[int, int] | None:
+    """First and last token of a stretch of the second text; one that cuts a token is an error, widened, or skipped."""
+    start, end = place[0] + at, place[1] + at
+    inside = [i for i in range(doc.second or 0, len(doc)) if doc.offsets[i][0] < end and doc.offsets[i][1] > start]
+    exact = inside and (doc.offsets[inside[0]][0], doc.offsets[inside[-1]][1]) == (start, end)
+    if not exact and misaligned == "error":
+        tokens = [doc.text[slice(*doc.offsets[i])] for i in inside]
+        cure = "set data.misaligned to widen or skip, or use another tokenizer"
+        raise record_error(record, f"answer {doc.text[start:end][:40]!r} cuts a token of {tokens}; {cure}")
+    return (inside[0], inside[-1]) if exact or (inside and misaligned == "widen") else None

@@ -1,4 +1,4 @@
-"""Tokens that fill the gaps of a text in, the filled text out: what a masked language model answers with."""
+"""Answer kind fill-mask of masked language models: the text with each [MASK] filled."""
 
 from __future__ import annotations
 
@@ -9,22 +9,34 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.errors import DataError
+from seqpipe.answers.base import (
+    Choice,
+    Counts,
+    HeadAnswer,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Targets,
+    best_of,
+    probability,
+    record_error,
+    without_missing,
+)
+from seqpipe.answers.metrics.text import FillingCounter
+from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
 from seqpipe.features import word_pieces as subwords
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.encoding import encode
-from seqpipe.features.vocabulary import EOS, clean, special_id
-
-_NO_TEXT = -1e8  # the log-probability of what is no filling is below
+from seqpipe.features.vocabulary import EOS, MASK, clean, special_id
 
 
-class Filled:
+class FillMask(HeadAnswer):
     """A text whose gaps are filled: `{"generated_text", "score", "words"}`, or a list of them, best first.
 
     Everything but the gaps stays as it was given; `words` is what stands in each, as the vocabulary has it. The score
     is the probability of all of them together. A text without a gap is its own answer.
 
-    Its own test of itself needs no reference: `posed` hides words of a record, the same whenever it is asked, and
+    It is evaluated without a reference: `question` hides words of a record, the same whenever it is asked, and
     `gold` says what they were.
 
     Args:
@@ -37,50 +49,73 @@ class Filled:
         ValueError: if the tokenizer has no such token.
     """
 
-    kind = "text"
-    judged_as = "filled"
-    outputs: tuple[str, ...] = ("tokens", "scores")
+    kind = "fill-mask"
+    settings = {"token": MASK, "share": 0.15}
+    decided = TOKENS_AND_SCORES
+    targets = TARGET_TOKENS
+    metrics = {"masked_accuracy": Metric(), "exact_match": Metric()}
+    choices = (Choice(("tokens",), ranked=True),)
+    may_self_supervise = True
+    needs_tokenizer = True
+    is_stepwise = True
+    counts_tokens = True
 
     def __init__(self, tokenizer: Tokenizer, *, token: str, share: float, fields: Sequence[str]):
         self.tokenizer, self.token, self.share, self.fields = tokenizer, token, share, tuple(fields)
         gap = tokenizer.token_to_id(token)
         if gap is None:
-            raise ValueError(f"fills: the tokenizer has no token {token!r}")
+            raise ValueError(f"fill-mask: the tokenizer has no token {token!r}")
         self._gap, self._end = int(gap), special_id(tokenizer, EOS)
         self._splits = subwords.splits_words(tokenizer)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
         answers = []
         for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"].tolist(), strict=True):
-            found = [self._answer(doc, ids, p) for ids, p in zip(row, log_p, strict=True) if p > _NO_TEXT]
-            answers.append(found if len(row) > 1 else found[0])
+            alternatives = [
+                self._answer(doc, ids, p) for ids, p in without_missing(zip(row, log_p, strict=True), log_p)
+            ]
+            answers.append(alternatives if len(row) > 1 else alternatives[0])
         return answers
 
     def _answer(self, doc: Doc, ids: Sequence[int], log_p: float) -> Mapping[str, Any]:
         words = [self._spelt(ids[i]) for i in self._gaps(doc)]
-        score = round(min(1.0, float(np.exp(np.float32(log_p)))), 6)
+        score = probability(np.exp(np.float32(log_p)))
         return {"generated_text": self._text(doc, ids), "score": score, "words": words}
 
     def empty(self, several: bool) -> Any:
         """The answer to a text of no tokens: nothing was to be filled."""
-        nothing: dict[str, Any] = {"generated_text": "", "score": 1.0, "words": []}
-        return [nothing] if several else nothing
+        answer: dict[str, Any] = {"generated_text": "", "score": 1.0, "words": []}
+        return [answer] if several else answer
 
-    def posed(self, record: Record) -> Record:
+    def question(self, record: Record) -> Record:
         """The record with some of its words hidden."""
         return {**record, "words": None} | {field: self._hidden(record, field)[0] for field in self.fields}
 
     def gold(self, record: Record) -> list[str]:
-        """What stood where `posed` has gaps."""
+        """What stood where `question` has gaps."""
         return [self._spelt(number) for field in self.fields for number in self._hidden(record, field)[1]]
 
     def predicted(self, answer: Any) -> list[str]:
-        best = answer[0] if isinstance(answer, list) else answer
-        return list(best["words"])
+        return list(best_of(answer)["words"])
+
+    def counter(self) -> Counts:
+        return FillingCounter()
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> FillMask:
+        return cls(required(tokenizer), **head.settings, fields=head.fields)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> FillMask:
+        stated = {name: manifest[name] for name in ("token", "share", "fields")}
+        return cls(required(tokenizer), **stated)
 
     def manifest(self) -> dict[str, Any]:
-        fills = {"token": self.token, "share": self.share, "fields": [*self.fields]}
-        return {"kind": self.kind, "target": None, "fills": fills}
+        stated = {"token": self.token, "share": self.share, "fields": [*self.fields]}
+        return {"kind": self.kind, "target": None, **stated}
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        return no_targets
 
     def _gaps(self, doc: Doc) -> list[int]:
         return [i for i, number in enumerate(doc.ids) if number == self._gap]
@@ -90,11 +125,11 @@ class Filled:
 
     def _text(self, doc: Doc, ids: Sequence[int]) -> str:
         """The given text with its gaps filled; no blank comes or goes."""
-        made, at = "", 0
+        filled, at = "", 0
         for first, end in self._runs(doc):
-            made += doc.text[at : doc.offsets[first][0]] + self._said(ids, first, end)
+            filled += doc.text[at : doc.offsets[first][0]] + self._filling(ids, first, end)
             at = doc.offsets[end - 1][1]
-        return made + doc.text[at:]
+        return filled + doc.text[at:]
 
     def _runs(self, doc: Doc) -> Iterator[tuple[int, int]]:
         """Gaps that stand side by side, the first and the one behind the last."""
@@ -107,14 +142,14 @@ class Filled:
                 end += 1
             yield first, end
 
-    def _said(self, ids: Sequence[int], first: int, end: int) -> str:
+    def _filling(self, ids: Sequence[int], first: int, end: int) -> str:
         """The tokens from the first to the one before the end as text, side by side."""
         if not self._splits:
             return "".join(self._decoded([number]) for number in ids[first:end])
-        said = [self._behind(ids[i - 1 : i + 1] if i else ids[:1]) for i in range(first, end)]
-        if any("\ufffd" in one for one in said):  # a character of several tokens, which are bytes
+        words = [self._behind(ids[i - 1 : i + 1] if i else ids[:1]) for i in range(first, end)]
+        if any("\ufffd" in word for word in words):  # a character of several tokens, which are bytes
             return self._decoded(ids[first:end]).strip()
-        return "".join(said)
+        return "".join(words)
 
     def _behind(self, ids: Sequence[int]) -> str:
         """The last of two tokens as text: some differ from a whole word only behind another."""
@@ -132,11 +167,11 @@ class Filled:
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
         drawn = np.random.default_rng(seed).random(len(words))
         hidden = [pieces for pieces, u in zip(words, drawn, strict=True) if u < self.share or u == drawn.min()]
-        made, at = "", 0
+        masked_text, at = "", 0
         for pieces in hidden:
-            made += text[at : pieces[0][1]] + self.token * len(pieces)
+            masked_text += text[at : pieces[0][1]] + self.token * len(pieces)
             at = pieces[-1][2]
-        return made + text[at:], [i for pieces in hidden for i, *_ in pieces]
+        return masked_text + text[at:], [i for pieces in hidden for i, *_ in pieces]
 
     def _words(self, text: str) -> list[list[subwords.Piece]]:
         """The pieces of each word, or each token, with their places."""
@@ -153,4 +188,9 @@ def text_in(record: Record, field: str) -> str:
         return text
     if field == "text" and words is not None:
         return " ".join(words)
-    raise DataError(f"{record.get('where', 'record')}: no text in the field {field!r}; it has: {', '.join(record)}")
+    raise record_error(record, f"no text in the field {field!r}; it has: {', '.join(record)}")
+
+
+def no_targets(record: Record, doc: Doc) -> Targets:
+    """The targets of a head that makes them itself, in `corrupt_batch`."""
+    return {}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.text import Text
+from seqpipe.answers.base import Answer, HeadInfo, MakeTargets, Metric, Targets, record_error
+from seqpipe.answers.text import END, Text, required
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import EOS, special_id
@@ -20,11 +21,11 @@ RECORD_CONTINUES = "record_continues"  # of a record: whether its text continues
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
 ENOUGH = 1 << 23  # numbers of a batch's logits
 PROMPTS, MOST_PROMPT = 64, 40  # prompts that answers are compared on, and the most tokens of one
-JUDGED = 4096  # tokens of the windows in which a stateful model is judged
+JUDGED = 4096  # tokens of the windows that a model is judged in whose state is carried on
 _LN2 = math.log(2)
 
 
-class Continuation(Text):
+class Generation(Text):
     """Continuation: `{"generated_text", "score"}`, the prompt and what follows; score: the probability of that.
 
     Args:
@@ -33,66 +34,101 @@ class Continuation(Text):
         context: Tokens of the windows that long texts are judged in.
     """
 
+    kind = "generation"
+    settings = {"adds_bos": False, "context": 256, "stateful": False}
+    metrics = dict.fromkeys(("perplexity", "loss", "bits_per_character"), Metric(percent=False, more_is_better=False))
+    metric_packages = {}
+    has_target_text = False
+    is_generated = True
+
     def __init__(self, tokenizer: Tokenizer, adds_bos: bool, context: int):
         super().__init__(tokenizer)
         self.adds_bos, self.context = adds_bos, context
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
-        made = super().answers(docs, decision)
-        for doc, answer in zip(docs, made, strict=True):
-            for one in answer if isinstance(answer, list) else [answer]:
-                one["generated_text"] = doc.text[_begin(doc) :] + one["generated_text"]
-        return made
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Generation:
+        settings, size = head.settings, required(tokenizer).get_vocab_size()
+        context = evaluation_window(settings["context"], settings["stateful"], size)
+        return cls(required(tokenizer), settings["adds_bos"], context)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Generation:
+        return cls(required(tokenizer), bool(manifest["adds_bos"]), int(manifest["context"]))
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "target": None, "adds_bos": self.adds_bos, "context": self.context}
+
+    @property
+    def is_comparable(self) -> bool:
+        return False
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        """Every token of a text; of two texts those of the second."""
+
+        def targets(record: Record, doc: Doc) -> Targets:
+            prompt = doc.second or 0
+            return {"target_ids": [*doc.ids, END], "target_mask": [0] * prompt + [1] * (len(doc) + 1 - prompt)}
+
+        return targets
+
+    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
+        yield from ()
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        continuations = super().answers(docs, decision)
+        for doc, answer in zip(docs, continuations, strict=True):
+            for alternative in answer if isinstance(answer, list) else [answer]:
+                alternative["generated_text"] = doc.text[_begin(doc) :] + alternative["generated_text"]
+        return continuations
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
         """What follows the prompt, as text: with the blank before it, where tokens are written with blanks between."""
-        given, kept = doc.ids[doc.second or 0 :], self.kept(tokens)
-        before, whole = self._decoded(given), self._decoded([*given, *kept])
+        prompt, kept = doc.ids[doc.second or 0 :], self.step_ids(tokens)
+        before, whole = self._decoded(prompt), self._decoded([*prompt, *kept])
         return whole[len(before) :] if whole.startswith(before) else self._decoded(kept)
 
     def _decoded(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
-    def manifest(self) -> dict[str, Any]:
-        return {**super().manifest(), "continues": {"begins": self.adds_bos, "context": self.context}}
+    def text_length(self, doc: Doc) -> int:
+        """How many tokens are read of a text; where [BOS] stands before it at least that."""
+        return len(doc) + self.adds_bos
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
         """DataError for the first prompt without a token, by its place, or its number from `before` + 1 on."""
         for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
-            if not len(doc):
-                told = "empty prompt: this model needs at least one token"
-                raise DataError(f"{record.get('where', f'record {i}')}: {told}")
+            if not len(doc) and not self.adds_bos:
+                message = "empty prompt: this model needs at least one token"
+                raise record_error({"where": f"record {i}", **record}, message)
 
     def gold(self, record: Record) -> Any:
         raise UsageError("a language model has no references to compare with; it is judged by its perplexity")
 
-    def judged(
+    def perplexity(
         self,
         docs: Iterable[tuple[Doc, bool]],
         run: Callable[[Arrays], Arrays],
-        size: int,
-        beside: Callable[[Sequence[Doc]], Arrays],
+        other_features: Callable[[Sequence[Doc]], Arrays],
     ) -> dict[str, float]:
         """Perplexity, mean loss of a token in nats, and bits per character of texts.
 
         Args:
             docs: The texts, each with whether it continues in the next one.
             run: Features of a batch to a decision that holds `prompt_scores`.
-            size: V, how many tokens there are.
-            beside: Texts of their own to what the features of a batch hold beside tokens.
+            other_features: Texts of their own to what the features of a batch hold besides tokens.
         """
         total, tokens = 0.0, 0
         counted, end = _Counted(docs), special_id(self.tokenizer, EOS)
         rows = self._texts(counted, end) if self.adds_bos else self._windows(counted, end)
-        most = max(1, min(32, ENOUGH // (size * self.context)))
+        most = max(1, min(32, ENOUGH // (self.tokenizer.get_vocab_size() * self.context)))
         while some := list(islice(rows, most)):
             longest = max(len(row) for row, *_ in some)
             ids = np.array([[*row, *[0] * (longest - len(row))] for row, *_ in some], np.int64)
             texts = [doc for *_, doc in some if doc is not None]
-            more = beside(texts) if texts else {}
+            more = other_features(texts) if texts else {}
             scores = run({"ids": ids, "mask": ids > 0} | more)["prompt_scores"]
-            for (row, first, _), found in zip(some, scores, strict=True):
-                total -= float(found[first:].sum(dtype=np.float64))
+            for (row, first, _), log_p in zip(some, scores, strict=True):
+                total -= float(log_p[first:].sum(dtype=np.float64))
                 tokens += len(row) - first - (not self.adds_bos)
         if not tokens:
             raise DataError("perplexity needs a text of at least two tokens")
@@ -132,8 +168,8 @@ def _begin(doc: Doc) -> int:
     return doc.offsets[doc.second - 1][1] if doc.second else 0
 
 
-def judged_in(context: int, stateful: bool, size: int) -> int:
-    """Tokens of the windows in which a model of `size` tokens is judged: as many as fit if it is stateful."""
+def evaluation_window(context: int, stateful: bool, size: int) -> int:
+    """Tokens of the windows that a model with `size` tokens is evaluated in: of a stateful one as many as fit."""
     return max(context, min(JUDGED, ENOUGH // size)) if stateful else context
 
 
@@ -145,18 +181,18 @@ def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
         record_continues = more
 
 
-def prompts(
+def prompt_records(
     records: Iterable[Record], split: Callable[[Sequence[Record]], Sequence[Doc]], field: str, context: int
 ) -> list[Record]:
     """Beginnings of texts, of long ones stretches, of 1 up to half a context of tokens: prompts."""
-    found: list[Record] = []
+    prompts: list[Record] = []
     for record in islice(records, PROMPTS):
         (doc,) = split([record])
         for start in range(doc.second or 0, len(doc), max(4 * context, len(doc) // PROMPTS + 1)):
-            many = 1 + (7 * len(found)) % max(1, min(context // 2, MOST_PROMPT))
+            many = 1 + (7 * len(prompts)) % max(1, min(context // 2, MOST_PROMPT))
             last = min(start + many, len(doc)) - 1
             text = doc.text[doc.offsets[start][0] : doc.offsets[last][1]]
-            found.append({**record, field: text, RECORD_CONTINUES: False})
-            if len(found) == PROMPTS:
-                return found
-    return found
+            prompts.append({**record, field: text, RECORD_CONTINUES: False})
+            if len(prompts) == PROMPTS:
+                return prompts
+    return prompts

@@ -1,28 +1,33 @@
-"""Several heads' answer kinds in, one answer with a part for each out: what a list of heads answers with."""
+"""Answer kind joint: the answers of several heads, each under its name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenizers import Tokenizer
-
-from seqpipe.answers.base import Answer, Kind
-from seqpipe.answers.registry import kind_from
+from seqpipe.answers.base import Answer, AnswerKind, HeadAnswer, Metric
 from seqpipe.features.document import Arrays, Doc, Record
 
 
-class Joint:
+class MultiHead(AnswerKind):
     """`{"intent": {"label", "score"}, "slots": [{"entity_group", …}, …]}`: by head, what that head alone would answer.
 
     A head's outputs, targets and decode options are called `<head>.<name>`.
     """
 
     kind = "joint"
+    metrics = {"mean": Metric(), "exact": Metric()}
 
-    def __init__(self, parts: Mapping[str, Kind]):
-        self.parts = dict(parts)
-        self.outputs = tuple(f"{head}.{name}" for head, part in self.parts.items() for name in part.outputs)
+    def __init__(self, parts: Mapping[str, HeadAnswer]):
+        self._parts = dict(parts)
+
+    @property
+    def parts(self) -> Mapping[str, HeadAnswer]:
+        return self._parts
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(f"{head}.{name}" for head, part in self.parts.items() for name in part.outputs)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         columns = [part.answers(docs, part_of(decision, head)) for head, part in self.parts.items()]
@@ -31,33 +36,36 @@ class Joint:
     def empty(self, several: bool) -> Answer:
         return {head: part.empty(several) for head, part in self.parts.items()}
 
+    def empty_for(self, options: Arrays) -> Answer:
+        return {head: part.empty_for(part_of(options, head)) for head, part in self.parts.items()}
+
     def gold(self, record: Record) -> dict[str, Any]:
         return {head: part.gold(record) for head, part in self.parts.items()}
 
     def predicted(self, answer: Answer) -> dict[str, Any]:
         return {head: part.predicted(answer[head]) for head, part in self.parts.items()}
 
+    def is_right(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> bool:
+        return all(part.is_right(gold[head], predicted[head]) for head, part in self.parts.items())
+
+    def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
+        """Those of each head that is wrong, under its name."""
+        return {
+            head: part.mistakes(gold[head], predicted[head])
+            for head, part in self.parts.items()
+            if not part.is_right(gold[head], predicted[head])
+        }
+
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "parts": {head: part.manifest() for head, part in self.parts.items()}}
 
 
 def part_of(named: Mapping[str, Any], head: str) -> dict[str, Any]:
-    """What belongs to one of several heads, without its name in front."""
-    return {name.removeprefix(f"{head}."): one for name, one in named.items() if name.startswith(f"{head}.")}
-
-
-def empty_answer(kind: Kind, feeds: Arrays) -> Answer:
-    """The answer to a text of no tokens under these decode options."""
-    if isinstance(kind, Joint):
-        return {head: empty_answer(part, part_of(feeds, head)) for head, part in kind.parts.items()}
-    return kind.empty(len(feeds.get("n_best", ())) > 1)
-
-
-def answer_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer]) -> Kind:
-    """The answer kind, joint or not, that a bundle or a run describes; tokenizers of heads that write text, by head."""
-    if manifest.get("kind") != Joint.kind:
-        return kind_from(manifest, tokenizers.get(""))
-    return Joint({head: kind_from(made, tokenizers.get(head)) for head, made in manifest["parts"].items()})
+    """What belongs to one of several heads, without its name in front; of a head alone, "", everything."""
+    if not head:
+        return dict(named)
+    prefix = f"{head}."
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 def tokenizer_file(head: str) -> str:

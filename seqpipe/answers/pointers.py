@@ -1,4 +1,4 @@
-"""Positions that a head points at in, what they mean out: the kind `pointers`, of a text, of points, or of any rows."""
+"""Answer kind pointers: positions of the input, which is a text or rows of numbers such as points."""
 
 from __future__ import annotations
 
@@ -6,57 +6,151 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from seqpipe.answers.geometry import opened, same_polygon
-from seqpipe.config.attention_maps import TOKENS
-from seqpipe.errors import DataError
+from seqpipe.answers.base import (
+    Array,
+    Choice,
+    Counts,
+    HeadAnswer,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Scores,
+    Targets,
+    best_of,
+    probability,
+    record_error,
+    without_missing,
+)
+from seqpipe.features.axes import TOKENS, WORDS
 from seqpipe.features.document import Arrays, Doc, Record
 
-SEQUENCE, HULL, TOUR = TASKS = ("sequence", "hull", "tour")
-FEWEST = {SEQUENCE: 0, HULL: 3, TOUR: 1}  # positions that an answer has, its closing one not counted
-NOTHING = -1e8  # a log-probability of this or less stands for what does not exist
+LINE, POLYGON = "line", "polygon"  # how positions among points are drawn
 
 
-class Pointed(NamedTuple):
-    """The positions of a reference, and of a task in the plane the points they are positions of."""
+class PointerGold(NamedTuple):
+    """The positions of a reference, and where the input is rows of numbers also those."""
 
     pointers: tuple[int, ...]
     points: tuple[tuple[float, ...], ...] | None = None
 
 
-class Pointers:
+class PointerCounter:
+    """The share of answers that are the reference, and the share of its positions that the answer has in place."""
+
+    def __init__(self) -> None:
+        self.records = self.exact = self.positions = self.placed = 0
+
+    def add(self, gold: PointerGold, predicted: Sequence[int]) -> None:
+        """One record: the positions of the reference, and those of the answer."""
+        self.records += 1
+        self.exact += [*gold.pointers] == [*predicted]
+        self.positions += len(gold.pointers)
+        self.placed += sum(a == b for a, b in zip(gold.pointers, predicted, strict=False))
+
+    def result(self) -> Scores:
+        return {
+            "exact_match": self.exact / max(1, self.records),
+            "position_accuracy": self.placed / max(1, self.positions),
+        }
+
+
+class Pointers(HeadAnswer):
     """Positions of the input, from 0: `{"pointers": [0, 3, …], "score"}`; of a text also `"words"`.
 
     With `n_best` over 1 a list of them, best first. The score is the probability of just this sequence.
 
     Args:
         target: The record field of the reference.
-        task: What the positions are: any sequence, the corners of a convex hull, or a round trip.
-        points: The record field of the points, where the source is rows of numbers.
+        points: The record field of the rows of numbers, where the input is no text.
         axis: What the positions count, as the axes of inputs are named: tokens, or words made of them.
+        cyclic: Whether closed sequences are the same wherever they begin and in whichever direction they go.
+        figure_style: How positions among points are drawn: `line` or `polygon`.
     """
 
     kind = "pointers"
-    outputs: tuple[str, ...] = ("pointers", "scores")
+    settings = {
+        "distinct": False,  # whether no position is chosen twice
+        "complete": False,  # whether each position is chosen
+        "closed": False,  # whether a sequence ends with its first position
+        "fewest": 0,  # positions of a sequence, its closing one not counted
+        "cyclic": False,
+        "needs_points": False,  # whether the input has to be rows of numbers
+        "figure_style": LINE,
+    }
+    decided = {
+        "pointers": Array("(B, K, N)", "int64", "position"),
+        "scores": Array("(B, K)", "float32", "log-probability"),
+    }
+    targets = {"pointers": Array("(B, N)", "int64", "position"), "pointers_mask": Array("(B, N)", "bool")}
+    metrics = {"exact_match": Metric(), "position_accuracy": Metric()}
+    choices = (Choice(("pointers",), ranked=True),)
+    is_stepwise = True
+    step_output = "pointers"
 
-    def __init__(self, target: str | None = None, task: str = SEQUENCE, points: str | None = None, axis: str = TOKENS):
-        self.target, self.task, self.points, self.axis = target, task, points, axis
+    def __init__(
+        self,
+        target: str | None = None,
+        points: str | None = None,
+        axis: str = TOKENS,
+        cyclic: bool = False,
+        figure_style: str = LINE,
+    ):
+        self.target, self.points, self.axis, self.cyclic = target, points, axis, cyclic
+        self.figure_style = None if points is None else figure_style
+
+    @classmethod
+    def refuse_input(cls, head: HeadInfo) -> str:
+        if head.rows not in (TOKENS, WORDS):
+            cure = "leave the encoder out that makes other rows of them"
+            return f"it points at tokens, words or rows of numbers; {cure}"
+        if head.settings["needs_points"] and head.numbers is None:
+            cure = "give points, inputs: {points: {field: points, embedding: {use: linear}}}, or task: sequence"
+            return f"its task is of points, and this input is a text; {cure}"
+        return ""
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Pointers:
+        return cls(head.target, head.numbers, head.rows, head.settings["cyclic"], head.settings["figure_style"])
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Pointers:
+        style = manifest.get("figure_style", LINE)
+        if style not in (LINE, POLYGON):
+            raise ValueError(f"figure_style: {style!r} is neither {LINE} nor {POLYGON}")
+        points, axis = manifest.get("points"), manifest.get("axis", TOKENS)
+        return cls(manifest["target"], points, axis, manifest.get("cyclic") is True, style)
+
+    def manifest(self) -> dict[str, Any]:
+        stated = {"kind": self.kind, "target": self.target, "cyclic": self.cyclic}
+        if self.points is None:
+            return {**stated, "axis": self.axis}
+        return {**stated, "points": self.points, "figure_style": self.figure_style}
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        def targets(record: Record, doc: Doc) -> Targets:
+            pointers = learnable(record, self.target, len(self.places(doc)), settings)
+            return {"pointers": pointers, "pointers_mask": [1] * len(pointers)}
+
+        return targets
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
-        made = []
+        answers = []
         for doc, rows, log_p in zip(docs, decision["pointers"].tolist(), decision["scores"].tolist(), strict=True):
-            found = [self._answer(doc, row, p) for row, p in zip(rows, log_p, strict=True) if p > NOTHING]
-            made.append(found if len(rows) > 1 else found[0])
-        return made
+            ranked = without_missing(zip(rows, log_p, strict=True), log_p)
+            alternatives = [self._answer(doc, row, p) for row, p in ranked]
+            answers.append(alternatives if len(rows) > 1 else alternatives[0])
+        return answers
 
     def _answer(self, doc: Doc, row: Sequence[int], log_p: float) -> dict[str, Any]:
         pointers = [at for at in row if at >= 0]
         words = {} if self.points is not None else {"words": [self.word(doc, at) for at in pointers]}
-        return {"pointers": pointers, **words, "score": round(min(1.0, float(np.exp(np.float32(log_p)))), 6)}
+        return {"pointers": pointers, **words, "score": probability(np.exp(np.float32(log_p)))}
 
-    def shown(self, doc: Doc, row: Sequence[int]) -> list[str]:
-        """What a sequence points at as a person reads it: words, of rows of numbers their positions."""
-        return [self.word(doc, at) if self.points is None else str(at) for at in row if at >= 0]
+    def step_names(self, ids: list[int], doc: Doc) -> list[str]:
+        """Words, of rows of numbers their positions."""
+        return [self.word(doc, at) if self.points is None else str(at) for at in ids if at >= 0]
 
     def word(self, doc: Doc, position: int) -> str:
         start, end = self.places(doc)[position]
@@ -67,84 +161,87 @@ class Pointers:
         return doc.offsets if self.axis == TOKENS else doc.word_offsets
 
     def empty(self, several: bool) -> Any:
-        """The answer where there is nothing to point at."""
-        nothing: dict[str, Any] = {"pointers": [], **({} if self.points is not None else {"words": []}), "score": 1.0}
-        return [nothing] if several else nothing
+        """No position."""
+        words: dict[str, Any] = {} if self.points is not None else {"words": []}
+        answer = {"pointers": [], **words, "score": 1.0}
+        return [answer] if several else answer
 
-    def gold(self, record: Record) -> Pointed:
+    def gold(self, record: Record) -> PointerGold:
         pointers = tuple(pointers_of(record, self.target))
-        if self.task == SEQUENCE or self.points is None:
-            return Pointed(pointers)
+        if self.points is None:
+            return PointerGold(pointers)
         points = tuple(tuple(float(number) for number in row) for row in record[self.points])
         refuse_outside(pointers, len(points), record)
-        return Pointed(pointers, points)
+        return PointerGold(pointers, points)
 
-    def right(self, gold: Pointed, predicted: Sequence[int]) -> bool:
-        """Whether an answer is the reference; of a hull, whether it is the same polygon."""
-        if self.task == HULL and gold.points is not None:
-            points = np.array(gold.points, float)
-            return same_polygon(points[opened(gold.pointers)], points[opened(predicted)])
+    def is_right(self, gold: PointerGold, predicted: Sequence[int]) -> bool:
+        """Whether an answer is the reference; where cyclic, whether it goes through it from anywhere, either way."""
+        if self.cyclic:
+            return same_cycle(gold.pointers, predicted)
         return [*gold.pointers] == [*predicted]
 
+    def mistakes(self, gold: PointerGold, predicted: Sequence[int]) -> dict[str, Any]:
+        return {"expected": gold.pointers, "got": predicted}
+
     def predicted(self, answer: Any) -> list[int]:
-        best = answer[0] if isinstance(answer, list) else answer
-        return list(best["pointers"])
+        return list(best_of(answer)["pointers"])
 
-    def manifest(self) -> dict[str, Any]:
-        where = {"axis": self.axis} if self.points is None else {"points": self.points}
-        return {"kind": self.kind, "target": self.target, "task": self.task, **where}
+    def counter(self) -> Counts:
+        return PointerCounter()
 
 
-def pointers_from(manifest: Mapping[str, Any]) -> Pointers:
-    """The kind that a bundle or a run describes."""
-    return Pointers(manifest["target"], manifest["task"], manifest.get("points"), manifest.get("axis", TOKENS))
+def same_cycle(first: Sequence[int], second: Sequence[int]) -> bool:
+    """Whether two closed sequences go through the same positions in the same order, from anywhere, either way."""
+    a, b = ([*cycle[:-1]] if len(cycle) > 1 and cycle[0] == cycle[-1] else [*cycle] for cycle in (first, second))
+    if len(a) != len(b):
+        return False
+    turns = [b[i:] + b[:i] for i in range(max(1, len(b)))]
+    return any(a in (turn, turn[::-1]) for turn in turns)
 
 
 def pointers_of(record: Record, field: str | None) -> list[int]:
     """The positions of a record; DataError if the field is missing or no list of whole numbers from 0 on."""
-    field, where = field or "pointers", record.get("where", "record")
-    given = record.get(field)
-    if given is None:
-        raise DataError(f"{where}: no field {field!r} with positions; the record has: {', '.join(record)}")
-    if not isinstance(given, list | tuple) or not all(type(at) is int and at >= 0 for at in given):
-        told = f"field {field!r} is {str(given)[:60]}; it must be a list of positions"
-        raise DataError(f"{where}: {told}, whole numbers from 0 on, such as [0, 2, 1]")
-    return [*given]
+    field = field or "pointers"
+    pointers = record.get(field)
+    if pointers is None:
+        raise record_error(record, f"no field {field!r} with positions; the record has: {', '.join(record)}")
+    if not isinstance(pointers, list | tuple) or not all(type(at) is int and at >= 0 for at in pointers):
+        message = f"field {field!r} is {str(pointers)[:60]}; it must be a list of positions"
+        raise record_error(record, f"{message}, whole numbers from 0 on, such as [0, 2, 1]")
+    return [*pointers]
 
 
-def refuse_outside(pointers: Sequence[int], there: int, record: Record) -> None:
+def refuse_outside(pointers: Sequence[int], available: int, record: Record) -> None:
     """DataError for a position that the input does not have."""
-    if over := [at for at in pointers if at >= there]:
-        told = f"position {over[0]} is outside the input, which has {there} (they count from 0)"
-        raise DataError(f"{record.get('where', 'record')}: {told}; correct the record")
+    if over := [at for at in pointers if at >= available]:
+        message = f"position {over[0]} is outside the input, which has {available} (they count from 0)"
+        raise record_error(record, f"{message}; correct the record")
 
 
-def learnable(record: Record, field: str | None, there: int, options: Mapping[str, Any]) -> list[int]:
-    """The positions of a training record; DataError for what a head with these options can never answer.
+def learnable(record: Record, field: str | None, available: int, settings: Mapping[str, Any]) -> list[int]:
+    """The positions of a training record; DataError for what a head with these settings can never answer.
 
     Args:
         record: With its reference.
         field: Where that stands; None: in `pointers`.
-        there: How many positions the input has.
-        options: The head's: `once`, `every`, `close` and `task`.
+        available: How many positions the input has.
+        settings: Those of `Pointers`.
     """
-    pointers, where = pointers_of(record, field), record.get("where", "record")
-    refuse_outside(pointers, there, record)
-    close, every = bool(options.get("close")), bool(options.get("every"))
-    inner, task = pointers, options.get("task", SEQUENCE)
-    fault = ""
-    if close:
+    pointers = pointers_of(record, field)
+    refuse_outside(pointers, available, record)
+    inner, fault = pointers, ""
+    if settings["closed"]:
         inner = pointers[:-1]
         if not inner or pointers[0] != pointers[-1]:
             fault = "does not end where it begins, as the head's option close wants; repeat its first position"
-    if not fault and (every or options.get("once")) and len({*inner}) < len(inner):
+    if not fault and (settings["complete"] or settings["distinct"]) and len({*inner}) < len(inner):
         twice = next(at for i, at in enumerate(inner) if at in inner[:i])
         fault = f"names position {twice} twice; correct it, or set the head's option once: false"
-    if not fault and every and len(inner) < there:
-        lacks = min({*range(there)} - {*inner})
-        fault = f"lacks position {lacks}; with the head's option every it holds each of the {there}"
-    if not fault and len(inner) < min(FEWEST[task], there):
-        fault = f"has {len(inner)} corners; the hull of points that are not on one line has three: leave it out"
+    if not fault and settings["complete"] and len(inner) < available:
+        lacks = min({*range(available)} - {*inner})
+        fault = f"lacks position {lacks}; with the head's option every it holds each of the {available}"
+    if not fault and len(inner) < min(settings["fewest"], available):
+        fault = f"has {len(inner)} positions, and needs {settings['fewest']}: leave it out"
     if fault:
-        raise DataError(f"{where}: {str(pointers)[:60]} {fault}")
+        raise record_error(record, f"{str(pointers)[:60]} {fault}")
     return pointers

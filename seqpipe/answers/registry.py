@@ -1,4 +1,4 @@
-"""What a bundle or a run states of its answers in, the answer kind out."""
+"""Every answer kind by its name, which a head's `answer` and a bundle's manifest use."""
 
 from __future__ import annotations
 
@@ -7,48 +7,54 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Kind
+from seqpipe.answers.base import AnswerKind, HeadAnswer, Metric
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
-from seqpipe.answers.extractive_span import Span
-from seqpipe.answers.fill_mask import Filled
-from seqpipe.answers.generation import Continuation
-from seqpipe.answers.pointers import pointers_from
+from seqpipe.answers.extractive_span import ExtractiveSpan
+from seqpipe.answers.fill_mask import FillMask
+from seqpipe.answers.generation import Generation
+from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.regression import Score
-from seqpipe.answers.span_infilling import Hidden
+from seqpipe.answers.span_infilling import SpanInfilling
+from seqpipe.answers.structured import Structured
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
-from seqpipe.errors import BundleError
-from seqpipe.features.copy import Copy
+from seqpipe.errors import BundleError, nearest
 
-_LABELLED: Mapping[str, type[Tags | Label | Labels | Vector]] = {
-    kind.kind: kind for kind in (Tags, Spans, Label, Labels, Vector)
+ANSWER_KINDS: Mapping[str, type[HeadAnswer]] = {
+    kind.kind: kind
+    for kind in (
+        *(Tags, Spans, Label, Labels, Score, Vector, ExtractiveSpan, Pointers, Structured),
+        *(Text, Generation, FillMask, SpanInfilling),
+    )
 }
 
 
-def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -> Kind:
-    """The answer kind that a bundle or a run describes."""
-    name, target = manifest.get("kind"), manifest.get("target")
-    if name == "label":
-        return Label(manifest["labels"], target, manifest.get("out_of_scope"))
-    if name == "vector" and manifest.get("self_taught") is True:
-        return Vector((), target, True)
-    if isinstance(name, str) and name in _LABELLED:
-        return _LABELLED[name](manifest["labels"], target)
-    if name == "score":
-        return Score(target, manifest.get("self_taught") is True)
-    if name == "span":
-        return Span(target)
-    if name == "pointers":
-        return pointers_from(manifest)
-    if name == "text" and target_tokenizer is not None:
-        if "fills" in manifest:
-            fills = manifest["fills"]
-            return Filled(target_tokenizer, token=fills["token"], share=fills["share"], fields=fills["fields"])
-        if continues := manifest.get("continues"):
-            return Continuation(target_tokenizer, bool(continues["begins"]), int(continues["context"]))
-        if hides := manifest.get("hides"):
-            return Hidden(target_tokenizer, share=hides["share"], length=hides["length"], field=hides["field"])
-        copies = manifest.get("copies")
-        return Text(target_tokenizer, target, copies and Copy(copies["same"], tokenizer=target_tokenizer))
-    raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")
+def head_answer_from(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> HeadAnswer:
+    """The answer kind of one head that a bundle or a run states; BundleError for one that is not known.
+
+    Raises:
+        KeyError, TypeError, ValueError: The kind is known, and what is stated of it is none of its kind.
+    """
+    name = manifest.get("kind")
+    if not isinstance(name, str) or name not in ANSWER_KINDS:
+        hint = nearest(str(name), ANSWER_KINDS)
+        raise BundleError(f"answer kind {name!r} is not known to this version{hint}; update seqpipe")
+    return ANSWER_KINDS[name].from_manifest(manifest, tokenizer)
+
+
+def joined(parts: Mapping[str, HeadAnswer]) -> AnswerKind:
+    """The answer kind of a head alone, whose name is "", or of several heads together."""
+    return parts[""] if "" in parts else MultiHead(parts)
+
+
+def answer_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer]) -> AnswerKind:
+    """The answer kind, of one head or several, that a bundle states; tokenizers of heads that write text, by head."""
+    stated = manifest["parts"] if manifest.get("kind") == MultiHead.kind else {"": manifest}
+    return joined({head: head_answer_from(part, tokenizers.get(head)) for head, part in stated.items()})
+
+
+def metric_types(kind: AnswerKind) -> dict[str, Metric]:
+    """What is known of the scores of a kind, and of each of its heads."""
+    return {**kind.metrics, **{name: metric for part in kind.parts.values() for name, metric in part.metrics.items()}}

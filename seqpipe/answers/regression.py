@@ -3,40 +3,75 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Answer, float32_number, required_field
-from seqpipe.errors import DataError
+from seqpipe.answers.base import (
+    Answer,
+    Array,
+    Counts,
+    HeadAnswer,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    float32_number,
+    record_error,
+    required_field,
+)
+from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
 from seqpipe.features.document import Arrays, Doc, Record
 
 _LARGEST = float(np.finfo(np.float32).max)
+_ERROR = Metric(percent=False, more_is_better=False)
 
 
-class Score:
+class Score(HeadAnswer):
     """A number for each text: `{"score"}`, None for a text of no tokens.
 
-    Records of a self-supervised head have no target: `gold` is nothing, and its mean is what is measured.
+    Records of a self-supervised head have no target: `gold` is None, and the mean is what is measured.
     """
 
     kind = "score"
-    outputs: tuple[str, ...] = ("score",)
+    decided = {"score": Array("(B,)", "float32")}
+    targets = {"score": Array("(B,)", "float32")}
+    metrics = {
+        "r2": Metric(percent=False),
+        "pearson": Metric(percent=False),
+        "mean_score": Metric(percent=False),
+        "mae": _ERROR,
+        "rmse": _ERROR,
+        "unanswered": _ERROR,
+    }
+    may_self_supervise = True
+    is_numeric = True
 
     def __init__(self, target: str | None = None, self_supervised: bool = False):
         self.target, self.self_supervised = target, self_supervised
 
-    @property
-    def judged_as(self) -> str:
-        return "number" if self.self_supervised else self.kind
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Score:
+        return cls(head.target, head.self_supervised)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Score:
+        return cls(manifest["target"], manifest.get("self_supervised") is True)
+
+    def manifest(self) -> dict[str, Any]:
+        stated = {"kind": self.kind, "target": self.target}
+        return {**stated, "self_supervised": True} if self.self_supervised else stated
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        return lambda record, doc: {"score": number_of(record, self.target or "score")}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"score": float32_number(value)} for value in decision["score"].tolist()]
 
     def empty(self, several: bool) -> Answer:
-        nothing = {"score": None}
-        return [nothing] if several else nothing
+        answer = {"score": None}
+        return [answer] if several else answer
 
     def gold(self, record: Record) -> float | None:
         return None if self.self_supervised else number_of(record, self.target or "score")
@@ -45,16 +80,16 @@ class Score:
         score: float | None = answer["score"]
         return score
 
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "target": self.target} | ({"self_taught": True} if self.self_supervised else {})
+    def counter(self) -> Counts:
+        return NumberCounter() if self.self_supervised else ScoreCounter()
 
 
 def number_of(record: Record, field: str) -> float:
     """The number of a record; DataError if there is none, or if float32 cannot hold it."""
-    given = number = required_field(record, field)
-    if isinstance(given, str):  # columns of a table are texts
+    value = number = required_field(record, field)
+    if isinstance(value, str):  # columns of a table are texts
         with contextlib.suppress(ValueError):
-            number = float(given)
+            number = float(value)
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not abs(number) <= _LARGEST:
-        raise DataError(f"{record.get('where', 'record')}: field {field!r} is {given!r}; a finite number is needed")
+        raise record_error(record, f"field {field!r} is {value!r}; a finite number is needed")
     return float(number)

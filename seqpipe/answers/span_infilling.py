@@ -1,26 +1,28 @@
-"""A text with marks in, what each of them hides out: what a head answers with that learns by hidden spans."""
+"""Answer kind span-infilling (T5): sentinels and the spans that they replace."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.fill_mask import text_in
-from seqpipe.answers.text import Text
+from seqpipe.answers.base import HeadInfo, MakeTargets
+from seqpipe.answers.fill_mask import no_targets, text_in
+from seqpipe.answers.text import Text, required
 from seqpipe.features import word_pieces as subwords
-from seqpipe.features.document import Record
+from seqpipe.features.document import Doc, Record
 from seqpipe.features.encoding import encode
 from seqpipe.features.vocabulary import MARKS, clean
 
 
-class Hidden(Text):
+class SpanInfilling(Text):
     """Text: `{"generated_text", "score"}`, each mark of the given text and behind it what it hides.
 
-    Its own test of itself needs no reference: `posed` hides spans of words of a record, the same whenever it is asked,
-    and `gold` says what they were.
+    It is evaluated without a reference: `question` hides spans of words of a record, the same whenever it is asked, and
+    `gold` says what they were.
 
     Args:
         tokenizer: Of the text, and of what is written.
@@ -29,22 +31,41 @@ class Hidden(Text):
         field: Of a record, with its text.
     """
 
+    kind = "span-infilling"
+    settings = {"share": 0.15, "length": 3.0}
+    has_target_text = False
+    may_self_supervise = True
+
     def __init__(self, tokenizer: Tokenizer, *, share: float, length: float, field: str):
         super().__init__(tokenizer)
         self.share, self.length, self.field = share, length, field
         self._marks = [i for i in map(tokenizer.token_to_id, MARKS) if i is not None]
 
-    def posed(self, record: Record) -> Record:
+    def question(self, record: Record) -> Record:
         """The record with marks for some of its words."""
         return {**record, "words": None, self.field: self._hidden(record)[0]}
 
     def gold(self, record: Record) -> str:
-        """What stands behind the marks of `posed`."""
+        """What stands behind the marks of `question`."""
         return str(self.tokenizer.decode(self._hidden(record)[1], skip_special_tokens=False))
 
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> SpanInfilling:
+        return cls(required(tokenizer), **head.settings, field=head.fields[0])
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> SpanInfilling:
+        stated = {name: manifest[name] for name in ("share", "length", "field")}
+        return cls(required(tokenizer), **stated)
+
     def manifest(self) -> dict[str, Any]:
-        hides = {"share": self.share, "length": self.length, "field": self.field}
-        return {"kind": self.kind, "target": None, "hides": hides}
+        return {"kind": self.kind, "target": None, "share": self.share, "length": self.length, "field": self.field}
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        return no_targets
+
+    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
+        yield from ()
 
     def _hidden(self, record: Record) -> tuple[str, list[int]]:
         """The text with marks, and the ids of what is to be written. Which words it are hangs on the text alone."""
@@ -53,12 +74,12 @@ class Hidden(Text):
         digest = hashlib.sha256(text.encode()).digest()
         random = np.random.default_rng(int.from_bytes(digest[:8], "little"))
         spans = self._spans(len(words), random)
-        made, at, told = "", 0, list[int]()
+        masked_text, at, answer = "", 0, list[int]()
         for mark, (first, end) in zip(self._marks, spans, strict=False):
-            made += text[at : words[first][0][1]] + str(self.tokenizer.id_to_token(mark))
+            masked_text += text[at : words[first][0][1]] + str(self.tokenizer.id_to_token(mark))
             at = words[end - 1][-1][2]
-            told += [mark, *(i for pieces in words[first:end] for i, *_ in pieces)]
-        return made + text[at:], told + self._marks[len(spans) : len(spans) + 1]
+            answer += [mark, *(i for pieces in words[first:end] for i, *_ in pieces)]
+        return masked_text + text[at:], answer + self._marks[len(spans) : len(spans) + 1]
 
     def _spans(self, words: int, random: np.random.Generator) -> list[tuple[int, int]]:
         """Spans of so many words, no two of them side by side."""

@@ -2,81 +2,203 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.answers.base import Answer, probability, required_field
+from seqpipe.answers.base import (
+    EACH_WORD,
+    Answer,
+    Array,
+    Choice,
+    Counts,
+    HeadAnswer,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Targets,
+    UnseenLabelError,
+    present,
+    probability,
+    record_error,
+    required_field,
+    without_missing,
+)
+from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
+from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record, locate
+from seqpipe.features.vocabulary import Vocabulary
+
+NO_SCHEME = "none"  # of a head that tags words: its labels are tags, not parts of spans
+PATH_SCORES = "path_scores"
 
 
-class Tags:
+class Tags(HeadAnswer):
     """One label a word: `[{"entity", "score", "word", "start", "end"}, …]`; score: the tag's probability there."""
 
     kind = "tags"
-    outputs: tuple[str, ...] = ("tags", "scores", "opens", "closes")
+    settings = {"scheme": NO_SCHEME}
+    decided = {
+        "tags": Array("(B, T)", "int64", "label"),
+        "scores": Array("(B, T)", "float32", "probability"),
+        "opens": Array("(B, T)", "float32"),
+        "closes": Array("(B, T)", "float32"),
+        "paths": Array("(B, K, T)", "int64", "label", required=False),
+        PATH_SCORES: Array("(B, K)", "float32", required=False),
+    }
+    targets = {"tags": Array("(B, T)", "int64", "label")}
+    metrics = {"accuracy": Metric(), "f1": Metric(), "precision": Metric(), "recall": Metric()}
+    choices = (Choice(("tags",)), Choice(("paths",), ranked=True, scored_as="tags"))
+    subject = EACH_WORD
+    has_labels = True
+    tags_words = True
+    default_target = "tags"
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
 
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Tags:
+        return cls(labels, head.target)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Tags:
+        return cls(manifest["labels"], manifest["target"])
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+
+    @classmethod
+    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
+        field, old = head.target or cls.default_target, head.old_labels
+        return Vocabulary([*old, *sorted({tag for record in records for tag in present(record, field)} - {*old})])
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        ids, field = {label: i for i, label in enumerate(self.labels)}, self.target or self.default_target
+        return lambda record, doc: {"tags": label_ids(ids, present(record, field))}
+
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        if decision["paths"].shape[1] > 1 if "paths" in decision else False:
+        if "paths" in decision and decision["paths"].shape[1] > 1:
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
         tags, scores = decision["tags"].tolist(), decision["scores"]
         return [self._words(doc, tags[i], scores[i]) for i, doc in enumerate(docs)]
 
     def _words(self, doc: Doc, tags: Sequence[int], scores: np.ndarray | None) -> list[dict[str, Any]]:
-        return [
-            {
-                "entity": self.labels[tag],
-                **({} if scores is None else {"score": probability(scores[i])}),
-                "word": doc.text[start:end],
-                "start": start,
-                "end": end,
-            }
-            for i, ((start, end), tag) in enumerate(zip(doc.word_offsets, tags, strict=False))
-        ]
+        words = []
+        for i, ((start, end), tag) in enumerate(zip(doc.word_offsets, tags, strict=False)):
+            score = {} if scores is None else {"score": probability(scores[i])}
+            words.append({"entity": self.labels[tag], **score, "word": doc.text[start:end], "start": start, "end": end})
+        return words
 
     def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
-        scored = zip(decision["paths"][i].tolist(), decision["path_scores"][i].tolist(), strict=True)
+        paths, log_p = decision["paths"][i].tolist(), decision[PATH_SCORES][i].tolist()
         return [
-            {self.kind: self._words(doc, path, None), "score": probability(np.exp(s))} for path, s in scored if s > -1e8
+            {self.kind: self._words(doc, path, None), "score": probability(np.exp(p))}
+            for path, p in without_missing(zip(paths, log_p, strict=True), log_p)
         ]
 
     def empty(self, several: bool) -> Answer:
-        """The answer to a text of no tokens: nothing, for certain."""
+        """No word, for certain."""
         return [{self.kind: [], "score": 1.0}] if several else []
+
+    def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
+        invalid = np.isnan(array)
+        if array.ndim == 2 and name != PATH_SCORES:
+            lengths = np.array([[len(doc.word_offsets)] for doc in docs])
+            invalid &= np.arange(array.shape[1]) < lengths  # (B, T): what follows a text means nothing
+        return invalid
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """(tag, start, end) of every word of the reference."""
-        tags, places = required_field(record, self.target or "tags"), _places(record)
+        tags, places = required_field(record, self.target or self.default_target), word_places(record)
         return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
+
+    def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
+        return [word["entity"] for word in answer]
 
     def predicted(self, answer: Answer) -> list[tuple[str, int, int]]:
         return [(word["entity"], word["start"], word["end"]) for word in answer]
 
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+    def counter(self) -> Counts:
+        return TagCounter()
+
+    def answer_labels(self) -> set[Any]:
+        return {*self.labels}
+
+    def labels_in(self, gold: Any) -> list[str]:
+        return [label for label, *_ in gold]
+
+    def one_sided(self, labels: Counter[str], records: int) -> str:
+        if not labels:
+            return f"none of {records:,} records holds a label"
+        return f"every word has the tag {next(iter(labels))!r} ({records:,} records)" if len(labels) == 1 else ""
 
 
 class Spans(Tags):
-    """Stretches of text: `[{"entity_group", "score", "word", "start", "end"}, …]`, with `word == text[start:end]`.
+    """Labelled spans of a text: `[{"entity_group", "score", "word", "start", "end"}, …]`, `word == text[start:end]`.
 
     The score is the probability that exactly these tags stand at these words.
     """
 
     kind = "spans"
+    metrics = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
-    def __init__(self, labels: Sequence[str], target: str | None = None):
+    def __init__(self, labels: Sequence[str], target: str | None = None, scheme: schemes.Scheme = "IOB2"):
         super().__init__(labels, target)
-        self._outside = self.labels.index("O")
+        self.scheme, self._outside = scheme, self.labels.index("O")
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Spans:
+        return cls(labels, head.target, head.settings["scheme"])
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Spans:
+        return cls(manifest["labels"], manifest["target"], manifest["scheme"])
+
+    def manifest(self) -> dict[str, Any]:
+        return {**super().manifest(), "scheme": self.scheme}
+
+    @classmethod
+    def label_conflict(cls, old: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> str:
+        scheme = old["scheme"]
+        return "" if scheme == settings["scheme"] else f"the tags of {where} are {scheme}; set scheme: {scheme}"
+
+    @classmethod
+    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
+        names: set[str] = set()
+        for record in records:
+            tags = record.get(head.target or "tags")
+            if tags is not None:
+                names.update(label for label, *_ in schemes.spans(tags))
+            else:
+                names.update(span["label"] for span in present(record, head.target or "spans"))
+        if not names:
+            raise DataError(
+                "the training data holds no span at all; is the tag column right? See the reader's option `tags`"
+            )
+        old, tags = head.old_labels, schemes.tag_set(sorted(names), head.settings["scheme"])
+        return Vocabulary([*old, *(tag for tag in tags if tag not in {*old})])
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        ids = {label: i for i, label in enumerate(self.labels)}
+
+        def targets(record: Record, doc: Doc) -> Targets:
+            spans = _word_spans(record, doc, self.target, misaligned)
+            try:
+                return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.scheme))}
+            except ValueError as error:
+                raise record_error(record, f"{error} (in words); correct or remove one of the spans") from error
+
+        return targets
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        if decision["paths"].shape[1] > 1 if "paths" in decision else False:
+        if "paths" in decision and decision["paths"].shape[1] > 1:
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
-        inside = (decision["tags"] != self._outside).any(1)  # most texts of most data hold nothing
+        inside = (decision["tags"] != self._outside).any(1)  # most texts of most data hold no span
         return [self._scored(doc, decision, i) if inside[i] else [] for i, doc in enumerate(docs)]
 
     def _scored(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
@@ -103,14 +225,59 @@ class Spans(Tags):
         tags = record.get(self.target or "tags")
         if tags is None:
             return [(span["label"], span["start"], span["end"]) for span in required_field(record, "spans")]
-        places = _places(record)
+        places = word_places(record)
         return [(label, places[a][0], places[b - 1][1]) for label, a, b in schemes.spans(tags)]
+
+    def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
+        """Tags in the scheme IOB2."""
+        first = {start: i for i, (start, _) in enumerate(places)}
+        last = {end: i + 1 for i, (_, end) in enumerate(places)}
+        spans = [(span["entity_group"], first[span["start"]], last[span["end"]]) for span in answer]
+        return schemes.to_tags(spans, len(places), "IOB2")
 
     def predicted(self, answer: Answer) -> list[tuple[str, int, int]]:
         return [(span["entity_group"], span["start"], span["end"]) for span in answer]
 
+    def counter(self) -> Counts:
+        return SpanCounter()
 
-def _places(record: Record) -> list[tuple[int, int]]:
+    def answer_labels(self) -> set[Any]:
+        """The labels of spans, without the B-, I-, … of tags."""
+        return {label.partition("-")[2] or label for label in self.labels}
+
+    def one_sided(self, labels: Counter[str], records: int) -> str:
+        """Records with one kind of span are enough: it is found among words that are in none."""
+        return "" if labels else f"none of {records:,} records holds a span"
+
+
+def label_ids(ids: Mapping[str, int], labels: Sequence[str]) -> list[int]:
+    """The ids of labels; UnseenLabelError for one without an id."""
+    for label in labels:
+        if label not in ids:
+            raise UnseenLabelError(f"no training record has the label {label!r}")
+    return [ids[label] for label in labels]
+
+
+def word_places(record: Record) -> list[tuple[int, int]]:
     """Where each word of a record stands in its text, which is the words joined by spaces if it has none."""
     words = required_field(record, "words")
     return locate(words, record.get("text") or " ".join(words))
+
+
+def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -> list[schemes.Span]:
+    """The record's spans over words; a character span that cuts a word is an error, widened, or skipped."""
+    tags = record.get(target or "tags")
+    if tags is not None:
+        return schemes.spans(tags)
+    spans, words = [], doc.word_offsets
+    for span in present(record, target or "spans"):
+        inside = [i for i, (a, b) in enumerate(words) if a < span["end"] and b > span["start"]]
+        exact = inside and words[inside[0]][0] == span["start"] and words[inside[-1]][1] == span["end"]
+        if not exact and misaligned == "error":
+            cut, pieces = doc.text[span["start"] : span["end"]], [doc.text[slice(*words[i])] for i in inside]
+            message = f"span {cut!r} ({span['label']}) cuts a word of {pieces}"
+            cure = "set data.misaligned to widen or skip, or use another tokenizer"
+            raise record_error(record, f"{message}; {cure}")
+        if exact or (inside and misaligned == "widen"):
+            spans.append((span["label"], inside[0], inside[-1] + 1))
+    return spans

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Answer, probability, required_field
-from seqpipe.errors import DataError, UsageError
+from seqpipe.answers.base import (
+    LOG_ZERO,
+    Answer,
+    Array,
+    Choice,
+    Counts,
+    HeadAnswer,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Targets,
+    best_of,
+    present,
+    probability,
+    record_error,
+    required_field,
+)
+from seqpipe.answers.metrics.text import TextCounter
+from seqpipe.errors import UsageError
 from seqpipe.features.copy import Copy
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record, place_of
 from seqpipe.features.encoding import encode
-from seqpipe.features.vocabulary import EOS, UNK, clean, special_id
+from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, clean, special_id
 
-_NO_TEXT = -1e8  # the log-probability of what is no text is below
+END = SPECIALS.index(EOS)
+TOKENS_AND_SCORES = {
+    "tokens": Array("(B, K, N)", "int64", "token"),
+    "scores": Array("(B, K)", "float32", "log-probability"),
+}
+TARGET_TOKENS = {"target_ids": Array("(B, N)", "int64", "token"), "target_mask": Array("(B, N)", "bool")}
+_FRACTIONS = (
+    *("exact_match", "token_accuracy", "bleu", "chrf", "rouge_1", "rouge_2", "rouge_l"),
+    *("copy_precision", "copy_recall"),
+)
+_LOWER = Metric(more_is_better=False)
+_PERPLEXITY = Metric(percent=False, more_is_better=False)
 
 
-class Text:
+class Text(HeadAnswer):
     """Text: `{"generated_text", "score"}`, or a list of them, best first; score: the probability of the sequence.
 
     Args:
@@ -28,11 +56,78 @@ class Text:
     """
 
     kind = "text"
-    outputs: tuple[str, ...] = ("tokens", "scores")
+    settings = {"equal_length": False}
+    decided = TOKENS_AND_SCORES
+    targets = TARGET_TOKENS
+    metrics = dict.fromkeys(_FRACTIONS, Metric()) | {"character_error_rate": _LOWER, "perplexity": _PERPLEXITY}
+    metric_packages = {"sacrebleu": "bleu and chrf", "rouge_score": "ROUGE"}
+    choices = (Choice(("tokens",), ranked=True),)
+    needs_tokenizer = True
+    has_target_text = True
+    is_stepwise = True
+    counts_tokens = True
+    step_output = "tokens"
 
     def __init__(self, tokenizer: Tokenizer, target: str | None = None, copies: Copy | None = None):
         self.tokenizer, self.target, self.copies = tokenizer, target, copies
         self._end = special_id(tokenizer, EOS)
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
+        return cls(
+            required(tokenizer), head.target, Copy(head.same_tokenizer, tokenizer=tokenizer) if head.copies else None
+        )
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
+        copies = manifest.get("copies")
+        return cls(required(tokenizer), manifest["target"], copies and Copy(copies["same"], tokenizer=tokenizer))
+
+    def manifest(self) -> dict[str, Any]:
+        stated = {"kind": self.kind, "target": self.target}
+        return {**stated, "copies": {"same": self.copies.same}} if self.copies else stated
+
+    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        field, equal_length = self.target or "target", settings["equal_length"]
+
+        def targets(record: Record, doc: Doc) -> Targets:
+            ids = self.encode(target_text(record, field), doc, place_of(record))
+            first = doc.parts[0] if doc.parts else doc
+            if equal_length and len(ids) not in (len(first), len(first.word_offsets)):
+                message = (
+                    f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"
+                )
+                raise record_error(record, f"{message}: correct the record, or leave equal_length out")
+            return {"target_ids": [*ids, END], "target_mask": [1] * (len(ids) + 1)}
+
+        return targets
+
+    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
+        texts = [target_text(record, self.target or "target") for record in records]
+        encoded = [
+            self.encode(text, doc, place_of(record)) for record, text, doc in zip(records, texts, docs, strict=True)
+        ]
+        decoded = [self.decode(ids, doc) for ids, doc in zip(encoded, docs, strict=True)]
+        changed = [(text, copy) for text, copy in zip(texts, decoded, strict=True) if copy != text]
+        if self.copies:
+            lost = sum(ids.count(SPECIALS.index(UNK)) > 0 for ids in encoded)
+            share = 100 * (1 - len(changed) / len(texts))
+            yield (
+                f"{share:.1f} % of {len(texts):,} texts survive encoding and decoding; {lost:,} hold a word that "
+                "neither the target vocabulary nor their source has"
+            )
+        if changed:
+            text, copy = min(changed, key=lambda pair: len(pair[0]))
+            message = f"{len(changed):,} of {len(texts):,} texts change when encoded and decoded: {text!r} as {copy!r}"
+            cure = "words: give it detokenize: true and a pattern that keeps together what has no blank within"
+            lossless = "the target tokenizer {use: bpe, byte_level: true} loses nothing"
+            yield f"{message}; {cure if self.copies else lossless}"
+        over = [len(ids) for ids in encoded if longest is not None and len(ids) >= longest]
+        if over:
+            message = (
+                f"{len(over):,} of {len(texts):,} texts have {longest} tokens or more, and are cut there in scores"
+            )
+            yield f"{message}; a caller may give max_length={max(over) + 1}"
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         answers = []
@@ -40,7 +135,7 @@ class Text:
             hypotheses = [
                 {"generated_text": self.decode(tokens, doc), "score": probability(np.exp(p))}
                 for tokens, p in zip(row, log_p, strict=True)
-                if p > _NO_TEXT or len(row) == 1
+                if p > LOG_ZERO or len(row) == 1
             ]
             answers.append(hypotheses if len(row) > 1 else hypotheses[0])
         return answers
@@ -53,7 +148,7 @@ class Text:
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
         """Token ids up to the end token, as text; copied words as they stand in the source."""
-        kept = self.kept(tokens)
+        kept = self.step_ids(tokens)
         if self.copies is None or all(token < self.tokenizer.get_vocab_size() for token in kept):
             return str(self.tokenizer.decode(kept, skip_special_tokens=False))
         words, decoder = self.tokens(tokens, doc), self.tokenizer.decoder
@@ -61,7 +156,7 @@ class Text:
 
     def tokens(self, tokens: list[int], doc: Doc) -> list[str]:
         """Token ids up to the end token, each as the vocabulary has it, or as it stands in the source."""
-        kept, V = self.kept(tokens), self.tokenizer.get_vocab_size()
+        kept, V = self.step_ids(tokens), self.tokenizer.get_vocab_size()
         new = self.copies.read(doc)[1] if self.copies else []
         return [new[token - V] if token >= V else str(self.tokenizer.id_to_token(token)) for token in kept]
 
@@ -74,12 +169,12 @@ class Text:
         encoding = encode(self.tokenizer, clean(text))
         return [text[a:b] for (a, b), i in zip(encoding.offsets, encoding.ids, strict=True) if i <= self._end]
 
-    def kept(self, tokens: list[int]) -> list[int]:
+    def step_ids(self, ids: list[int]) -> list[int]:
         """Token ids up to the end token, without special ones."""
-        kept = tokens[: tokens.index(self._end)] if self._end in tokens else tokens
-        return [token for token in kept if token > self._end]
+        before_end = ids[: ids.index(self._end)] if self._end in ids else ids
+        return [token for token in before_end if token > self._end]
 
-    def ids(self, option: str, given: str | list[str | int]) -> list[int]:
+    def token_ids(self, option: str, value: Any) -> list[int]:
         """Tokens of the target vocabulary: of a text, which is split, or of a list of tokens or of their ids.
 
         A list may name the unknown token; a text that holds what is unknown is refused.
@@ -87,15 +182,17 @@ class Text:
         Raises:
             UsageError: if a token is not in the vocabulary, or is one that no text holds.
         """
+        if not isinstance(value, str | list):
+            return super().token_ids(option, value)
         unknown, size = special_id(self.tokenizer, UNK), self.tokenizer.get_vocab_size()
-        found = self._pieces(given) if isinstance(given, str) else [(one, self._id(one)) for one in given]
-        for token, number in found:
-            if number is None or not 0 <= number < size or (number == unknown and isinstance(given, str)):
-                told = f"the target vocabulary, which has {size:,}; choose others ({given!r})"
-                raise UsageError(f"{option}: {token!r} is no token of {told}")
+        pairs = self._pieces(value) if isinstance(value, str) else [(token, self._id(token)) for token in value]
+        for token, number in pairs:
+            if number is None or not 0 <= number < size or (number == unknown and isinstance(value, str)):
+                vocabulary = f"the target vocabulary, which has {size:,}; choose others ({value!r})"
+                raise UsageError(f"{option}: {token!r} is no token of {vocabulary}")
             if number <= self._end and number != unknown:
-                raise UsageError(f"{option}: {token!r} stands in no text; leave it out ({given!r})")
-        return [number for _, number in found if number is not None]
+                raise UsageError(f"{option}: {token!r} stands in no text; leave it out ({value!r})")
+        return [number for _, number in pairs if number is not None]
 
     def _pieces(self, text: str) -> list[tuple[str | int, int | None]]:
         encoding = encode(self.tokenizer, clean(text))
@@ -106,29 +203,58 @@ class Text:
             return self.tokenizer.token_to_id(token)
         return token if type(token) is int else None
 
+    def step_names(self, ids: list[int], doc: Doc) -> list[str]:
+        return self.tokens(ids, doc)
+
     def empty(self, several: bool) -> Answer:
-        nothing = {"generated_text": "", "score": 1.0}
-        return [nothing] if several else nothing
+        """The empty text."""
+        answer = {"generated_text": "", "score": 1.0}
+        return [answer] if several else answer
 
     def gold(self, record: Record) -> str | list[str]:
         """The reference, or several."""
-        first, *others = references(record, self.target or "target")
-        return [first, *others] if others else first
+        first, *more = references(record, self.target or "target")
+        return [first, *more] if more else first
 
     def predicted(self, answer: Answer) -> str:
-        best = answer[0] if isinstance(answer, list) else answer
-        return str(best["generated_text"])
+        return str(best_of(answer)["generated_text"])
 
-    def manifest(self) -> dict[str, Any]:
-        copies = {"copies": {"same": self.copies.same}} if self.copies else {}
-        return {"kind": self.kind, "target": self.target, **copies}
+    def counter(self) -> Counts:
+        return TextCounter(self.unknown_words)
+
+    def is_right(self, gold: Any, predicted: Any) -> bool:
+        return bool(predicted in gold if isinstance(gold, list) else predicted == gold)
+
+    def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
+        return {"expected": gold, "got": predicted}
+
+
+def required(tokenizer: Tokenizer | None) -> Tokenizer:
+    """The tokenizer of what is written; ValueError if there is none."""
+    if tokenizer is None:
+        raise ValueError("an answer that is text needs its target tokenizer")
+    return tokenizer
 
 
 def references(record: Record, field: str) -> list[str]:
     """The text of a record's field, or the texts of a list, any of which is right; DataError if there is none."""
-    given = required_field(record, field)
-    texts = given if isinstance(given, list) else [given]
+    value = required_field(record, field)
+    texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
-        told = f"field {field!r} must be a text, or a list of texts any of which is right, not {type(given).__name__}"
-        raise DataError(f"{record.get('where', 'record')}: {told}")
+        message = f"field {field!r} must be a text, or a list of texts any of which is right"
+        raise record_error(record, f"{message}, not {type(value).__name__}")
     return [clean(text) for text in texts]
+
+
+def target_text(record: Record, field: str) -> str:
+    """The text that a head learns to write, of several references the first; DataError if there is none."""
+    present(record, field)
+    return references(record, field)[0]
+
+
+def text_of(record: Record, field: str) -> str:
+    """The text of a record's field; DataError if it holds none."""
+    text = present(record, field)
+    if not isinstance(text, str):
+        raise record_error(record, f"field {field!r} must be a text, not {type(text).__name__}")
+    return clean(text)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from seqpipe import files
-from seqpipe.answers.metrics.counters import shown
+from seqpipe.answers.metrics.table import shown
 from seqpipe.commands.held_out import held_out_records, score_test_sets
 from seqpipe.commands.run_folder import Run, start_run
 from seqpipe.commands.training_run import train_run
+from seqpipe.config.head_answers import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import SCORES
 from seqpipe.console import Console
@@ -39,9 +40,10 @@ def run_all(
             console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
         else:
             scores = _train_and_export(run, console, device, cache)
+        metrics = metric_types(config.head)
         for name, values in scores.items():
             for metric, value in headlines(values).items():
-                console.result(f"{name} {metric} {shown(metric, value)}")
+                console.result(f"{name} {metric} {shown(metric, value, metrics)}")
         console.say(f"\nnext: seqpipe predict {run.bundle}")
         return {"run": str(run.folder), "bundle": str(run.bundle), "scores": scores}
 
@@ -77,7 +79,8 @@ def run_seeds(
         values = [headline(scores[test])[1] for scores in results]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         summary[test] = {"metric": metric, "mean": statistics.mean(values), "deviation": spread, "values": values}
-        mean, deviation = (shown(metric, value) for value in (summary[test]["mean"], spread))
+        metrics = metric_types(config.head)
+        mean, deviation = (shown(metric, value, metrics) for value in (summary[test]["mean"], spread))
         console.result(f"{test} {metric}: {mean} ± {deviation} over {seeds} seeds")
     return summary
 

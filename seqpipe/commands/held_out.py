@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from seqpipe.answers.data_warnings import Census
-from seqpipe.answers.generation import prompts
-from seqpipe.answers.metrics.counters import table
+from seqpipe.answers.generation import prompt_records
+from seqpipe.answers.metrics.table import table
 from seqpipe.commands.run_folder import Run
 from seqpipe.config.contract import is_language_model_head
 from seqpipe.console import Console
@@ -42,5 +42,5 @@ def held_out_records(run: Run) -> list[Record]:
     if is_language_model_head(head):
         source = Learned.load(run.folder).featurizer
         records = Records(data.reader, path or data.train)
-        return prompts(records, source.docs, source.fields[-1], head.options["context"])
+        return prompt_records(records, source.docs, source.fields[-1], head.options["context"])
     return read(data.reader, path) if path else read(data.reader, data.train, 200)

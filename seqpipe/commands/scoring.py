@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from seqpipe.answers.base import Metric
 from seqpipe.answers.data_warnings import Census
-from seqpipe.answers.metrics.counters import table
+from seqpipe.answers.metrics.table import table
 from seqpipe.answers.metrics.text import has
-from seqpipe.answers.multi_head import Joint
-from seqpipe.answers.text import Text
 from seqpipe.config import yaml
 from seqpipe.config.component import build_component
-from seqpipe.config.contract import Metrics, head_metrics
+from seqpipe.config.contract import Metrics, head_metrics, member
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console
@@ -51,31 +50,31 @@ def score_target(
         records = census.watch(_records(reader, path))
         scores = evaluate(predictor, records, raw=False, by=by, errors=None if raw else errors)
         result[name] = scores if by else scores[""]
-        _print_scores(name, scores, console)
+        _print_scores(name, scores, predictor.metric_types, console)
         for warning in census.warnings(name):
             console.say(f"warning: {warning}")
         if raw:
             label = f"{name} (raw)"
             scores = evaluate(predictor, _records(reader, path), raw=True, by=by, errors=errors)
             result[label] = scores if by else scores[""]
-            _print_scores(label, scores, console)
+            _print_scores(label, scores, predictor.metric_types, console)
     _report_absent_metrics(predictor, console)
     return result
 
 
-def _print_scores(label: str, scores: Mapping[str, Any], console: Console) -> None:
+def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, Metric], console: Console) -> None:
     """Print the scores of each group of records; without `--by` all of them are one group with an empty name."""
     for group, group_scores in scores.items():
-        console.say(f"\n{label}{f', {group}' if group else ''}\n{table(group_scores)}")
+        console.say(f"\n{label}{f', {group}' if group else ''}\n{table(group_scores, metrics)}")
 
 
 def _report_absent_metrics(predictor: Predictor, console: Console) -> None:
-    kind = predictor.kind
-    parts = kind.parts.values() if isinstance(kind, Joint) else [kind]
-    if any(isinstance(part, Text) for part in parts):
-        for metrics, package in (("bleu and chrf", "sacrebleu"), ("ROUGE", "rouge_score")):
-            if not has(package):
-                console.say(f"note: {metrics} are absent here: pip install {package.replace('_', '-')}")
+    packages: dict[str, str] = {}
+    for part in predictor.kind.parts.values():
+        packages |= part.metric_packages
+    for package, metrics in packages.items():
+        if not has(package):
+            console.say(f"note: {metrics} are absent here: pip install {package.replace('_', '-')}")
 
 
 def _open_run(folder: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
@@ -105,11 +104,16 @@ def _open_bundle(
         metrics = {
             head: _load_metrics(origin, plugins, console) for head, origin in model.manifest["own_metrics"].items()
         }
-        model.predictor.metrics = {head: function for head, function in metrics.items() if function}
+        for head, loaded in metrics.items():
+            if loaded:
+                model.predictor.metrics[head], score_types = loaded
+                model.predictor.metric_types |= score_types
     return model.predictor, reader, {data.name: data} if data else _test_sets_beside(path)
 
 
-def _load_metrics(origin: Mapping[str, Any], plugins: Plugins, console: Console) -> Metrics | None:
+def _load_metrics(
+    origin: Mapping[str, Any], plugins: Plugins, console: Console
+) -> tuple[Metrics, Mapping[str, Metric]] | None:
     """Load the metrics of the head that the bundle was trained with; None where they are not installed, with a note."""
     name = f"{origin['distribution']}/{origin['use']}"
     try:
@@ -122,7 +126,8 @@ def _load_metrics(origin: Mapping[str, Any], plugins: Plugins, console: Console)
     except PluginError as error:
         console.say(f"note: the metrics of head {name} {origin['version']} are absent here: {error}")
         return None
-    return head_metrics(cls, values(options), f"head {name!r}")
+    metrics = head_metrics(cls, values(options), f"head {name!r}")
+    return (metrics, member(cls, "score_types")) if metrics else None
 
 
 def _test_sets_beside(path: Path) -> dict[str, Path]:

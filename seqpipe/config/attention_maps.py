@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from seqpipe.features.axes import AXES
+
 OVER = ("words", "sentences", "pairs", "written", "steps")
-TOKENS, WORDS, SENTENCES = AXES = ("sequence_length", "word_count", "sentence_count")
 PREFIX = "explain."  # of the graph's outputs
 
 

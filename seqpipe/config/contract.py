@@ -14,7 +14,7 @@ from typing import Any
 
 from seqpipe.config.component import Component, describe
 from seqpipe.config.signature import DecodeOption, keyword_options, optional_names
-from seqpipe.errors import PluginError, nearest
+from seqpipe.errors import PluginError
 
 Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
 
@@ -136,7 +136,13 @@ MEMBERS: Mapping[str, Member] = {
     ),
     "carried_state": Member(("encoder",), "attribute", "Tensor or None", "The states that are carried.", ABSENT),
     # heads
-    "answer": Member(("head",), "class attribute", "str", "The answer kind.", ABSENT, True),
+    "answer": Member(("head",), "class attribute", "str", "The name of its answer kind.", ABSENT, True),
+    "answer_settings": Member(
+        ("head",), "class attribute", "dict", "What the answer kind has to know: its settings.", {}, True
+    ),
+    "score_types": Member(
+        ("head",), "class attribute", "dict from names to seqpipe.Metric", "How its own scores are read.", {}
+    ),
     "loss": Member(("head",), "method", "(names…) -> Tensor", "The training loss, one number.", REQUIRED),
     "decide": Member(
         ("head",), "method", "(names…, *, options) -> dict", "The decision, inside the exported graph.", REQUIRED
@@ -167,12 +173,6 @@ MEMBERS: Mapping[str, Member] = {
     "measures": Member(("head",), "method", "(names…) -> dict", "Sums and counts of its own dev scores.", ABSENT),
     "special_tokens": Member(
         ("head",), "class attribute", "tuple of str", "Further special tokens of the vocabulary.", (), True
-    ),
-    "fill_mask": Member(
-        ("head",), "static method", "(options) -> dict", "Of a masked language model: the mask and its share.", ABSENT
-    ),
-    "span_corruption": Member(
-        ("head",), "static method", "(options) -> dict", "Of span corruption: share and mean length.", ABSENT
     ),
     "adds_bos": Member(("head",), "attribute", "bool", "Of a language model: whether [BOS] begins a text.", ABSENT),
 }
@@ -244,38 +244,6 @@ def declared_features(stage: Component) -> Mapping[str, Any]:
         message = f"its `features` must be a dict from names to features, not {type(features).__name__}"
         raise PluginError(f"{describe(stage)}: {message}")
     return features
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a head's `loss` gets for an answer kind, and what its `decide` returns."""
-
-    targets: tuple[str, ...]
-    decided: tuple[str, ...]
-    has_labels: bool
-
-
-_TAGS = Answer(("tags",), ("tags", "scores", "opens", "closes", "paths", "path_scores"), True)
-ANSWERS: Mapping[str, Answer] = {
-    "tags": _TAGS,
-    "spans": _TAGS,
-    "label": Answer(("label",), ("label", "scores"), True),
-    "labels": Answer(("label",), ("labels", "scores"), True),
-    "score": Answer(("score",), ("score",), False),
-    "text": Answer(("target_ids", "target_mask"), ("tokens", "scores"), False),
-    "pointers": Answer(("pointers", "pointers_mask"), ("pointers", "scores"), False),
-    "vector": Answer(("label",), ("vector",), True),
-    "span": Answer(("start", "end"), ("starts", "ends", "scores"), False),
-}
-
-
-def answer_kind(head: Component) -> str:
-    """The head's answer kind; PluginError if it is none of `ANSWERS`."""
-    answer = declaration(head, "answer")
-    if isinstance(answer, str) and answer in ANSWERS:
-        return answer
-    said = "its class has no `answer`" if answer is None else f"`answer` is {answer!r}{nearest(str(answer), ANSWERS)}"
-    raise PluginError(f"{describe(head)}: {said}; an answer kind is one of {', '.join(ANSWERS)}")
 
 
 def is_self_supervised(head: Component) -> bool:

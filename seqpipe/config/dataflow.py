@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from seqpipe.answers.base import Array
+from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.config.component import Component, Input, describe
 from seqpipe.config.contract import (
-    ANSWERS,
-    Answer,
-    answer_kind,
     declared_corrupted_inputs,
     declared_features,
     decode_options,
@@ -26,6 +25,7 @@ from seqpipe.config.contract import (
     replaces_mask,
     stated_shapes,
 )
+from seqpipe.config.head_answers import answer_kind, answer_settings
 from seqpipe.config.names import SHAPES
 from seqpipe.config.signature import method_names, optional_names, wired
 from seqpipe.errors import PluginError, Problem, nearest
@@ -43,6 +43,7 @@ class _Name:
 
 
 Stages = Sequence[Component]
+Arrays = Mapping[str, Array]
 
 
 def problems(inputs: Sequence[Input], head: Stages) -> list[Problem]:
@@ -75,10 +76,21 @@ def explain(inputs: Sequence[Input], head: Stages) -> str:
 
 
 _METRICS = ("options", "gold", "predicted")
-_SELF_SUPERVISED = ("text", "score", "vector")  # answer kinds of heads whose records say nothing of what is right
-_TARGETS = {name for answer in ANSWERS.values() for name in answer.targets}
-_DECIDED = {name for answer in ANSWERS.values() for name in answer.decided}
-_ANY = Answer(tuple(_TARGETS), tuple(_DECIDED), True)  # of a head that does not tell: that is mistake enough
+_TARGETS: Arrays = {name: array for kind in ANSWER_KINDS.values() for name, array in kind.targets.items()}
+_DECIDED: Arrays = {name: array for kind in ANSWER_KINDS.values() for name, array in kind.decided.items()}
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a head's answer kind gives to its methods; of a head that does not say its kind all that any gives."""
+
+    targets: Arrays
+    decided: Arrays
+    has_labels: bool = True
+    refused: str = ""  # why a self-supervised head cannot give it
+
+
+_ANY = _Answer(_TARGETS, _DECIDED)
 
 
 class _Trace:
@@ -254,7 +266,7 @@ class _Trace:
                 continue
             for name, feature in features.items():
                 first, same = found.setdefault(name, (stage, feature))
-                if name in {"ids", "mask", "segments", "x", "sources"} | _TARGETS | _DECIDED:
+                if name in {"ids", "mask", "segments", "x", "sources"} | _TARGETS.keys() | _DECIDED.keys():
                     self.complain(stage, f"feature {name!r} has a name of the frame's own; it needs another")
                 elif same != feature:
                     told = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
@@ -264,19 +276,24 @@ class _Trace:
                 elif first is stage:
                     self.give(name, f"data (feature of {stage.key})", feature_kind(feature) or name)
 
-    def answer(self, head: Component) -> str:
-        """The answer kind of a head, "" if it does not tell."""
+    def answer(self, head: Component) -> _Answer:
+        """What the answer kind of a head gives; a problem if it states none, or one with other settings."""
         try:
-            return answer_kind(head)
+            kind, settings = answer_kind(head), answer_settings(head)
         except PluginError as error:
             self.problems.append(head.problem(str(error)))
-            return ""
+            return _ANY
+        refused = ""
+        if not kind.may_self_supervise:
+            names = ", ".join(name for name, other in ANSWER_KINDS.items() if other.may_self_supervise)
+            refused = f"a self-supervised head answers with {names}, not with {kind.kind}"
+        return _Answer(kind.declared_targets(settings), kind.declared_decided(settings), kind.has_labels, refused)
 
-    def wire_answer(self, head: Component, kind: str) -> None:
+    def wire_answer(self, head: Component, answer: _Answer) -> None:
         """What a head's answer kind and its target tokenizer provide to constructors, in place of another head's."""
         for name in ("labels", "target_vocabulary"):
             self.wired.pop(name, None)
-        if ANSWERS.get(kind, _ANY).has_labels:
+        if answer.has_labels:
             self.wire("labels", f"data (target of {head.key})")
         if head.frame.get("target_tokenizer") is not None or is_self_supervised(head):
             self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
@@ -337,7 +354,7 @@ class _Trace:
         self.complain(stage, f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}")
         return ("x",)
 
-    def decide(self, head: Component, kind: str) -> None:
+    def decide(self, head: Component, answer: _Answer) -> None:
         """A head's three methods: targets are given to `loss` alone, what `decide` returns to `score`."""
         self.method(head, "decide")
         try:
@@ -345,25 +362,26 @@ class _Trace:
                 self.complain(head, f"decode option {name!r} has the name of what the frame gives; it needs another")
         except (PluginError, ValueError, TypeError) as error:
             self.complain(head, str(error))
-        answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
-        targets, of_data = answer.targets, f"data (target of {head.key})"
-        if is_self_supervised(head) and kind and kind not in _SELF_SUPERVISED:
-            told = f"a self-supervised head answers with {', '.join(_SELF_SUPERVISED)}, not with {kind}"
-            self.complain(head, f"{told}: no record says what is right")
+        before = dict(self.given)
+        targets: Mapping[str, Array | None] = answer.targets
+        of_data = f"data (target of {head.key})"
+        if is_self_supervised(head) and answer.refused:
+            self.complain(head, f"{answer.refused}: no record says what is right")
         if is_self_supervised(head) and head.frame.get("target") is not None:
             self.complain(head, "it learns from the text itself; delete `target`")
         if is_self_supervised(head):
-            targets, of_data = self.corrupted_by(head), f"{head.key}.corrupt_batch"
-        for methods, names, provider in (
+            targets = {name: answer.targets.get(name) for name in self.corrupted_by(head)}
+            of_data = f"{head.key}.corrupt_batch"
+        decided, others = answer.decided, {f"other_{name}": array for name, array in answer.decided.items()}
+        for methods, arrays, provider in (
             (("loss", "measures"), targets, of_data),
             *([(("evidence",), targets, of_data)] if dev_option(head) else []),
-            (("score",), answer.decided, f"{head.key}.decide"),
-            (("explain",), answer.decided, f"{head.key}.decide"),
-            (("margin",), (*answer.decided, *(f"other_{name}" for name in answer.decided)), f"{head.key}.decide"),
+            (("score",), decided, f"{head.key}.decide"),
+            (("explain",), decided, f"{head.key}.decide"),
+            (("margin",), {**decided, **others}, f"{head.key}.decide"),
         ):
-            for name in names:
-                keys = (f"{methods[0]}.{name}", f"{kind}.{name}")
-                self.give(name, provider, next((key for key in keys if key in SHAPES), ""))
+            for name, array in arrays.items():
+                self.give(name, provider, stated=None if array is None else (array.shape, array.dtype))
             for method in methods:
                 self.method(head, method)
             self.given = dict(before)

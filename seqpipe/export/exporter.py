@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.metrics.counters import shown
+from seqpipe.answers.base import Metric
+from seqpipe.answers.metrics.table import shown
 from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.config.contract import has_member, member
+from seqpipe.config.head_answers import metric_types
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.signature import plain
@@ -28,7 +30,7 @@ from seqpipe.features.document import Record
 from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
 from seqpipe.files import finite
 from seqpipe.runtime import bundle
-from seqpipe.runtime.evaluate import headlines, posed
+from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.model import Model
 from seqpipe.training.fit import Learned
 from seqpipe.training.pipeline import Pipeline, option_table
@@ -62,7 +64,7 @@ def export(
         ParityError: if the graph answers differently.
     """
     pipeline.eval()
-    docs = pipeline.learned.featurizer.docs([posed(pipeline.learned.kind, record) for record in records])
+    docs = pipeline.learned.featurizer.docs([pipeline.learned.kind.question(record) for record in records])
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     console.say("exporting to ONNX")
@@ -76,13 +78,13 @@ def export(
         return _Compared(comparison, model, files, parity, golden_examples(comparison, records))
 
     made = use_graph(pipeline, config, cache, console, compared)
-    _tell(made.parity, len(records), console)
+    _tell(made.parity, len(records), metric_types(config.head), console)
     if config.export.precision == "int8":
         made = _in_int8(made, records, path, console)
     manifest |= {"parity": made.parity, "golden": made.golden}
     if not made.golden:
         manifest["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
-    bundle.write(path, {**made.files, "README.md": _card(manifest).encode()}, manifest)
+    bundle.write(path, {**made.files, "README.md": _card(manifest, metric_types(config.head)).encode()}, manifest)
     written = bundle.read(path)
     made.model.manifest, made.model.sha256 = written.manifest, written.sha256
     return made.model
@@ -106,8 +108,8 @@ def _read_back(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, An
         return Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
 
 
-def _tell(parity: Mapping[str, Any], held_out: int, console: Console) -> None:
-    score = shown(parity["metric"], parity["pytorch"])
+def _tell(parity: Mapping[str, Any], held_out: int, metrics: Mapping[str, Metric], console: Console) -> None:
+    score = shown(parity["metric"], parity["pytorch"], metrics)
     console.say(
         f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
         f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
@@ -129,7 +131,8 @@ def _in_int8(made: _Compared, records: Sequence[Record], path: Path, console: Co
     files = {**made.files, "model.onnx": in_int8(made.files["model.onnx"])}
     model = Model(bundle.Bundle(path, made.model.manifest, files), "cpu")
     parity = made.parity | judge_int8(made.comparison, model, records)
-    fp32, int8 = (shown(parity["metric"], parity[side]) for side in ("pytorch", "onnxruntime"))
+    metrics = model.predictor.metric_types
+    fp32, int8 = (shown(parity["metric"], parity[side], metrics) for side in ("pytorch", "onnxruntime"))
     console.say(f"  in int8 {parity['metric']} {int8}, in fp32 {fp32}")
     if "agreement" in parity:
         told = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
@@ -237,7 +240,7 @@ def _own_metrics(learned: Learned, heads: Sequence[Component]) -> dict[str, Any]
     return {"own_metrics": owners} if owners else {}
 
 
-def _card(manifest: Mapping[str, Any]) -> str:
+def _card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     """The model card."""
     parts: Mapping[str, Any] = manifest["answer"].get("parts", {"": manifest["answer"]})
     kinds = " and ".join(part["kind"] + (f" (`{name}`)" if name else "") for name, part in parts.items())
@@ -262,7 +265,7 @@ def _card(manifest: Mapping[str, Any]) -> str:
         lines += ["## Scores", "", "| test set | metric | value |", "|---|---|---|"]
         for name, scores in manifest["metrics"].items():
             for metric, value in headlines(scores).items():
-                lines.append(f"| {name} | {metric} | {shown(metric, value)} |")
+                lines.append(f"| {name} | {metric} | {shown(metric, value, metrics)} |")
         lines.append("")
     made = manifest["made_with"]
     lines += ["## Made with", "", *(f"- {name} {version}" for name, version in made["packages"].items())]

@@ -10,7 +10,6 @@ from seqpipe.export.parity import shortened
 from seqpipe.export.parity_gate import Comparison
 from seqpipe.features.document import Featurizer, Record
 from seqpipe.features.sources import columns
-from seqpipe.runtime.evaluate import posed
 from seqpipe.runtime.model import TOLERANCE, same_answer
 
 EXAMPLES, TOKENS = 8, 40  # that a bundle carries, and of the longest of them
@@ -55,7 +54,7 @@ def _answered(
 
 def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
     """Some records of at least one token and at most `TOKENS`."""
-    asked = [posed(comparison.kind, record) for record in records]
+    asked = [comparison.kind.question(record) for record in records]
     lengths = [len(doc) for doc in comparison.docs(asked)]
     short = [i for i, length in enumerate(lengths) if 0 < length <= TOKENS]
     if short:

@@ -21,12 +21,11 @@ from seqpipe.export.parity import CLOSE, Tally, compare, given_to, grid, moved, 
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import masks
 from seqpipe.runtime.decode_options import Chosen
-from seqpipe.runtime.evaluate import evaluate, headline, judged, posed
+from seqpipe.runtime.evaluate import evaluate, headline, judged
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
 from seqpipe.training.pipeline import Pipeline, predictor
 
-MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, and their metrics with them
 ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
 MOST_RECORDS = 2_000  # records that both answer
 WITH_OPTIONS = {
@@ -75,7 +74,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     probes = [*probe_records(ours.featurizer, ours.limits["tokens"], SEED)]
     same_features(ours, theirs, records, probes)
     draw, some = random.Random(SEED), drawn(records)
-    asked = [posed(ours.kind, record) for record in some]
+    asked = [ours.kind.question(record) for record in some]
     if pipeline.is_language_model:  # judged by perplexity, not by its continuations
         comparison.compared(asked[:ROWS])
         comparison.compared(asked[ROWS:], **shortened(ours.options, {}))
@@ -83,7 +82,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     else:
         answers = comparison.compared(asked)
         wanted, scores = (judged(ours, zip(some, one, strict=True))[""] for one in answers)
-    answerable = [posed(ours.kind, probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
+    answerable = [ours.kind.question(probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
     ties = comparison.ties  # among these answers, of which the metrics are
     texts = draw.sample(answerable, min(WITH_OPTIONS["texts"], len(answerable)))
     again = draw.sample(asked, min(WITH_OPTIONS["records"], len(asked)))
@@ -91,7 +90,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     for options in others:
         comparison.compared([*texts, *again] if options else texts, **options)
     (name, one), (_, other) = headline(wanted), headline(scores)
-    measured = pipeline.is_language_model or MEASURED & pipeline.learned.kinds
+    measured = pipeline.is_language_model or any(part.is_numeric for part in ours.kind.parts.values())
     allowed = ties + 1e-6 + (CLOSE * len(some) * max(1.0, abs(one)) if measured else 0)
     if abs(other - one) * len(some) > allowed:
         raise ParityError(f"{name} is {other:.6f} with onnxruntime and {one:.6f} with PyTorch on {len(some)} records")
@@ -163,7 +162,7 @@ def same_features(ours: Predictor, theirs: Predictor, records: Sequence[Record],
         records: What both read without an error.
         probes: What both may refuse, with the same words.
     """
-    asked = [posed(ours.kind, record) for record in records]
+    asked = [ours.kind.question(record) for record in records]
     for some in chunks(asked, ROWS):
         if _read(ours, some) != _read(theirs, some):
             _tell(ours, theirs, some)

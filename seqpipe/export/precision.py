@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.metrics.counters import FRACTIONS, shown
+from seqpipe.answers.metrics.table import metric_of, shown
 from seqpipe.errors import ParityError
 from seqpipe.export.parity import given_to, grid, shortened
 from seqpipe.export.parity_gate import Comparison, drawn
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import masks
-from seqpipe.runtime.evaluate import evaluate, goodness, headline, posed
+from seqpipe.runtime.evaluate import evaluate, goodness, headline
 from seqpipe.runtime.model import LOOSE, Model
 from seqpipe.runtime.predictor import batches
 
@@ -43,11 +43,13 @@ def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) 
     """
     some = drawn(records)
     (name, expected), (_, got) = (headline(evaluate(one.predictor, some)[""]) for one in (comparison.model, small))
-    told = f"{name} is {shown(name, got)} in int8 and {shown(name, expected)} in fp32 on {len(some):,} records"
+    metrics = comparison.model.predictor.metric_types
+    int8, fp32 = (shown(name, value, metrics) for value in (got, expected))
+    told = f"{name} is {int8} in int8 and {fp32} in fp32 on {len(some):,} records"
     found = {"precision": "int8", "onnxruntime": got}
     if len(some) >= RECORDS:
-        worse = goodness({name: expected}, None) - goodness({name: got}, None)
-        if worse > (MOST_LOST if name in FRACTIONS else MOST_LOST_SHARE * abs(expected)) + 1e-9:
+        worse = goodness({name: expected}, None, metrics) - goodness({name: got}, None, metrics)
+        if worse > (MOST_LOST if metric_of(name, metrics).percent else MOST_LOST_SHARE * abs(expected)) + 1e-9:
             raise ParityError(f"{told}; {_CURE}")
         return found
     same, count = _agreement(comparison, small, some)
@@ -67,7 +69,7 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
         for equal in _equal(one, other, feeds):
             same, count = same + int(equal.sum()), count + equal.size
 
-    docs = comparison.docs([posed(comparison.kind, record) for record in records])
+    docs = comparison.docs([comparison.kind.question(record) for record in records])
     for rows in batches([len(doc) for doc in docs]):
         add(comparison.featurizer.collate([docs[i] for i in rows]))
     for seed in itertools.count():

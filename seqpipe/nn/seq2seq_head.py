@@ -46,6 +46,10 @@ class Writer(nn.Module):
         self.register_buffer("never", never, persistent=False)  # (V,)
 
     @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"equal_length": options.get("equal_length", False)}
+
+    @staticmethod
     def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
         """Decode options that mean nothing: of lengths, where the source says them."""
         return ("max_length", "min_length") if options.get("equal_length") else ()

@@ -30,8 +30,14 @@ class SpanCorruption(nn.Module):
         return () if options.get("spans") is None else ("ids", "mask", "target_ids", "target_mask")
 
     @staticmethod
-    def span_corruption(options: Mapping[str, Any]) -> dict[str, Any]:
-        """By what share of tokens, and in spans of what mean length, it is judged."""
+    def answer(options: Mapping[str, Any]) -> str:
+        return "text" if options.get("spans") is None else "span-infilling"
+
+    @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        """By what share of tokens, and in spans of what mean length, it is judged; else as of any text."""
+        if options["spans"] is None:
+            return {"equal_length": options.get("equal_length", False)}
         return {"share": options["spans"], "length": options["span_length"]}
 
     def learn_spans(self, vocabulary: Sequence[str], spans: float | None, length: float) -> None:

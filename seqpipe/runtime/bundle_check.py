@@ -9,9 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Kind
-from seqpipe.answers.classification import Label, Labels
-from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.base import AnswerKind
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Feature
 from seqpipe.features.kinds import Chars, Matrix
@@ -57,16 +55,16 @@ def check_features(features: Iterable[Feature]) -> None:
                 raise ValueError("matrix: means that are not finite, or deviations that are not above 0")
 
 
-def check_labels(kind: Kind, shapes: Mapping[str, Sequence[Any]], what: str) -> None:
+def check_labels(kind: AnswerKind, shapes: Mapping[str, Sequence[Any]], what: str) -> None:
     """BundleError for a graph that scores another number of labels than there are."""
-    parts = {f"{head}.": part for head, part in kind.parts.items()} if isinstance(kind, Joint) else {"": kind}
-    for head, part in parts.items():
-        if not isinstance(part, Label | Labels):
+    for head, part in kind.parts.items():
+        if not part.scored_labels:
             continue
-        scored = (shapes[f"{head}scores"] or [None])[-1]
+        prefix = f"{head}." if head else ""
+        scored = (shapes[prefix + part.scored_labels] or [None])[-1]
         if isinstance(scored, int) and scored != len(part.labels):
-            told = f"{head}labels: there are {len(part.labels)}, and model.onnx scores {scored}"
-            raise BundleError(f"{what}: {told}; model.onnx and bundle.json do not belong together: export it again")
+            message = f"{prefix}labels: there are {len(part.labels)}, and model.onnx scores {scored}"
+            raise BundleError(f"{what}: {message}; model.onnx and bundle.json do not belong together: export it again")
 
 
 def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:

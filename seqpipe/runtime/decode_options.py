@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.base import Kind
-from seqpipe.answers.multi_head import Joint
-from seqpipe.answers.text import Text
+from seqpipe.answers.base import AnswerKind
 from seqpipe.errors import UsageError, nearest
 from seqpipe.features.document import Arrays, Doc
 
@@ -49,7 +47,7 @@ class Chosen:
         return len(self.arrays[name]) if name in self.arrays else otherwise
 
 
-def chosen(known: Known, given: Mapping[str, Any], kind: Kind | None = None) -> Chosen:
+def chosen(known: Known, given: Mapping[str, Any], kind: AnswerKind | None = None) -> Chosen:
     """The options that are known, as given or by default.
 
     Tokens are given as a text, which the target tokenizer of the answer kind splits, as a list of tokens, or as their
@@ -94,7 +92,7 @@ def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
     return ((words[:, :steps] >> 8) / np.float32(2**24)).astype(np.float32)
 
 
-def _array(name: str, option: Mapping[str, Any], value: Any, kind: Kind | None) -> np.ndarray:
+def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | None) -> np.ndarray:
     if option["type"] == "uniform":
         return np.zeros((1, 1, 0), np.float32)
     if option["type"] == "tokens":
@@ -119,16 +117,15 @@ def _bounds(low: float | None, high: float | None) -> str:
     return f"{least} and at most {high}" if above else f"between {low} and {high}"
 
 
-def _token_ids(name: str, value: Any, kind: Kind | None) -> list[int]:
+def _token_ids(name: str, value: Any, kind: AnswerKind | None) -> list[int]:
     if value is None or value == []:
         return []
     head, _, _ = name.rpartition(".")
-    writer = kind.parts[head] if isinstance(kind, Joint) else kind
-    if kind is None and isinstance(value, list):
-        return value
-    if not isinstance(writer, Text) or not isinstance(value, str | list):
-        raise UsageError(f"{name}: must be a text, a list of tokens, or a list of their ids, not {value!r}")
-    return writer.ids(name, value)
+    if kind is None:
+        if isinstance(value, list):
+            return value
+        raise UsageError(f"{name}: must be a list of token ids, not {value!r}")
+    return kind.parts[head].token_ids(name, value)
 
 
 def _check(arrays: Arrays, given: Mapping[str, Any], seeds: set[str]) -> None:

@@ -14,8 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seqpipe.answers.base import Answer
-from seqpipe.answers.tagging_schemes import to_tags
+from seqpipe.answers.base import Answer, AnswerKind
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
@@ -55,8 +54,7 @@ def predict_file(
         form = _ENDINGS.get(source.suffix.lower(), usual) if source else usual
     if form not in FORMATS:
         raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
-    tagging = model.manifest["answer"]["kind"] in ("tags", "spans")
-    if form == "conll" and (documents or not tagging or options.get("n_best", 1) != 1):
+    if form == "conll" and (documents or not model.predictor.kind.tags_words or options.get("n_best", 1) != 1):
         raise UsageError("--format conll: for bundles that answer with tags or spans, one answer a sentence")
     if on_error not in ON_ERROR:
         raise UsageError(f"--on-error {on_error}: must be one of {', '.join(ON_ERROR)}")
@@ -67,7 +65,9 @@ def predict_file(
         stream, write = _open(source, stack), _writer(target, stack)
         tick = stack.enter_context(Console().progress("texts", None)) if target else None
         answers = _Documents(model, options) if documents else Answers(model.predictor, options)
-        answering = _Answering(answers, 1 if documents else CHUNK, on_error == "skip", form, write, tick)
+        answering = _Answering(
+            answers, 1 if documents else CHUNK, on_error == "skip", form, write, tick, model.predictor.kind
+        )
         stack.push(answering.leave)
         for record, where in _records(model, _lines(stream, name, answering.flush), form, name):
             answering.add(record, _checked(model, record, where))
@@ -88,9 +88,10 @@ class _Answering:
         form: str,
         write: Callable[[bytes], None],
         tick: Tick | None,
+        kind: AnswerKind,
     ):
         self._answers, self._size, self._skip, self._form, self._tell = answers, size, skip, form, tick
-        self._write = write
+        self._write, self._kind = write, kind
         self._group: list[Record | DataError] = []
         self._unanswered: deque[Record | DataError] = deque()
         self.count = self.skipped = 0
@@ -126,7 +127,7 @@ class _Answering:
                     raise answer
                 self.skipped += 1
                 answer = {"error": str(answer)}
-            self._write(_line({} if isinstance(record, DataError) else record, answer, self._form))
+            self._write(_line({} if isinstance(record, DataError) else record, answer, self._form, self._kind))
             if self._tell:
                 self._tell(self.count)
 
@@ -320,21 +321,15 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _line(record: Record, answer: Answer, form: str) -> bytes:
+def _line(record: Record, answer: Answer, form: str, kind: AnswerKind) -> bytes:
     if form == "conll":
-        return _conll(record, answer).encode()
+        return _conll(record, answer, kind).encode()
     return json_bytes({**record, "answer": answer} if form == "jsonl" else answer) + b"\n"
 
 
-def _conll(record: Record, answer: Answer) -> str:
+def _conll(record: Record, answer: Answer, kind: AnswerKind) -> str:
     words = record["words"]
-    places = locate(words, record["text"])
-    if answer and "entity" in answer[0]:
-        tags = [part["entity"] for part in answer]
-    else:
-        first = {start: i for i, (start, _) in enumerate(places)}
-        last = {end: i + 1 for i, (_, end) in enumerate(places)}
-        tags = to_tags([(s["entity_group"], first[s["start"]], last[s["end"]]) for s in answer], len(words), "IOB2")
+    tags = kind.word_tags(answer, locate(words, record["text"]))
     return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n"
 
 

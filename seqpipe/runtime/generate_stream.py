@@ -6,11 +6,11 @@ The same graph as for whole answers: what it keeps of the text goes out of one r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from seqpipe.answers.generation import PAST, PRESENT, Continuation
+from seqpipe.answers.generation import PAST, PRESENT, Generation
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.vocabulary import EOS, special_id
@@ -30,16 +30,16 @@ def stream(model: Model, record: Record, **options: Any) -> Iterator[str]:
         UsageError: if the bundle is no language model, or several answers are asked for.
     """
     predictor, kind = model.predictor, model.predictor.kind
-    if not isinstance(kind, Continuation):
+    if not kind.is_generated:
         raise UsageError("streaming needs a language-model bundle (head lm)")
     if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
         raise UsageError(f"stream: a text that is written as it comes is one alone; leave {several[0]} out")
     (doc,) = predictor.docs([record])
     given = chosen(predictor.options, options, kind).of([doc])
-    return _pieces(model, kind, doc, given)
+    return _pieces(model, cast(Generation, kind), doc, given)
 
 
-def _pieces(model: Model, kind: Continuation, doc: Any, given: dict[str, np.ndarray]) -> Iterator[str]:
+def _pieces(model: Model, kind: Generation, doc: Any, given: dict[str, np.ndarray]) -> Iterator[str]:
     most, least, numbers = len(given["max_length"]), int(given["min_length"]), given["uniform"]
     most = min(most, numbers.shape[2]) if numbers.shape[2] else most
     ends = {special_id(kind.tokenizer, EOS), *given["stop"].ravel().tolist()}

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Answer
+from seqpipe.answers.base import Answer, HeadAnswer
 from seqpipe.answers.generation import PAST, PRESENT
-from seqpipe.answers.multi_head import Joint, answer_from, empty_answer, tokenizer_file
-from seqpipe.answers.pointers import Pointers
-from seqpipe.answers.text import Text
+from seqpipe.answers.multi_head import part_of, tokenizer_file
+from seqpipe.answers.registry import answer_from
 from seqpipe.config.attention_maps import PREFIX, attended_from
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Record
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.kinds import feature_from
 from seqpipe.features.sources import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
@@ -27,7 +26,7 @@ from seqpipe.runtime import bundle, devices, graph_check
 from seqpipe.runtime.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
 from seqpipe.runtime.bundle_predictor import BundlePredictor
 from seqpipe.runtime.decode_options import chosen, option_arrays
-from seqpipe.runtime.explain.figures import draws, figure
+from seqpipe.runtime.explain.figures import figure
 from seqpipe.runtime.explain.maps import Explanation, attention, origins
 from seqpipe.runtime.generate_stream import stream
 from seqpipe.runtime.predictor import CHUNK, TOKENS, cores
@@ -112,9 +111,8 @@ class Model:
             targets = {head: _tokenizer(content, file) for head, file in writers.items()}
             files = {tokenizer_file(head): tokenizer for head, tokenizer in targets.items()}
             features = {name: feature_from(made, files) for name, made in manifest["inputs"].items() if "kind" in made}
-            lossless = "continues" in manifest["answer"]
-            featurizer = source_from(manifest["field"], features, tokenizers, lossless)
             kind = answer_from(manifest["answer"], targets)
+            featurizer = source_from(manifest["field"], features, tokenizers, kind.is_generated)
             limits = limits_of(manifest["limits"])
             check_features(features.values())
             check_options(manifest["options"])
@@ -227,7 +225,7 @@ class Model:
         """
         if len(sources_of(self.predictor.featurizer)) > 1:
             raise UsageError("this bundle reads several inputs; attention weights are given for one alone")
-        if not self._attended and not draws(self.predictor.kind):
+        if not self._attended and self.predictor.kind.figure_style is None:
             raise UsageError(
                 "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
                 "or export its run again: seqpipe export RUN --set export.explain=true"
@@ -235,32 +233,31 @@ class Model:
         record, decoding = self.record(item), chosen(self.predictor.options, options, self.predictor.kind)
         (doc,) = self.predictor.docs([record])
         if not len(doc):
-            return Explanation(doc.text, empty_answer(self.predictor.kind, decoding.arrays), ())
+            return Explanation(doc.text, self.predictor.kind.empty_for(decoding.arrays), ())
         features = self.predictor.featurizer.collate([doc])
         made = self.run_all(features | decoding.of([doc]))
         found, copied = [], {}
         for one in self._attended:
             writer, ids = self._written(one.key, made)
             if one.over != "steps":
-                shown = _shown(writer, doc, ids)
-                found.append(attention(one, doc, made[one.output][0], self._sentences(features), shown))
-            elif isinstance(writer, Text) and writer.copies:
-                weights, tokens = made[f"{one.output.rpartition('.')[0]}.attention"][0], writer.tokens(ids, doc)
+                steps = writer.step_names(ids, doc) if writer else []
+                found.append(attention(one, doc, made[one.output][0], self._sentences(features), steps))
+            elif writer and writer.copies:
+                weights, tokens = made[f"{one.output.rpartition('.')[0]}.attention"][0], writer.step_names(ids, doc)
                 words, _ = writer.copies.read(doc)
-                copied[one.key] = origins(doc, writer.kept(ids), words, tokens, weights, made[one.output][0])
+                copied[one.key] = origins(doc, writer.step_ids(ids), words, tokens, weights, made[one.output][0])
         answer = self.predictor.read([doc], made)[0]
         return Explanation(doc.text, answer, tuple(found), figure(self.predictor.kind, doc, answer), copied)
 
-    def _written(self, key: str, made: Arrays) -> tuple[Text | Pointers | None, list[int]]:
-        """If the stage of this key is a head that writes or points, its kind, and its first text or way."""
-        kind, stage = self.predictor.kind, key.split(".")
+    def _written(self, key: str, decision: Arrays) -> tuple[HeadAnswer | None, list[int]]:
+        """If the stage of this key is a head that answers step by step, its kind, and its first answer."""
+        parts, stage = self.predictor.kind.parts, key.split(".")
         if stage[0] != "head":
             return None, []
-        name, writer = [*kind.parts.items()][int(stage[1])] if isinstance(kind, Joint) else ("", kind)
-        if not isinstance(writer, Text | Pointers):
+        name, writer = [*parts.items()][int(stage[1]) if len(parts) > 1 else 0]
+        if not writer.step_output:
             return None, []
-        output = "tokens" if isinstance(writer, Text) else "pointers"
-        return writer, made[f"{name}.{output}" if name else output][0, 0].tolist()
+        return writer, part_of(decision, name)[writer.step_output][0, 0].tolist()
 
     def _sentences(self, features: Arrays) -> np.ndarray | None:
         """Which tokens make which sentence of the first text, (S, W), where the bundle knows sentences."""
@@ -303,13 +300,6 @@ class Model:
             if not same_answer(got, example["answer"], tolerance):
                 wrong.append(f"golden example {i}: {example['record']}: got {got}, expected {example['answer']}")
         return wrong
-
-
-def _shown(writer: Text | Pointers | None, doc: Doc, ids: list[int]) -> list[str]:
-    """What was written, or pointed at, token by token."""
-    if writer is None:
-        return []
-    return writer.tokens(ids, doc) if isinstance(writer, Text) else writer.shown(doc, ids)
 
 
 def same_answer(one: Any, other: Any, tolerance: float = TOLERANCE) -> bool:

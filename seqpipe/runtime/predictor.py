@@ -17,9 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seqpipe.answers.base import Answer, Kind
-from seqpipe.answers.generation import Continuation
-from seqpipe.answers.multi_head import empty_answer
+from seqpipe.answers.base import Answer, AnswerKind, Metric
+from seqpipe.answers.registry import metric_types
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Featurizer, Record, sentences
 from seqpipe.features.sources import Inputs
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records to split on several cores
 ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
-DIVIDED = ("spans", "tags")  # answer kinds of which a document's answer is those of its sentences
 Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 # Answers, those that are errors already, and for each batch its rows and their answers to come.
@@ -44,15 +42,17 @@ class Predictor:
     def __init__(
         self,
         featurizer: Inputs,
-        kind: Kind,
+        kind: AnswerKind,
         run: Run,
         options: Mapping[str, Mapping[str, Any]],
         limits: Mapping[str, int],
         workers: int = 1,
         metrics: Mapping[str, Metrics] | None = None,
+        score_types: Mapping[str, Metric] | None = None,
     ):
         self.featurizer, self.kind, self.options, self.limits, self.workers = featurizer, kind, options, limits, workers
-        self.run, self.metrics = run, metrics or {}
+        self.run, self.metrics = run, dict(metrics or {})
+        self.metric_types = {**metric_types(kind), **(score_types or {})}
         self._pool = ThreadPoolExecutor(workers, "seqpipe") if workers > 1 else None
         self._after_huge = False  # a text was so long that it ran alone
 
@@ -74,7 +74,7 @@ class Predictor:
         (doc,) = self.docs([record])
         length = self._tokens(doc)
         if not length:
-            return empty_answer(self.kind, decoding.arrays)
+            return self.kind.empty_for(decoding.arrays)
         self._free_memory(length)
         try:
             return self.answers([doc], decoding)[0]
@@ -83,7 +83,7 @@ class Predictor:
 
     def document(self, record: Record, **options: Any) -> Answer:
         """Answers for a whole document: split into sentences, offsets into the document."""
-        if self.kind.kind not in DIVIDED:
+        if not self.kind.tags_words:
             raise UsageError(f"documents are split for spans and tags; this bundle answers with {self.kind.kind!r}")
         if options.get("n_best", 1) != 1:
             raise UsageError("n_best is for single sentences; leave it out for documents")
@@ -102,9 +102,8 @@ class Predictor:
     def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
         """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
         docs = self._docs(records)
-        refuse_long(docs, records, self.limits, before, self.kind.kind in DIVIDED)
-        if isinstance(self.kind, Continuation) and not self.kind.adds_bos:
-            self.kind.refuse_empty(docs, records, before)
+        refuse_long(docs, records, self.limits, before, self.kind.tags_words)
+        self.kind.refuse_empty(docs, records, before)
         return docs
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
@@ -159,7 +158,7 @@ class Predictor:
 
     def _tokens(self, doc: Doc) -> int:
         """How many tokens are read of a text; of one that [BOS] stands before at least that."""
-        return len(doc) + (isinstance(self.kind, Continuation) and self.kind.adds_bos)
+        return self.kind.text_length(doc)
 
     def _docs(self, records: Sequence[Record]) -> list[Doc]:
         """The records split, on every core if there are enough: most of what is not the run is splitting."""
@@ -190,7 +189,7 @@ class Answers:
 
     def __init__(self, predictor: Predictor, options: Mapping[str, Any]):
         self._predictor, self._decoding = predictor, chosen(predictor.options, options, predictor.kind)
-        self._empty = empty_answer(predictor.kind, self._decoding.arrays)
+        self._empty = predictor.kind.empty_for(self._decoding.arrays)
         self._pending: deque[Task] = deque()
         self._count = 0
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe.answers.generation import Continuation
-from seqpipe.answers.targets import Targets, UnseenLabelError, record_labels, targets
+from seqpipe.answers.base import Targets, UnseenLabelError
 from seqpipe.config.component import build_component
-from seqpipe.config.contract import answer_kind, has_member, is_self_supervised
+from seqpipe.config.contract import has_member, is_self_supervised
+from seqpipe.config.head_answers import answer_kind, answer_settings
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.vocabulary import BOS, SPECIALS
-from seqpipe.training.fit import Learned, Task
+from seqpipe.training.fit import Learned
 
 Batch = dict[str, torch.Tensor]
 
@@ -55,19 +55,27 @@ def of_epoch(config: Config, learned: Learned) -> Callable[[int], Sequence[Examp
 
 def sample(config: Config, most: int) -> list[Record]:
     """The first records of the training file and, of texts with a label, one more of each label that comes later."""
-    found: Iterator[Record] = build_component(config.data.reader).read(config.data.train)
-    records = list(itertools.islice(found, most))
-    labelled = ("label", "labels", "vector")
-    heads = [head for head in config.head if answer_kind(head) in labelled and not is_self_supervised(head)]
-    seen = {(head.key, label) for record in records for head in heads for label in record_labels(head, record)}
-    for record in found if heads else ():
-        labels = {(head.key, label) for head in heads for label in record_labels(head, record)}
+    stream: Iterator[Record] = build_component(config.data.reader).read(config.data.train)
+    records = list(itertools.islice(stream, most))
+    heads = [head for head in config.head if not is_self_supervised(head)]
+    seen = {label for record in records for label in _record_labels(heads, record)}
+    for record in stream if seen else ():
+        labels = _record_labels(heads, record)
         if labels - seen:
             seen |= labels
             records.append(record)
     if not records:
         raise DataError(f"{config.data.train}: holds no record")
     return records
+
+
+def _record_labels(heads: Sequence[Component], record: Record) -> set[tuple[str, str]]:
+    """The labels of a record as a whole, each with the key of its head."""
+    return {
+        (head.key, label)
+        for head in heads
+        for label in answer_kind(head).record_labels(record, head.frame.get("target"))
+    }
 
 
 def examples(
@@ -83,7 +91,7 @@ def examples(
     """
     makers = []
     for head, task in zip(config.head, learned.tasks, strict=True):
-        make = targets(head, task.labels, task.kind, config.data.misaligned)
+        make = task.kind.target_maker(answer_settings(head), config.data.misaligned)
         makers.append((f"{task.name}." if task.name else "", make))
     made, empty = [], []
     for record, doc in zip(records, learned.featurizer.docs(records), strict=True):
@@ -163,31 +171,40 @@ def collate(learned: Learned, some: Sequence[Example]) -> Batch:
     """
     arrays = learned.featurizer.collate([example.doc for example in some])
     batch = {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
-    if isinstance(learned.kind, Continuation):  # what is predicted begins behind [BOS]
+    if learned.kind.is_generated:  # what is predicted begins behind [BOS]
         for name, first in (("ids", SPECIALS.index(BOS)), ("mask", 1)):
             batch[name] = torch.nn.functional.pad(batch[name], (1, 0), value=first)
     for name in some[0].targets:
         rows: list[Any] = [example.targets[name] for example in some]
-        if isinstance(rows[0], list):
-            width = max(map(len, rows))
-            rows = [row + [0] * (width - len(row)) for row in rows]
-        number = torch.float32 if isinstance(rows[0], (float, tuple)) else torch.int64
-        batch[name] = torch.tensor(rows, dtype=torch.bool if name.endswith("_mask") else number)
+        number = torch.float32 if _holds_fractions(rows[0]) else torch.int64
+        batch[name] = torch.tensor(_padded(rows), dtype=torch.bool if name.endswith("_mask") else number)
     return batch
+
+
+def _holds_fractions(target: Any) -> bool:
+    if isinstance(target, (list, tuple)):
+        return any(map(_holds_fractions, target))
+    return isinstance(target, float)
+
+
+def _padded(rows: list[Any]) -> list[Any]:
+    """Rows of equal shape: lists, and lists of lists, with zeros behind them."""
+    if not isinstance(rows[0], list):
+        return rows
+    width = max(map(len, rows))
+    if not any(row and isinstance(row[0], list) for row in rows):
+        return [row + [0] * (width - len(row)) for row in rows]
+    inner = max(len(cell) for row in rows for cell in row)
+    return [[cell + [0] * (inner - len(cell)) for cell in row] + [[0] * inner] * (width - len(row)) for row in rows]
 
 
 def unseen_labels(learned: Learned, records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
     """Labels of these records that training never saw, each once, with the first record that has it."""
-    known = [(task.kind, _names(task)) for task in learned.tasks if task.labels and task.kind.kind != "vector"]
+    kinds = [task.kind for task in learned.tasks if task.labels]
+    known = [(kind, kind.answer_labels()) for kind in kinds if kind.answer_labels()]
     for record in records:
         for kind, labels in known:
-            gold = kind.gold(record)
-            for label in [gold] if isinstance(gold, str) else [one if isinstance(one, str) else one[0] for one in gold]:
+            for label in kind.labels_in(kind.gold(record)):
                 if label not in labels:
                     labels.add(label)
                     yield label, record
-
-
-def _names(task: Task) -> set[str]:
-    """What the labels of a task are called in its answers: tags of spans without their B-, I-, …"""
-    return {label.partition("-")[2] or label for label in task.labels} if task.kind.kind == "spans" else {*task.labels}

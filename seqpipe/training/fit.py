@@ -10,28 +10,21 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from seqpipe.answers.base import Kind
-from seqpipe.answers.generation import Continuation, judged_in
-from seqpipe.answers.multi_head import Joint, tokenizer_file
-from seqpipe.answers.pointers import SEQUENCE, Pointers
-from seqpipe.answers.registry import kind_from
-from seqpipe.answers.span_infilling import Hidden
-from seqpipe.answers.targets import labels_of, target_text, text_of
-from seqpipe.answers.text import Text
-from seqpipe.config.attention_maps import TOKENS, WORDS
+from seqpipe.answers.base import EACH_WORD, PASSAGE, WHOLE_TEXT, AnswerKind, HeadAnswer, HeadInfo
+from seqpipe.answers.multi_head import tokenizer_file
+from seqpipe.answers.registry import head_answer_from, joined
+from seqpipe.answers.text import target_text, text_of
 from seqpipe.config.attention_stages import axis_of
 from seqpipe.config.component import Input, build_component, by_source, describe
 from seqpipe.config.contract import (
-    answer_kind,
     can_copy,
     declared_features,
     is_language_model_head,
     is_self_supervised,
-    is_stateful,
-    member,
     replaces_mask,
     special_tokens,
 )
+from seqpipe.config.head_answers import answer_kind, answer_settings
 from seqpipe.config.init_from import counterpart, told
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import LEARNED
@@ -64,8 +57,8 @@ class Task:
         return vocabulary_of(self.target_tokenizer) if self.target_tokenizer else None
 
     @property
-    def kind(self) -> Kind:
-        return kind_from(self.answer, self.target_tokenizer)
+    def kind(self) -> HeadAnswer:
+        return head_answer_from(self.answer, self.target_tokenizer)
 
 
 @dataclass(frozen=True)
@@ -97,15 +90,9 @@ class Learned:
         return {task.name: task.target_tokenizer for task in self.tasks if task.target_tokenizer}
 
     @property
-    def kinds(self) -> set[str]:
-        """The answer kinds of all heads."""
-        return {task.answer["kind"] for task in self.tasks}
-
-    @property
-    def kind(self) -> Kind:
+    def kind(self) -> AnswerKind:
         """The answer kind of a head alone, or of several together."""
-        kinds = {task.name: task.kind for task in self.tasks}
-        return Joint(kinds) if len(kinds) > 1 else kinds[""]
+        return joined({task.name: task.kind for task in self.tasks})
 
     def save(self, folder: Path) -> None:
         """Writes tokenizer.json, a target tokenizer for each head that writes text, and learned.json."""
@@ -137,7 +124,7 @@ class Learned:
             tasks.append(Task(one["name"], one["answer"], Vocabulary(one["labels"], one["counts"]), writer))
             writers |= {target.name: writer} if writer else {}
         features = {name: feature_from(made, writers) for name, made in state["features"].items()}
-        lossless = any("continues" in task.answer for task in tasks)
+        lossless = any(task.kind.is_generated for task in tasks)
         source = source_from(state["field"], features, tokenizers, lossless)
         return Learned(source, counts, tuple(tasks), state.get("longest", 0))
 
@@ -248,8 +235,7 @@ def _with_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> To
 def _shared(heads: Sequence[Component]) -> list[str]:
     """The fields of what heads write with the tokenizer of their source, which learns of both then."""
     writing = [head for head in heads if head.frame.get("target_tokenizer") == "same"]
-    writing = [head for head in writing if not (is_language_model_head(head) or is_self_supervised(head))]
-    return [head.frame.get("target") or "target" for head in writing if answer_kind(head) == "text"]
+    return [head.frame.get("target") or "target" for head in writing if answer_kind(head).has_target_text]
 
 
 def _numbers(field: str, features: Mapping[str, Feature], records: Sequence[Record]) -> tuple[Rows, int]:
@@ -264,9 +250,13 @@ def _numbers(field: str, features: Mapping[str, Feature], records: Sequence[Reco
 
 
 def _refuse_without_words(heads: Sequence[Component], cure: str) -> None:
-    tagging = [head for head in heads if answer_kind(head) in ("tags", "spans", "span")]
-    if tagging:
-        raise ConfigError([head.problem(f"{describe(head)}: {cure}") for head in tagging])
+    of_text = [head for head in heads if _subject(head) != WHOLE_TEXT]
+    if of_text:
+        raise ConfigError([head.problem(f"{describe(head)}: {cure}") for head in of_text])
+
+
+def _subject(head: Component) -> str:
+    return answer_kind(head).declared_subject(answer_settings(head))
 
 
 def _refuse_no_words(one: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
@@ -282,7 +272,7 @@ def _refuse_no_words(one: Input, heads: Sequence[Component], tokenizer: Tokenize
             f"the tokenizer {one.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
             "{use: words} to the encoders, which makes words of pieces, or choose the tokenizer words"
         )
-    tagging = [head for head in heads if answer_kind(head) in ("tags", "spans")]
+    tagging = [head for head in heads if _subject(head) == EACH_WORD]
     if cure and tagging:
         raise ConfigError([head.problem(f"{describe(head)}: {cure}") for head in tagging])
 
@@ -294,7 +284,7 @@ def _refuse_no_passage(one: Input, heads: Sequence[Component]) -> None:
         told = "its answer is a span of the second text; let the tokenizer read two, such as field: [question, context]"
     elif replacing:
         told = f"behind the encoder {replacing.use!r} there are no tokens to choose from; leave that encoder out"
-    choosing = [head for head in heads if answer_kind(head) == "span"]
+    choosing = [head for head in heads if _subject(head) == PASSAGE]
     if told and choosing:
         raise ConfigError([head.problem(f"{describe(head)}: {told}") for head in choosing])
 
@@ -307,44 +297,28 @@ def _replacing(one: Input) -> Component | None:
 def _task(
     head: Component, name: str, source: Tokenizer | None, inputs: Sequence[Input], records: Sequence[Record]
 ) -> Task:
-    answer, target = answer_kind(head), head.frame.get("target")
-    labels = labels_of(head, records, _old_labels(head))
-    writer = _target_tokenizer(head, source, records, target or "target") if answer == "text" else None
-    manifest = {"kind": answer, "target": target} | ({"labels": list(labels)} if labels else {})
-    if is_self_supervised(head) and answer in ("score", "vector"):
-        manifest["self_taught"] = True
-    fields = inputs[0].tokenizer.frame.get("field") if inputs[0].tokenizer else None
-    fields = [*fields] if isinstance(fields, tuple) else [fields or "text"]
-    if fill_mask := member(head.cls, "fill_mask"):
-        manifest["fills"] = {**fill_mask(dict(head.options)), "fields": fields}
-    if is_self_supervised(head) and (span_corruption := member(head.cls, "span_corruption")):
-        manifest["hides"] = {**span_corruption(dict(head.options)), "field": fields[0]}
-    if answer == "label" and head.options.get("out_of_scope") is not None:
-        manifest["out_of_scope"] = head.options["out_of_scope"]
-    if is_language_model_head(head):
-        options, size = head.options, writer.get_vocab_size() if writer is not None else 1
-        context = judged_in(options["context"], is_stateful(head), size)
-        manifest["continues"] = {"begins": not options["packed"], "context": context}
-    if can_copy(head):
-        manifest["copies"] = {"same": head.frame.get("target_tokenizer") == "same"}
-    if answer == "pointers":
-        manifest = _pointing(head, inputs[0]).manifest()
-    return Task(name, manifest, labels, writer)
+    """What a head learns; ConfigError where its answer cannot be made of this input."""
+    kind, info = answer_kind(head), _head_info(head, inputs[0])
+    if message := kind.refuse_input(info):
+        raise ConfigError([head.problem(f"{describe(head)}: {message}")])
+    labels = Vocabulary(()) if info.self_supervised else kind.collect_labels(info, records)
+    tokenizer = _target_tokenizer(head, source, records, info.target or "target") if kind.needs_tokenizer else None
+    return Task(name, kind.create(info, labels, tokenizer).manifest(), labels, tokenizer)
 
 
-def _pointing(head: Component, source: Input) -> Pointers:
-    """What a head's positions mean; ConfigError where they would be none of the source's own."""
-    task, axis = head.options.get("task", SEQUENCE), axis_of(source)
-    if axis not in (TOKENS, WORDS):
-        cure = "leave the encoder out that makes other rows of them"
-        raise ConfigError([head.problem(f"{describe(head)}: it points at tokens, words or rows of numbers; {cure}")])
-    if source.tokenizer is not None and task != SEQUENCE:
-        cure = "give points, inputs: {points: {field: points, embedding: {use: linear}}}, or task: sequence"
-        raise ConfigError(
-            [head.problem(f"{describe(head)}: task {task} is of points, and this source is a text; {cure}")]
-        )
-    points = source.field if source.tokenizer is None else None
-    return Pointers(head.frame.get("target"), task, points, axis)
+def _head_info(head: Component, source: Input) -> HeadInfo:
+    fields = source.tokenizer.frame.get("field") if source.tokenizer else None
+    return HeadInfo(
+        answer_settings(head),
+        target=head.frame.get("target"),
+        self_supervised=is_self_supervised(head),
+        same_tokenizer=head.frame.get("target_tokenizer") == "same",
+        copies=can_copy(head),
+        fields=tuple(fields) if isinstance(fields, tuple) else (fields or "text",),
+        rows=axis_of(source),
+        numbers=source.field if source.tokenizer is None else None,
+        old_labels=_old_labels(head),
+    )
 
 
 def _old_labels(head: Component) -> Sequence[str]:
@@ -354,13 +328,13 @@ def _old_labels(head: Component) -> Sequence[str]:
         return ()
     there = counterpart(head, source)
     task = Learned.load(source).tasks[there.number]
-    was, kind, where = task.answer["kind"], answer_kind(head), f"the run {told(source)}"
-    scheme = there.options.get("scheme")
-    if was != kind:
+    old_kind, kind, where = task.answer["kind"], answer_kind(head), f"the run {told(source)}"
+    if old_kind != kind.kind:
         cure = "give its options their old values, or delete init"
-        raise ConfigError([head.problem(f"{where} answers with {was}, and this head with {kind}; {cure}")])
-    if kind == "spans" and scheme != head.options.get("scheme"):
-        raise ConfigError([head.problem(f"the tags of {where} are {scheme}; set scheme: {scheme}, or delete init")])
+        message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {cure}"
+        raise ConfigError([head.problem(message)])
+    if message := kind.label_conflict(task.answer, answer_settings(head), where):
+        raise ConfigError([head.problem(f"{message}, or delete init")])
     return task.labels
 
 
@@ -460,24 +434,5 @@ def unwritable(learned: Learned, task: Task, records: Sequence[Record], longest:
         records: With their targets.
         longest: The most tokens of a text, its end included, where a caller asks for no other length.
     """
-    kind, field = task.kind, task.answer.get("target") or "target"
-    if not isinstance(kind, Text) or isinstance(kind, Continuation | Hidden) or not records:
-        return
-    texts, docs = [target_text(record, field) for record in records], learned.featurizer.docs(records)
-    split = [kind.encode(text, doc, place_of(record)) for record, text, doc in zip(records, texts, docs, strict=True)]
-    written = [kind.decode(ids, doc) for ids, doc in zip(split, docs, strict=True)]
-    others = [(text, made) for text, made in zip(texts, written, strict=True) if made != text]
-    if kind.copies:
-        lost = sum(ids.count(SPECIALS.index(UNK)) > 0 for ids in split)
-        share = f"{100 * (1 - len(others) / len(texts)):.1f} % of {len(texts):,} texts survive encoding and decoding"
-        yield f"{share}; {lost:,} hold a word that neither the target vocabulary nor their source has"
-    if others:
-        text, made = min(others, key=lambda one: len(one[0]))
-        told = f"{len(others):,} of {len(texts):,} texts change when encoded and decoded: {text!r} as {made!r}"
-        cure = "words: give it detokenize: true and a pattern that keeps together what has no blank within"
-        lossless = "the target tokenizer {use: bpe, byte_level: true} loses nothing"
-        yield f"{told}; {cure if kind.copies else lossless}"
-    over = [len(ids) for ids in split if longest is not None and len(ids) >= longest]
-    if over:
-        told = f"{len(over):,} of {len(texts):,} texts have {longest} tokens or more, and are cut there in scores"
-        yield f"{told}; a caller may give max_length={max(over) + 1}"
+    if records:
+        yield from task.kind.unwritable(records, learned.featurizer.docs(records), longest)

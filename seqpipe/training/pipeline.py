@@ -18,7 +18,6 @@ from seqpipe.answers.multi_head import part_of
 from seqpipe.config.attention_stages import attended
 from seqpipe.config.component import Input, build_component, by_source, describe
 from seqpipe.config.contract import (
-    answer_kind,
     declared_corrupted_inputs,
     declared_inactive_options,
     decode_options,
@@ -30,6 +29,7 @@ from seqpipe.config.contract import (
     is_language_model_head,
     member,
 )
+from seqpipe.config.head_answers import answer_kind, metric_types
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.config.signature import call
@@ -40,7 +40,7 @@ from seqpipe.nn.incremental import IDS, PAST, IncrementalStages
 from seqpipe.nn.kv_cache import Attending
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.fit import Learned, Task
-from seqpipe.training.ties import STEPWISE, decided, same_rows, score_gap
+from seqpipe.training.ties import decided, same_rows, score_gap
 
 _MOST_EXP = 700.0  # exp of more is no number
 Names = dict[str, Any]
@@ -205,7 +205,7 @@ class Pipeline(nn.Module):
         What goes step by step is the greater part of the work, so it is left to autocast.
         """
         device = names["sources"][0]["mask"].device.type
-        if not torch.is_autocast_enabled(device) or answer_kind(stage) in STEPWISE:
+        if not torch.is_autocast_enabled(device) or answer_kind(stage).is_stepwise:
             loss: Tensor = _asked(stage, head.loss, names)
             return loss.float()
         with torch.autocast(device, enabled=False):
@@ -290,7 +290,7 @@ class Pipeline(nn.Module):
     def perplexities(self, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
         """Of each head that writes text, by its name, exp of the mean loss of a target token."""
         writing = [
-            one for one in self._named_heads if answer_kind(one[1]) == "text" and not has_member(one[2], "measures")
+            one for one in self._named_heads if answer_kind(one[1]).counts_tokens and not has_member(one[2], "measures")
         ]
         losses, tokens = ({before: 0.0 for before, *_ in writing} for _ in range(2))
         was_training = self.training
@@ -347,7 +347,8 @@ class Pipeline(nn.Module):
                 gap = _asked(stage, head.margin, names | {name: mine[name] for name in decided(mine)} | others)
             elif has_member(head, "score"):
                 score = partial(_scored, stage, head, names)
-                gap = score_gap(answer_kind(stage), score, mine, theirs)
+                kind = self.learned.kind.parts[before[:-1]]
+                gap = score_gap(kind.choices, kind.is_stepwise, score, mine, theirs)
             else:
                 gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
             gaps.append(torch.where(same_rows(mine, theirs), 0.0, gap))
@@ -406,7 +407,7 @@ def _of_source(learned: Learned, name: str) -> Names:
 
 def _of_task(task: Task) -> Names:
     """What is wired into the head that has this task."""
-    return {"labels": task.labels, "target_vocabulary": task.target_vocabulary}
+    return {"labels": task.kind.wired_labels(task.labels), "target_vocabulary": task.target_vocabulary}
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
@@ -508,4 +509,12 @@ def predictor(
         for task, head in zip(learned.tasks, config.head, strict=True)
         if (own := head_metrics(head.cls, head.options, describe(head)))
     }
-    return Predictor(learned.featurizer, learned.kind, run, options, pipeline.limits, metrics=metrics)
+    return Predictor(
+        learned.featurizer,
+        learned.kind,
+        run,
+        options,
+        pipeline.limits,
+        metrics=metrics,
+        score_types=metric_types(config.head),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from seqpipe.answers.generation import ENOUGH, judged_in
+from seqpipe.answers.generation import ENOUGH, evaluation_window
 from seqpipe.config.contract import is_language_model_head, is_stateful
 from seqpipe.config.loader import Config
 from seqpipe.features.document import Record
@@ -35,7 +35,7 @@ def judging_windows(config: Config, tokens: np.ndarray, size: int) -> Windows:
     """The same to judge a model of so many tokens by, every token once."""
     if not is_stateful(config.head[0]):
         return windows(config, tokens)
-    context = max(1, min(judged_in(config.head[0].options["context"], True, size), len(tokens) - 1))
+    context = max(1, min(evaluation_window(config.head[0].options["context"], True, size), len(tokens) - 1))
     return Windows(tokens, context, max(1, ENOUGH // (size * context)))
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from seqpipe.answers.base import Choice
 from seqpipe.answers.generation import PRESENT
 
 Decision = Mapping[str, Tensor]
 Score = Callable[[Decision], Tensor]  # a head's log-probability (B,) of the first answer of a decision
-
-_RANKED = {"text": ("tokens",), "pointers": ("pointers",), "span": ("starts", "ends")}  # (B, n, …), the best first
-STEPWISE = ("text", "pointers")  # answer kinds that are made step by step: a choice changes all behind it
-_TAGGED = ("tags", "spans")
 
 
 def decided(decision: Decision) -> list[str]:
@@ -29,27 +26,28 @@ def same_rows(one: Decision, other: Decision) -> Tensor:
     return torch.stack([every, *(_same(one[name], other[name]) for name in decided(one))]).all(0)
 
 
-def score_gap(kind: str, score: Score, one: Decision, other: Decision) -> Tensor:
+def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, one: Decision, other: Decision) -> Tensor:
     """How far, (B,), the scores of two decisions differ, at the first rank at which the decisions do.
 
     Of what is written or pointed at step by step it is the difference of the first choices that differ, if that is
     less: behind it all may be different. Infinite where something differs that has no score.
 
     Args:
-        kind: The head's answer kind.
+        choices: The outputs that the head's answer kind decides together.
+        is_stepwise: Whether it is made step by step.
         score: The head's.
         one: PyTorch's decision.
         other: The graph's.
     """
     gaps = torch.zeros(len(next(iter(one.values()))))
     scored: set[str] = set()
-    for names, mine, theirs in _alternatives(kind, one, other):
+    for names, mine, theirs in _alternatives(choices, one, other):
         differ = ~same_rows(mine, theirs)
         scored |= names
         if not differ.any():
             continue
         gap = (score(mine) - score(theirs)).abs()
-        if kind in STEPWISE:
+        if is_stepwise:
             gap = torch.minimum(gap, _of_first_choice(score, mine, theirs))
         gaps = torch.where(differ, torch.maximum(gaps, gap), gaps)
     for name in {*decided(one)} - scored:
@@ -57,17 +55,21 @@ def score_gap(kind: str, score: Score, one: Decision, other: Decision) -> Tensor
     return gaps
 
 
-def _alternatives(kind: str, one: Decision, other: Decision) -> Iterator[tuple[set[str], Decision, Decision]]:
+def _alternatives(
+    choices: Sequence[Choice], one: Decision, other: Decision
+) -> Iterator[tuple[set[str], Decision, Decision]]:
     """Names of outputs, and what `score` takes of both: of ranked answers those of the first rank that differs."""
-    if names := _RANKED.get(kind, ()):
-        yield {*names}, *_first_rank(names, one, other)
-    elif kind in _TAGGED:
-        yield {"tags"}, {"tags": one["tags"]}, {"tags": other["tags"]}
-        if "paths" in one:
-            mine, theirs = _first_rank(("paths",), one, other)
-            yield {"paths"}, {"tags": mine["paths"][:, 0]}, {"tags": theirs["paths"][:, 0]}
-    elif kind in one:
-        yield {kind}, {kind: one[kind]}, {kind: other[kind]}
+    for choice in choices:
+        names = choice.outputs
+        if not {*names} <= one.keys():
+            continue
+        if not choice.ranked:
+            yield {*names}, {name: one[name] for name in names}, {name: other[name] for name in names}
+            continue
+        mine, theirs = _first_rank(names, one, other)
+        if choice.scored_as:
+            mine, theirs = ({choice.scored_as: found[names[0]][:, 0]} for found in (mine, theirs))
+        yield {*names}, mine, theirs
 
 
 def _first_rank(names: tuple[str, ...], one: Decision, other: Decision) -> tuple[Decision, Decision]:

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from seqpipe.answers.metrics.counters import shown
+from seqpipe.answers.metrics.table import shown
 from seqpipe.config.contract import is_stateful, member
+from seqpipe.config.head_answers import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, LAST
 from seqpipe.config.schema import Train
@@ -209,7 +210,7 @@ class Training(lightning.LightningModule):
             if self._evaluate:
                 scores = dict(self._evaluate(self.stop_if_signalled))
                 row |= {"dev": {key: value for key, value in scores.items() if key != "labels"}}
-            metric = goodness(scores, settings.metric) if scores else -row["loss"]
+            metric = goodness(scores, settings.metric, metric_types(self.config.head)) if scores else -row["loss"]
             better = not self._evaluate or (not math.isnan(metric) and (at.best is None or metric > at.best))
             if better:
                 at.best, at.best_epoch, at.plateau = float(metric), at.epoch, 0
@@ -236,7 +237,7 @@ class Training(lightning.LightningModule):
         scores, dev = row.get("dev", {}), ""
         if scores:
             name, value = deciding(scores, self.config.train.metric)
-            dev = f", dev {name} {shown(name, value)}{' *' if row['best'] else ''}"
+            dev = f", dev {name} {shown(name, value, metric_types(self.config.head))}{' *' if row['best'] else ''}"
         total = self.config.train.epochs
         self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from seqpipe.answers.pointers import HULL, Pointers
+from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.pointers import POLYGON
 from seqpipe.features.document import Doc
 
 Point = tuple[float, float]
@@ -29,21 +30,21 @@ class Figure:
     Args:
         points: Rows of numbers; of one number they stand on a line.
         way: Positions of them, in the order in which they were chosen.
-        task: What the way is; a hull is filled.
+        style: How the way is drawn: a line, or a polygon, which is filled.
     """
 
     points: tuple[tuple[float, ...], ...]
     way: tuple[int, ...]
-    task: str
+    style: str
 
     @property
     def is_filled(self) -> bool:
-        return self.task == HULL
+        return self.style == POLYGON
 
     @property
     def title(self) -> str:
-        what = {"hull": "the convex hull", "tour": "the round trip"}.get(self.task, "the way")
-        return f"{len(self.points)} points and {what} through {len({*self.way})} of them"
+        what = "polygon" if self.is_filled else "way"
+        return f"{len(self.points)} points and the {what} through {len({*self.way})} of them"
 
     def marks(self, side: float) -> list[Mark]:
         """Every point, in a square with sides of this length; one unit is as long in both directions."""
@@ -63,17 +64,12 @@ class Figure:
         return [(side * (0.5 + (x - middle[0]) / unit), side * (0.5 - (y - middle[1]) / unit)) for x, y in plane]
 
 
-def draws(kind: Any) -> bool:
-    """Whether answers of a kind are drawn among the points that were given."""
-    return isinstance(kind, Pointers) and kind.points is not None
-
-
-def figure(kind: Any, doc: Doc, answer: Any) -> Figure | None:
+def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
     """The figure of an answer, its first one if it has several; None if its kind is not drawn.
 
     Rows of more than two numbers are none of the plane.
     """
-    if not draws(kind) or doc.rows is None or doc.rows.shape[1] > 2:
+    if kind.figure_style is None or doc.rows is None or doc.rows.shape[1] > 2:
         return None
     rows = tuple(tuple(float(f"{number:.7g}") for number in row) for row in doc.rows.tolist())  # what float32 holds
-    return Figure(rows, tuple(kind.predicted(answer)), kind.task)
+    return Figure(rows, tuple(kind.predicted(answer)), kind.figure_style)

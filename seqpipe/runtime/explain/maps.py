@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.config.attention_maps import SENTENCES, TOKENS, Attended
+from seqpipe.config.attention_maps import Attended
 from seqpipe.errors import BundleError
+from seqpipe.features.axes import SENTENCES, TOKENS
 from seqpipe.features.document import Doc
 from seqpipe.runtime.explain.figures import Figure
 

@@ -1,0 +1,139 @@
+"""Precision, recall and F1 of spans, tags and labels, counted record by record in constant memory.
+
+Scores are fractions (0 to 1), and a division by zero gives 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from seqpipe.answers.base import Scores
+from seqpipe.answers.metrics.numbers import ratio
+from seqpipe.answers.tagging_schemes import Span
+
+SPLIT = "(split otherwise)"  # stands for the tag of a word that the model split into others
+
+
+class SpanCounter:
+    """Precision, recall and F1 of spans whose label and both ends are right (micro average, as conlleval has it)."""
+
+    def __init__(self) -> None:
+        self.gold: Counter[str] = Counter()
+        self.predicted: Counter[str] = Counter()
+        self.correct: Counter[str] = Counter()
+
+    def add(self, gold: Iterable[Span], predicted: Iterable[Span]) -> None:
+        """One record's spans; a span given twice counts once."""
+        right, given = set(gold), set(predicted)
+        self.gold.update(label for label, _, _ in right)
+        self.predicted.update(label for label, _, _ in given)
+        self.correct.update(label for label, _, _ in right & given)
+
+    def result(self) -> Scores:
+        totals = self.gold.total(), self.predicted.total(), self.correct.total()
+        return {**_f1(*totals), "labels": _each(self.gold, self.predicted, self.correct)}
+
+
+class TagCounter:
+    """Accuracy over all words, and precision, recall and F1 of each tag."""
+
+    def __init__(self) -> None:
+        self.gold: Counter[str] = Counter()
+        self.predicted: Counter[str] = Counter()
+        self.correct: Counter[str] = Counter()
+
+    def add(self, gold: Sequence[Span], predicted: Sequence[Span]) -> None:
+        """One record's tags, each with its word's place; a word that the model split otherwise is missed."""
+        tags = {(start, end): tag for tag, start, end in predicted}
+        for right, start, end in gold:
+            tag = tags.get((start, end), SPLIT)
+            self.gold[right] += 1
+            self.predicted[tag] += 1
+            self.correct[right] += right == tag
+
+    def result(self) -> Scores:
+        accuracy = ratio(self.correct.total(), self.gold.total())
+        return {"accuracy": accuracy, "labels": _each(self.gold, self.predicted, self.correct)}
+
+
+class LabelCounter:
+    """Accuracy, the mean of the labels' F1, and precision, recall and F1 of each label.
+
+    Where one label is out of scope: also the accuracy on all other texts, and the share of its own that are found
+    (Larson et al. 2019).
+    """
+
+    def __init__(self, out_of_scope: str | None = None) -> None:
+        self.out_of_scope = out_of_scope
+        self.gold: Counter[str] = Counter()
+        self.predicted: Counter[str] = Counter()
+        self.correct: Counter[str] = Counter()
+
+    def add(self, gold: str, predicted: str | None) -> None:
+        """One record's label; None for a text that has none, since it has no token."""
+        self.gold[gold] += 1
+        self.predicted.update([] if predicted is None else [predicted])
+        self.correct[gold] += gold == predicted
+
+    def result(self) -> Scores:
+        each = _each(self.gold, self.predicted, self.correct)
+        return {
+            "accuracy": ratio(self.correct.total(), self.gold.total()),
+            "macro_f1": sum(scores["f1"] for scores in each.values()) / max(1, len(each)),
+            **({} if self.out_of_scope is None else self._scopes(self.out_of_scope)),
+            "labels": each,
+        }
+
+    def _scopes(self, outside: str) -> Scores:
+        found, all_found = self.correct[outside], self.correct.total()
+        return {
+            "in_scope_accuracy": ratio(all_found - found, self.gold.total() - self.gold[outside]),
+            "out_of_scope_recall": ratio(found, self.gold[outside]),
+        }
+
+
+class LabelsCounter:
+    """F1 over all labels of all texts (micro average), the mean of the labels' F1, and the share of equal sets."""
+
+    def __init__(self) -> None:
+        self.gold: Counter[str] = Counter()
+        self.predicted: Counter[str] = Counter()
+        self.correct: Counter[str] = Counter()
+        self.texts = self.equal = 0
+
+    def add(self, gold: Iterable[str], predicted: Iterable[str]) -> None:
+        """One record's labels; one given twice counts once."""
+        right, given = set(gold), set(predicted)
+        self.gold.update(right)
+        self.predicted.update(given)
+        self.correct.update(right & given)
+        self.texts += 1
+        self.equal += right == given
+
+    def result(self) -> Scores:
+        each = _each(self.gold, self.predicted, self.correct)
+        all_labels = _f1(self.gold.total(), self.predicted.total(), self.correct.total())
+        return {
+            "micro_f1": all_labels.pop("f1"),
+            "macro_f1": sum(scores["f1"] for scores in each.values()) / max(1, len(each)),
+            "exact_match": ratio(self.equal, self.texts),
+            **all_labels,
+            "labels": each,
+        }
+
+
+def _each(gold: Counter[str], predicted: Counter[str], correct: Counter[str]) -> dict[str, Scores]:
+    return {label: _f1(gold[label], predicted[label], correct[label]) for label in sorted(gold | predicted)}
+
+
+def _f1(gold: int, predicted: int, correct: int) -> Scores:
+    precision, recall = ratio(correct, predicted), ratio(correct, gold)
+    return {
+        "f1": ratio(2 * correct, gold + predicted),
+        "precision": precision,
+        "recall": recall,
+        "gold": gold,
+        "predicted": predicted,
+        "correct": correct,
+    }
