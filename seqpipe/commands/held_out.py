@@ -28,7 +28,7 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
         records = Records(data.reader, path) if packed(run.config) else read(data.reader, path)
         census = Census(predictor.kind)
         scores[name] = evaluate(predictor, census.watch(records))[""]
-        console.say(f"\n{name}: {len(records):,} records\n{table(scores[name])}")
+        console.say(f"\n{name}: {len(records):,} records\n{table(scores[name], predictor.metric_types)}")
         for warning in census.warnings(name):
             console.say(f"  warning: {warning}")
     return scores
