@@ -10,6 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import Metric
+
 NEVER = -1e4  # the logit of what no text holds
 
 

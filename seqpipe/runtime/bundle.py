@@ -17,7 +17,7 @@ from typing import Any
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.files import json_bytes, sha256, writing_folder
 
-FORMAT, VERSION = "seqpipe-bundle", 1
+FORMAT, VERSION = "seqpipe-bundle", 2
 MANIFEST = "bundle.json"
 MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
