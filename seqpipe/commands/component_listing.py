@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from seqpipe.config.option_models import option_rows
 from seqpipe.config.plugins import KINDS, Offer, Plugins
-from seqpipe.config.signature import describe
 from seqpipe.errors import PluginError, nearest
 
 
@@ -37,7 +37,7 @@ def show_component(name: str, plugins: Plugins | None = None) -> str:
 def _show_offer(offer: Offer) -> str:
     component = offer.load()
     summary = (component.__doc__ or "").strip().split("\n\n")[0]
-    rows = [("option", "type", "default", ""), *describe(component)]
+    rows = [("option", "type", "default", ""), *option_rows(component)]
     head = f"{offer.kind} {offer.name} ({offer.distribution} {offer.version})\n{summary}\n"
     return "\n".join([head, *_align([tuple(map(str, row)) for row in rows])])
 

@@ -16,7 +16,7 @@ from seqpipe.commands.fingerprint import differences, fingerprint
 from seqpipe.commands.run_lock import run_lock
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.training import checkpoint

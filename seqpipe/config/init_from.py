@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.config import yaml
+from seqpipe.config.common_keys import ALL_COMMON_KEYS
 from seqpipe.config.component import Component
 from seqpipe.config.contract import member
 from seqpipe.config.run_layout import BEST, BUNDLE, CHECKPOINTS, LAST, STATE, YAML
-from seqpipe.config.signature import ALL_FRAME_KEYS, plain
-from seqpipe.config.yaml import Plain, shown
+from seqpipe.config.yaml_text import Plain, plain, shown
 from seqpipe.errors import UsageError
 
 _TARGET = ".target_tokenizer"
@@ -182,6 +182,6 @@ def _listed(key: str, value: Any, versions: Mapping[str, str]) -> list[Stage]:
         where = f"{key}.{number}" if isinstance(value, list) else key
         use = str(given["use"]).rpartition("/")[2]
         distribution = versions.get(where, "").rpartition(" ")[0]
-        options = {name: one for name, one in given.items() if name not in ALL_FRAME_KEYS}
+        options = {name: one for name, one in given.items() if name not in ALL_COMMON_KEYS}
         found.append(Stage(where, number, use, str(given.get("name") or use), distribution, options))
     return found

@@ -18,10 +18,12 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
+from seqpipe.config.common_keys import COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys
 from seqpipe.config.loader import SOURCE, Config
+from seqpipe.config.option_models import options_model
 from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, STAGES, TOP, DataKeys, Name
-from seqpipe.config.signature import FRAME_KEYS, TARGET_TOKENIZER_KEYS, Frame, options_model, wired
+from seqpipe.config.signature import wired
 from seqpipe.errors import PluginError
 
 Json = dict[str, Any]
@@ -76,7 +78,7 @@ class _Schema:
         self.group("target_tokenizer", "tokenizer", tokenizers, TARGET_TOKENIZER_KEYS)
         for kind in KINDS:
             found = tokenizers if kind == "tokenizer" else self.loaded(kind)
-            self.group(kind, kind, found, FRAME_KEYS[kind])
+            self.group(kind, kind, found, COMMON_KEYS[kind])
         hints = typing.get_type_hints(Config)
         known: Json = {
             "name": _or_null(TypeAdapter(Name).json_schema(schema_generator=_Generate)),
@@ -107,7 +109,7 @@ class _Schema:
 
     def inputs(self) -> Json:
         """Sources by name."""
-        known = {"field": self.model(Frame, "frame")["properties"]["field"]}
+        known = {"field": self.model(CommonKeys, "frame")["properties"]["field"]}
         known["tokenizer"] = {"anyOf": [_ref("tokenizer"), _NULL]}
         known |= {kind: self.stages(kind) for kind in ("embedding", "encoder")}
         keys = {key: {"description": told, **known[key]} for key, told in OF_A_SOURCE.items()}
@@ -199,7 +201,7 @@ class _Schema:
 
     def component(self, offer: Offer, cls: type, options: type[BaseModel], frame: Sequence[str], title: str) -> Json:
         made = self.model(options, title)
-        frames = self.model(Frame, "frame")["properties"]
+        frames = self.model(CommonKeys, "frame")["properties"]
         properties: Json = {"use": {"description": _TOLD["use"].format(offer.kind), **_either(self.names(offer))}}
         properties |= made["properties"] | {key: frames[key] for key in frame if key in frames}
         required = ["use", *made.get("required", [])]

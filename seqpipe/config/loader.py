@@ -14,29 +14,20 @@ from pydantic import BaseModel
 from seqpipe.config import attention_stages as attending
 from seqpipe.config import contract, dataflow, yaml
 from seqpipe.config import init_from as sources
+from seqpipe.config.common_keys import ALL_COMMON_KEYS, COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys
 from seqpipe.config.component import Component, Input
 from seqpipe.config.model import Config, Data, resolved
+from seqpipe.config.option_models import Mistake, Model, options_model, validate, values
 from seqpipe.config.overrides import override
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.schema import CHOICES, OF_A_SOURCE, TOP, DataKeys, Export, Plateau, PluginKeys, Train
-from seqpipe.config.signature import (
-    ALL_FRAME_KEYS,
-    CHECKPOINT,
-    FRAME_KEYS,
-    TARGET_TOKENIZER_KEYS,
-    Frame,
-    Mistake,
-    Model,
-    options_model,
-    unlike,
-    validate,
-    values,
-    wired,
-    words,
-)
+from seqpipe.config.signature import wired
+from seqpipe.config.type_words import unlike, words
 from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml import Plain, Tree
+from seqpipe.config.yaml import Tree
+from seqpipe.config.yaml_text import Plain, shown
 from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, nearest
+from seqpipe.types import CHECKPOINT
 
 __all__ = ["Component", "Config", "Data", "load", "resolved"]
 
@@ -85,7 +76,7 @@ class _Check:
     def config(self, path: Path) -> Config | None:
         top = self.tree.data
         if not isinstance(top, dict):
-            self.complain((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {yaml.shown(top)}")
+            self.complain((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {shown(top)}")
             return None
         for key in [key for key in top if key not in TOP]:
             self.complain((key,), f"no such key{nearest(key, TOP) or _there_is(TOP)}", key=True)
@@ -156,7 +147,7 @@ class _Check:
         """The field, or the two, that a source reads."""
         if value is None:
             return None
-        made = self.keys(Frame, {"field": value}, path[:-1], "")
+        made = self.keys(CommonKeys, {"field": value}, path[:-1], "")
         return made.field if made else None
 
     def complain(self, path: Where, message: str, *, key: bool = False) -> None:
@@ -268,13 +259,13 @@ class _Check:
 
     def component(self, kind: str, value: Plain, path: Where, allowed: Sequence[str] = ()) -> Component | None:
         """One component of the YAML: its frame keys, its class, its options."""
-        allowed = allowed or FRAME_KEYS[kind]
+        allowed = allowed or COMMON_KEYS[kind]
         given = self.spelt_out(value, path)
         if not isinstance(given, dict):
             self.complain(path, unlike(f"the name of {_a(kind)} or {{use: NAME, …}}", value))
             return None
         frame = self.frame(given, path, allowed)
-        options = {key: one for key, one in given.items() if key not in ALL_FRAME_KEYS}
+        options = {key: one for key, one in given.items() if key not in ALL_COMMON_KEYS}
         found = self.found(kind, given, path)
         if found is None:
             return None
@@ -341,13 +332,13 @@ class _Check:
     def frame(self, given: Mapping[str, Plain], path: Where, allowed: Sequence[str]) -> dict[str, Any]:
         """The frame keys that are allowed here, with their defaults; those that mean nothing here as problems."""
         for key in given:
-            if key in ALL_FRAME_KEYS and key not in allowed:
-                places = [kind for kind, keys in FRAME_KEYS.items() if key in keys]
+            if key in ALL_COMMON_KEYS and key not in allowed:
+                places = [kind for kind, keys in COMMON_KEYS.items() if key in keys]
                 told = f"means nothing here, only beside the `use` of {_a(' or '.join(places))}; delete it"
                 self.complain((*path, key), told, key=True)
-        usual = [key for key in allowed if key in Frame.model_fields]
+        usual = [key for key in allowed if key in CommonKeys.model_fields]
         chosen = {key: given[key] for key in usual if key in given}
-        made = self.keys(Frame, chosen, path, "") or Frame()
+        made = self.keys(CommonKeys, chosen, path, "") or CommonKeys()
         frame = {key: getattr(made, key) for key in usual}
         if frame.get("init") is not None:
             frame["init"] = Path(os.path.abspath(self.root / frame["init"]))

@@ -10,8 +10,7 @@ from typing import Literal
 
 from seqpipe.config.component import Component, Input
 from seqpipe.config.schema import Export, PluginKeys, Train
-from seqpipe.config.signature import plain
-from seqpipe.config.yaml import Plain
+from seqpipe.config.yaml_text import Plain, plain
 
 
 @dataclass(frozen=True)

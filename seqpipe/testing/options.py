@@ -8,7 +8,8 @@ from typing import Any
 
 from seqpipe.config import yaml
 from seqpipe.config.contract import misspelt_members
-from seqpipe.config.signature import options_model, plain, validate, values
+from seqpipe.config.option_models import options_model, validate, values
+from seqpipe.config.yaml_text import dump, plain
 from seqpipe.errors import PluginError
 from seqpipe.testing.report import Check, FaultError
 
@@ -59,7 +60,7 @@ def _spelt_right(subject: Subject) -> None:
 def _round_trip(subject: Subject) -> None:
     """What is written into the resolved YAML of a run has to be read as the same options again."""
     first = subject.chosen
-    second = _read(subject, yaml.parse(yaml.dump(plain(first)).encode(), "options").data or {})
+    second = _read(subject, yaml.parse(dump(plain(first)).encode(), "options").data or {})
     for name, value in first.items():
         if value != second[name] or type(value) is not type(second[name]):
             raise FaultError(

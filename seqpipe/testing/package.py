@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from packaging.utils import canonicalize_name
 from pydantic.fields import FieldInfo
 
+from seqpipe.config.option_models import options_model
 from seqpipe.config.plugins import GROUP, Offer, Plugins
-from seqpipe.config.signature import options_model
 from seqpipe.errors import PluginError, UsageError, nearest
 from seqpipe.testing.isolation import IMPORT, check_import
 from seqpipe.testing.options import Subject

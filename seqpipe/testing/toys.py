@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.config import loader as config
-from seqpipe.config import yaml
 from seqpipe.config.contract import expected_outputs, feature_kind, has_member, member, under_options
 from seqpipe.config.loader import Config
 from seqpipe.config.names import ROWLESS
 from seqpipe.config.plugins import Offer, Plugins
-from seqpipe.config.signature import plain, wired
+from seqpipe.config.signature import wired
+from seqpipe.config.yaml_text import dump, plain
 from seqpipe.errors import ConfigError
 from seqpipe.features.document import Column, Doc, Record
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK, word_level
@@ -361,7 +361,7 @@ class Bench:
         owner = cls.__module__.partition(".")[0]
         plugins.offers = [Offer(key, one.__name__, owner, "0", one) for key, one in toys.items() if one is not None]
         path = self.folder / "toy.yaml"
-        path.write_text(yaml.dump(content), encoding="utf-8")
+        path.write_text(dump(content), encoding="utf-8")
         try:
             return config.load(path, (), plugins, files=False)
         except ConfigError as error:
