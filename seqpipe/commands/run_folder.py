@@ -129,7 +129,7 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
     """
     if not (folder / STATE).exists():
         raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
-    config = load(folder / YAML, sets, files=need_data, sources=False)
+    config = load(folder / YAML, sets, files=need_data, runs=False)
     for note in config.drift:
         console.say(note)
     return Run(folder, config)

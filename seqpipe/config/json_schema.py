@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from seqpipe.config.common_keys import COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys
-from seqpipe.config.loader import SOURCE, Config
+from seqpipe.config.loader import INPUT_NAME, Config
 from seqpipe.config.option_models import options_model
 from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, STAGES, TOP, DataKeys, Name
@@ -115,7 +115,7 @@ class _Schema:
         keys = {key: {"description": told, **known[key]} for key, told in OF_A_SOURCE.items()}
         source: Json = {"type": "object", "properties": keys, "additionalProperties": False}
         source["anyOf"] = [{"required": ["tokenizer"]}, {"required": ["field"]}]
-        named = {"patternProperties": {f"^{SOURCE.pattern}$": source}, "additionalProperties": False}
+        named = {"patternProperties": {f"^{INPUT_NAME.pattern}$": source}, "additionalProperties": False}
         return _or_null({"type": "object", **named, "minProperties": 1})
 
     def stages(self, kind: str) -> Json:

@@ -81,7 +81,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 
 def problems(path: Path, *overrides: str, files: bool = True) -> list[Problem]:
     try:
-        load(path, overrides, TOYS, files, sources=files)
+        load(path, overrides, TOYS, files, runs=files)
     except ConfigError as error:
         return error.problems
     return []
@@ -111,7 +111,7 @@ def shipped() -> dict[str, Any]:
 @pytest.mark.parametrize("path", sorted(PIPELINES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_pipeline_is_taken_as_written_and_with_every_default(path: Path) -> None:
     Draft202012Validator(shipped()).validate(yaml.parse(path.read_bytes(), str(path)).data)
-    Draft202012Validator(shipped()).validate(resolved(load(path, sources=False)))
+    Draft202012Validator(shipped()).validate(resolved(load(path, runs=False)))
 
 
 def test_what_init_writes_is_taken(tmp_path: Path) -> None:
