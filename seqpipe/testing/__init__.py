@@ -202,11 +202,11 @@ def report(
             from seqpipe.testing.tokenizers import tokenizer_checks
 
             return inspected(name, tokenizer_checks(subject))
+        from seqpipe.testing.bench import Bench
         from seqpipe.testing.graphs import Graph
         from seqpipe.testing.heads import head_checks
         from seqpipe.testing.incremental import incremental_checks
         from seqpipe.testing.stages import quiet, stage_checks
-        from seqpipe.testing.toys import Bench
 
         bench = Bench(subject, folder)
         more = head_checks(bench) if subject.kind == "head" else incremental_checks(bench)

@@ -14,9 +14,9 @@ from seqpipe.export.incremental import compare_pieces
 from seqpipe.export.parity import Tally, compare, given_to, grid, settle, trials
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
-from seqpipe.testing.report import Check, FaultError, SkippedError
-from seqpipe.testing.stages import SHAPES
-from seqpipe.testing.toys import Bench
+from seqpipe.testing.bench import Bench
+from seqpipe.testing.report import Check, FaultError, NotApplicableError
+from seqpipe.testing.shapes import SHAPES
 from seqpipe.training.pipeline import option_table, predictor
 
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
@@ -123,7 +123,7 @@ def _session(data: bytes) -> Run:
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
-        raise SkippedError("onnxruntime is not installed", "pip install 'seqpipe-nlp[cpu]'") from error
+        raise NotApplicableError("onnxruntime is not installed", "pip install 'seqpipe-nlp[cpu]'") from error
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.log_severity_level = 1, 3
     session = onnxruntime.InferenceSession(data, settings, providers=["CPUExecutionProvider"])

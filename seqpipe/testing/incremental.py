@@ -8,9 +8,9 @@ from torch import Tensor
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.nn.incremental import Chain
+from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Check, FaultError
-from seqpipe.testing.stages import SHAPES
-from seqpipe.testing.toys import Bench
+from seqpipe.testing.shapes import SHAPES
 
 PIECES = "a text in pieces is the text as a whole"
 LENGTHS, PROMPTS = (9, 7, 5), (4, 2, 1)  # of a ragged batch

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.testing.options import Subject
-from seqpipe.testing.report import Check, FaultError, SkippedError
+from seqpipe.testing.report import Check, FaultError, NotApplicableError
 
 IMPORT, ACCESS = "import", "no file or network access"
 MOST_SECONDS = 1.0
@@ -61,7 +61,7 @@ def import_check(subject: Subject) -> Check:
 def check_import(module: str, needs_torch: bool) -> None:
     """Imports a module in a Python of its own, where torch is there already if it may be needed."""
     if module == "__main__":
-        raise SkippedError("the class stands in __main__, which no other Python can import")
+        raise NotApplicableError("the class stands in __main__, which no other Python can import")
     seconds, torch, printed, error = _imported(module, needs_torch)
     if error:
         raise FaultError(f"{module} cannot be imported in a new Python: {error}", "Mend it as the message says")

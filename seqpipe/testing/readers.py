@@ -11,7 +11,7 @@ from typing import Any
 from seqpipe.errors import DataError
 from seqpipe.testing.isolation import ACCESS, import_check, watched_call
 from seqpipe.testing.options import ROUND_TRIP, Subject, member_check, option_checks
-from seqpipe.testing.report import Check, FaultError, SkippedError
+from seqpipe.testing.report import Check, FaultError, NotApplicableError
 
 RECORDS, WHERE, BAD, STREAMS = "expected records", "where is file:line", "a bad line is a DataError", "streams"
 LARGE = 4_000_000  # bytes of the file that no reader should hold
@@ -58,7 +58,7 @@ class _Looks:
     def file(self, name: str, content: bytes | None = None) -> Path:
         given = self.content if content is None else content
         if given is None:
-            raise SkippedError("a file to read was not given", _GIVE)
+            raise NotApplicableError("a file to read was not given", _GIVE)
         path = self.folder / name
         path.write_bytes(given)
         return path
@@ -91,7 +91,7 @@ class _Looks:
         try:
             content.decode()
         except UnicodeDecodeError:
-            raise SkippedError("the content is not UTF-8 text, of which it is known what a bad line is") from None
+            raise NotApplicableError("the content is not UTF-8 text, of which it is known what a bad line is") from None
         content += b"" if content.endswith(b"\n") else b"\n"
         path = self.file("bad.txt", content + _BAD_LINE + b"\n")
         bad, last = content.count(b"\n") + 1, 0
@@ -113,7 +113,7 @@ class _Looks:
         """The first record of a large file is there before the file is."""
         content = self.file("data.txt").read_bytes()
         if len(self.expected) < 2:
-            raise SkippedError("the content has one record only", "Give a content with two records or more")
+            raise NotApplicableError("the content has one record only", "Give a content with two records or more")
         content += b"" if content.endswith(b"\n") else b"\n"
         path = self.file("large.txt", content * (LARGE // len(content) + 1))
         tracemalloc.start()

@@ -59,7 +59,7 @@ class FaultError(Exception):
         super().__init__(message)
 
 
-class SkippedError(Exception):
+class NotApplicableError(Exception):
     """A check has nothing to look at; the message says why, the cure how it would have."""
 
     def __init__(self, message: str, cure: str = ""):
@@ -93,7 +93,7 @@ def _finding(check: Check) -> Finding:
         check.run()
     except FaultError as fault:
         return Finding(check.name, "failed", fault.message, fault.cure)
-    except SkippedError as skipped:
+    except NotApplicableError as skipped:
         return Finding(check.name, "skipped", skipped.message, skipped.cure)
     except Exception as error:  # a component may raise anything at all
         told = " ".join(str(error).split())[:800]
