@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from seqpipe.config.common_keys import ALL_COMMON_KEYS
-from seqpipe.config.signature import argument_help, check_default, constructor, fault, parameter_types, wired
+from seqpipe.config.signature import argument_help, bad_signature, check_default, constructor, parameter_types, wired
 from seqpipe.config.type_words import cure, unlike, words
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml_text import Plain, plain, shown
@@ -52,7 +52,7 @@ def options_model(cls: type) -> type[BaseModel]:
         if name in ALL_COMMON_KEYS or name.startswith("_"):
             is_common = name in ALL_COMMON_KEYS
             rule = f"the common keys are {', '.join(ALL_COMMON_KEYS)}" if is_common else "no leading underscore"
-            raise fault(cls, f"no option can be called {name!r}; choose another name ({rule})")
+            raise bad_signature(cls, f"no option can be called {name!r}; choose another name ({rule})")
         check_default(cls, option, hint)
         default = ... if option.default is inspect.Parameter.empty else option.default
         # A name that BaseModel uses itself (copy, json, …) is kept as an alias.
@@ -70,7 +70,7 @@ def options_model(cls: type) -> type[BaseModel]:
             **fields,
         )
     except (PydanticUserError, TypeError) as error:
-        raise fault(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error
+        raise bad_signature(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | None, list[Mistake]]:

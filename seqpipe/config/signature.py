@@ -39,9 +39,11 @@ def wired(cls: type) -> tuple[str, ...]:
             continue
         if parameter.name not in WIRED:
             cure = f"an option stands after a '*' (def __init__(self, …, *, {parameter.name}: int = 1))"
-            raise fault(cls, f"{parameter.name!r} is not wired in; {cure}, and by position come {', '.join(WIRED)}")
+            raise bad_signature(
+                cls, f"{parameter.name!r} is not wired in; {cure}, and by position come {', '.join(WIRED)}"
+            )
         if parameter.default is not inspect.Parameter.empty:
-            raise fault(cls, f"{parameter.name!r} is wired in, so its default is never used; delete it")
+            raise bad_signature(cls, f"{parameter.name!r} is wired in, so its default is never used; delete it")
         names.append(parameter.name)
     return tuple(names)
 
@@ -76,9 +78,9 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
         type_name = next((mark for mark in (SIZE, TOKENS, UNIFORM) if mark in metadata), plain_type)
         if kind not in (int, float, bool) and type_name not in (TOKENS, UNIFORM):
             there_is = "seqpipe.Size, seqpipe.Tokens, seqpipe.Uniform, int, float or bool"
-            raise fault(cls, f"decode option {option.name!r} must be {there_is}, not {words(hint)}")
+            raise bad_signature(cls, f"decode option {option.name!r} must be {there_is}, not {words(hint)}")
         if option.default is inspect.Parameter.empty:
-            raise fault(cls, f"decode option {option.name!r} needs a default")
+            raise bad_signature(cls, f"decode option {option.name!r} needs a default")
         check_default(cls, option, hint)
         low, high = bounds(kind, metadata)
         default = None if option.default is None else kind(option.default)
@@ -100,7 +102,7 @@ def constructor(cls: type) -> list[inspect.Parameter]:
         return []
     parameters = list(inspect.signature(function).parameters.values())[1:]
     if vague := _vague(parameters):
-        raise fault(cls, f"'{vague}' would swallow a misspelt option; name each parameter of __init__")
+        raise bad_signature(cls, f"'{vague}' would swallow a misspelt option; name each parameter of __init__")
     return parameters
 
 
@@ -116,14 +118,14 @@ def parameter_types(cls: type, function: Any, parameters: Iterable[inspect.Param
     annotations = {}
     for parameter in parameters:
         if parameter.annotation is inspect.Parameter.empty:
-            raise fault(cls, f"{parameter.name!r} has no type; annotate it ({parameter.name}: int = 1)")
+            raise bad_signature(cls, f"{parameter.name!r} has no type; annotate it ({parameter.name}: int = 1)")
         annotations[parameter.name] = parameter.annotation
     holder = types.SimpleNamespace(__annotations__=annotations)
     try:
         namespace = function.__globals__ if inspect.isfunction(function) else {}
         return typing.get_type_hints(holder, globalns=namespace, include_extras=True)
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
-        raise fault(cls, f"a type cannot be read: {error}; import it at the head of the module") from error
+        raise bad_signature(cls, f"a type cannot be read: {error}; import it at the head of the module") from error
 
 
 def check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
@@ -132,9 +134,11 @@ def check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
     try:
         TypeAdapter(hint).validate_python(option.default, strict=True)
     except ValidationError:
-        raise fault(cls, f"the default of {option.name!r} {unlike(words(hint), plain(option.default))}") from None
+        raise bad_signature(
+            cls, f"the default of {option.name!r} {unlike(words(hint), plain(option.default))}"
+        ) from None
     except PydanticUserError as error:
-        raise fault(
+        raise bad_signature(
             cls, f"the type of {option.name!r} cannot be read from a YAML: {str(error).splitlines()[0]}"
         ) from error
 
@@ -167,5 +171,5 @@ def _arguments(lines: list[str]) -> dict[str, str]:
     return helps
 
 
-def fault(cls: type, message: str) -> PluginError:
+def bad_signature(cls: type, message: str) -> PluginError:
     return PluginError(f"{cls.__module__}.{cls.__qualname__}: {message}")

@@ -192,8 +192,8 @@ def report(
 ) -> Report:
     """Everything that is looked at in a component of this kind. What needs torch is imported here."""
     name = name or f"{subject.kind} {subject.cls.__name__}"
-    with tempfile.TemporaryDirectory(prefix="seqpipe-testing-") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="seqpipe-testing-") as path:
+        folder = Path(path)
         if subject.kind == "reader":
             from seqpipe.testing.readers import reader_checks
 

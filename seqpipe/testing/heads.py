@@ -63,27 +63,27 @@ class _HeadChecks:
     def targets(self) -> None:
         bench = self.bench
         pipeline, batch = perturb(bench.pipeline()).eval(), bench.batch()
-        asked = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
+        names = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
         if is_self_supervised(bench.config.head[0]):
             raise NotApplicableError("it is self-supervised")
-        if not asked:
+        if not names:
             raise NotApplicableError(f"the answer kind {bench.answer!r} has no targets yet")
         L, V = len(bench.learned.tasks[0].labels), len(bench.learned.tasks[0].target_vocabulary or ())
         with torch.no_grad():
             before = pipeline.loss(batch)
-            for name in asked:
-                given = batch[name]
+            for name in names:
+                target = batch[name]
                 if bench.answer == "span":
-                    other = batch["end" if name == "start" else "start"]  # shorter answers, where there were longer
+                    changed = batch["end" if name == "start" else "start"]  # shorter answers, where there were longer
                 elif bench.answer == "pointers":
-                    other = _mirrored(given, batch["mask"])
-                elif given.is_floating_point():  # numbers, or 0 and 1 for each label
-                    other = 1 - given
+                    changed = _mirrored(target, batch["mask"])
+                elif target.is_floating_point():  # numbers, or 0 and 1 for each label
+                    changed = 1 - target
                 else:
-                    other = (given + 1) % L if L else torch.where(given > 3, 4 + (given - 3) % (V - 4), 3)
-                if given.dim() == 1:  # of every second record only: which are alike may be all that counts
-                    other = torch.where(torch.arange(len(given)) % 2 == 0, other, given)
-                if torch.equal(pipeline.loss({**batch, name: other}), before):
+                    changed = (target + 1) % L if L else torch.where(target > 3, 4 + (target - 3) % (V - 4), 3)
+                if target.dim() == 1:  # of every second record only: which are alike may be all that counts
+                    changed = torch.where(torch.arange(len(target)) % 2 == 0, changed, target)
+                if torch.equal(pipeline.loss({**batch, name: changed}), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
 
     def decided(self, size: int = 1) -> tuple[Pipeline, dict[str, Tensor], dict[str, Tensor]]:
@@ -195,9 +195,9 @@ class _HeadChecks:
             raise NotApplicableError("it has no `score`, and needs none")
         if self.bench.answer in ("labels", "score", "vector"):
             raise NotApplicableError(f"nothing is stated about the score of an answer of kind {self.bench.answer!r}")
-        for given, expected in self.known(features["mask"], decision):
+        for known, expected in self.known(features["mask"], decision):
             with torch.no_grad():
-                got = pipeline.score(features, given)
+                got = pipeline.score(features, known)
             if got.shape != expected.shape:
                 raise FaultError(f"score gives {tuple(got.shape)}, not {tuple(expected.shape)}", _SCORE)
             if not torch.allclose(got, expected, rtol=CLOSE, atol=CLOSE):
@@ -226,17 +226,17 @@ class _HeadChecks:
         if name == "starts":  # another answer: the last token, and of those that are so already none
             last = features["mask"].sum(1, keepdim=True) - 1
             at = torch.where(decision["starts"] == last, -1, last)
-            other = {**decision, "starts": at, "ends": at}
+            changed = {**decision, "starts": at, "ends": at}
         elif name == "pointers":
-            other = {**decision, name: _mirrored(decision[name], features["mask"][:, None])}
+            changed = {**decision, name: _mirrored(decision[name], features["mask"][:, None])}
         else:
-            other = {**decision, name: (decision[name] + 1) % most}
+            changed = {**decision, name: (decision[name] + 1) % most}
         with torch.no_grad():
-            if torch.equal(pipeline.score(features, decision), pipeline.score(features, other)):
+            if torch.equal(pipeline.score(features, decision), pipeline.score(features, changed)):
                 raise FaultError(f"score gives the same whatever {name!r} holds", _SCORE)
 
 
 def _mirrored(pointers: Tensor, mask: Tensor) -> Tensor:  # (…, N), (…, T)
     """The positions counted from the last one; -1, and what stands in the padding, as it is."""
-    other = mask.sum(-1, keepdim=True) - 1 - pointers
-    return torch.where((pointers >= 0) & (other >= 0), other, pointers)
+    mirrored = mask.sum(-1, keepdim=True) - 1 - pointers
+    return torch.where((pointers >= 0) & (mirrored >= 0), mirrored, pointers)

@@ -60,8 +60,8 @@ def _in_pieces(bench: Bench) -> None:
         x, state = chain.step(ids[rows, prompts - 1 + t], read, state)
         same("that was read step by step", x, prompts - 1 + t)
     written = torch.stack([ids[rows, prompts + t] for t in range(2)], 1)
-    made = chain.kept(read, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state)
-    past = {PAST + name.removeprefix(PRESENT): one for name, one in made.items()}
+    cache = chain.kept(read, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state)
+    past = {PAST + name.removeprefix(PRESENT): tensor for name, tensor in cache.items()}
     chain = Chain(embedding, [*pipeline.encoder], others | past, begins=False)
     read = chain.read(
         torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1), torch.ones(len(ids), 2, dtype=torch.bool)

@@ -6,7 +6,6 @@ Scores are fractions (0 to 1) and a division by zero gives 0; only `table` speak
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from seqpipe.answers.metrics.pointers import PointerCounter
 from seqpipe.answers.metrics.squad import ReadingCounter
 from seqpipe.answers.metrics.text import FillingCounter, TextCounter
 from seqpipe.answers.tagging_schemes import Span
+from seqpipe.console import text_table
 from seqpipe.errors import UsageError, nearest
 
 Scores = dict[str, Any]
@@ -299,12 +299,7 @@ def table(scores: Mapping[str, Any]) -> str:
     columns = list(dict.fromkeys(column for _, row in reversed(rows) for column in row))
     lines = [["", *(column.replace("_", " ") for column in columns)]]
     lines += [[label, *(_cell(column, row.get(column)) for column in columns)] for label, row in rows]
-    widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
-    padded = ([" " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)] for line in lines)
-    return "\n".join(
-        "  ".join([line[0] + gaps[0], *(gap + cell for gap, cell in zip(gaps[1:], line[1:], strict=True))]).rstrip()
-        for line, gaps in zip(lines, padded, strict=True)
-    )
+    return "\n".join(text_table(lines, numbers=True))
 
 
 def _each(gold: Counter[str], predicted: Counter[str], correct: Counter[str]) -> dict[str, Scores]:
@@ -336,8 +331,3 @@ def _cell(column: str, value: object) -> str:
     if isinstance(value, float):
         return shown(column, value)
     return "" if value is None else str(value)
-
-
-def _width(text: str) -> int:
-    """Columns on a terminal: Chinese and Japanese characters take two."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
