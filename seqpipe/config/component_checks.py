@@ -110,7 +110,7 @@ class ComponentChecks(KeyChecks):
         folder = component.frame.get("init")
         if folder is None or not self.runs:
             return
-        problem = init_from.fault(folder)
+        problem = init_from.run_problem(folder)
         try:
             if not problem:
                 init_from.counterpart(component, folder)

@@ -51,9 +51,9 @@ class Tree:
         """The spot of the value at `path` (of its key, if `key`), or of the nearest thing that holds it."""
         for length in range(len(path), -1, -1):
             at = path[:length]
-            found = (self.keys.get(at) if key or length < len(path) else None) or self.values.get(at)
-            if found:
-                return found
+            spot = (self.keys.get(at) if key or length < len(path) else None) or self.values.get(at)
+            if spot:
+                return spot
         return Spot(self.file, 0, 0)
 
     def problem(self, path: Path, message: str, *, key: bool = False) -> Problem:
@@ -92,17 +92,17 @@ def scalar(text: str, file: str = "") -> Plain:
     """The value of an override: a word, a number, quoted text, or a collection such as `[1, 2]` or `{use: crf}`."""
     if not text:
         return None
-    told = file or text
+    place = file or text
     try:
-        tree, problems = read(text.encode("utf-8", "surrogateescape"), told)
+        tree, problems = read(text.encode("utf-8", "surrogateescape"), place)
     except ConfigError as error:
-        tree, problems = Tree(told), error.problems
+        tree, problems = Tree(place), error.problems
     if not problems and text.lstrip()[0] not in "[{" and isinstance(tree.data, (list, dict)):
         problems = [
-            Problem(told, 0, 0, "", f"{text!r} is not one value; put it in quotes, or write [a, b] or {{key: value}}")
+            Problem(place, 0, 0, "", f"{text!r} is not one value; put it in quotes, or write [a, b] or {{key: value}}")
         ]
     if problems:
-        raise ConfigError([Problem(told, 0, 0, "", problem.message) for problem in problems])
+        raise ConfigError([Problem(place, 0, 0, "", problem.message) for problem in problems])
     return tree.data
 
 
@@ -180,14 +180,14 @@ class _Builder:
         return self.scalar(event, path)
 
     def mapping(self, path: Path, depth: int) -> dict[str, Plain]:
-        found: dict[str, Plain] = {}
+        items: dict[str, Plain] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             start, known = event, len(self.problems)
             key = self.node(start, (*path, "?"), depth + 1)
-            usable = isinstance(key, str) and key not in found
+            usable = isinstance(key, str) and key not in items
             if usable and not (key == "<<" and start.style is None):
-                found[key], self.tree.keys[(*path, key)] = None, self.spot(start)
-                found[key] = self.node(next(self.events), (*path, key), depth + 1)
+                items[key], self.tree.keys[(*path, key)] = None, self.spot(start)
+                items[key] = self.node(next(self.events), (*path, key), depth + 1)
                 continue
             if usable:
                 self.complain(start, (*path, key), "merge keys are not read; write the keys out")
@@ -201,13 +201,13 @@ class _Builder:
             self.node(
                 next(self.events), (*path, "?"), depth + 1
             )  # read for its problems, at a path that no one asks for
-        return found
+        return items
 
     def sequence(self, path: Path, depth: int) -> list[Plain]:
-        found: list[Plain] = []
+        items: list[Plain] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            found.append(self.node(event, (*path, len(found)), depth + 1))
-        return found
+            items.append(self.node(event, (*path, len(items)), depth + 1))
+        return items
 
     def scalar(self, event: yaml.ScalarEvent, path: Path) -> Plain:
         if _BROKEN_CHARACTER.search(event.value):

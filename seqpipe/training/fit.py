@@ -32,7 +32,7 @@ from seqpipe.config.contract import (
     replaces_mask,
     special_tokens,
 )
-from seqpipe.config.init_from import counterpart, told
+from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import LEARNED
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
@@ -354,7 +354,7 @@ def _old_labels(head: Component) -> Sequence[str]:
         return ()
     there = counterpart(head, source)
     task = Learned.load(source).tasks[there.number]
-    was, kind, where = task.answer["kind"], answer_kind(head), f"the run {told(source)}"
+    was, kind, where = task.answer["kind"], answer_kind(head), f"the run {relative_path(source)}"
     scheme = there.options.get("scheme")
     if was != kind:
         cure = "give its options their old values, or delete init"
