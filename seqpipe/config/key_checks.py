@@ -12,6 +12,8 @@ from seqpipe.config.yaml import Tree
 from seqpipe.config.yaml_text import Plain
 from seqpipe.errors import Problem, nearest
 
+RENAMED = {"carry": "stateful"}  # old names of options
+
 
 class KeyChecks:
     """The problems found so far in one tree, and the checks that every mapping of keys goes through."""
@@ -54,7 +56,8 @@ class KeyChecks:
             if mistake.kind == "missing":
                 self.missing(where, f"{owner} needs {mistake.message}")
             elif mistake.kind == "unknown":
-                hint = nearest(str(mistake.where[0]), known) or there_is(known)
+                key = str(mistake.where[0])
+                hint = _renamed(key, known) or nearest(key, known) or there_is(known)
                 self.complain(where, f"{owner} has no such {noun}{hint}", key=True)
             else:
                 self.complain(where, mistake.message)
@@ -65,6 +68,12 @@ class KeyChecks:
             return value
         self.tree.values[(*path, "use")] = self.tree.spot(path)
         return {"use": value}
+
+
+def _renamed(key: str, known: Sequence[str]) -> str:
+    """The hint for an option that had another name in an earlier version."""
+    name = RENAMED.get(key)
+    return f"; it is called {name!r} now" if name in known else ""
 
 
 def there_is(names: Iterable[str], what: str = "there is") -> str:

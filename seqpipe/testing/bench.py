@@ -63,7 +63,7 @@ class Bench:
         """The checked pipeline, its head looking at everything that the component returns."""
         if self.subject.kind == "head":
             encoder = ToyPlaces if "copy" in self._kinds() else ToyEncoder
-            return self._load(ToyCausal if self.continues else encoder, watching((), ()))
+            return self._load(ToyCausal if self.is_language_model else encoder, watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
         tagging = not (self.replaces_mask or self.numbers)
@@ -85,9 +85,9 @@ class Bench:
         return self.subject.kind == "encoder" and "mask" in member(self.subject.cls, "returns")
 
     @property
-    def continues(self) -> bool:
+    def is_language_model(self) -> bool:
         """Whether the component is a language-model head."""
-        return self.subject.kind == "head" and bool(member(self.subject.cls, "continues"))
+        return self.subject.kind == "head" and bool(member(self.subject.cls, "is_language_model"))
 
     @property
     def numbers(self) -> bool:
@@ -205,7 +205,7 @@ class Bench:
         if self.numbers:
             return {"numbers": number_rows(i, tokens)}
         words = word_list(i, tokens)
-        if has_member(self.subject.cls, "fills"):
+        if has_member(self.subject.cls, "fill_mask"):
             words = [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(words)]
         return {"words": words}
 

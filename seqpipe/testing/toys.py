@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from seqpipe.features.document import Record
 from seqpipe.features.vocabulary import SPECIALS, UNK, word_level
-from seqpipe.nn.kv_cache import Before, Slots
+from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
 from seqpipe.testing.toy_records import WORDS, records
 
 DIM = 6
@@ -114,30 +114,30 @@ class ToyCausal(nn.Module):
 
     def __init__(self, dim: int):
         super().__init__()
-        self.dim, self.kept = dim, (1, dim)
+        self.dim, self.cache_shape = dim, (1, dim)
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return ""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D)
         return torch.where(mask[..., None], x, 0.0).cumsum(1).tanh()
 
-    def unpacked(self, kept: Tensor) -> tuple[Tensor, ...]:  # (B, C, 1, D) -> (B, D)
-        return (nn.functional.pad(kept, (0, 0, 0, 0, 1, 0))[:, -1, 0].clone(),)
+    def import_cache(self, cache: Tensor) -> tuple[Tensor, ...]:  # (B, C, 1, D) -> (B, D)
+        return (nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1, 0].clone(),)
 
-    def packed(self, before: Before, state: tuple[Tensor, ...], slots: Slots) -> Tensor:
-        return torch.where(slots.goes_on[:, None, None, None], state[0][:, None, None], 0.0)
+    def export_cache(self, prefix: PrefixCache, state: tuple[Tensor, ...], slots: CacheSlots) -> Tensor:
+        return torch.where(slots.unfinished[:, None, None, None], state[0][:, None, None], 0.0)
 
-    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, tuple[Tensor, ...]]:
         x = torch.where(mask[..., None], x, 0.0)
-        return (before.memory[0][:, None] + x.cumsum(1)).tanh(), (before.memory[0] + x.sum(1),)
+        return (prefix.memory[0][:, None] + x.cumsum(1)).tanh(), (prefix.memory[0] + x.sum(1),)
 
-    def room(self, before: Before, longest: int) -> tuple[Tensor, ...]:
-        return before.memory
+    def init_cache(self, prefix: PrefixCache, max_length: int) -> tuple[Tensor, ...]:
+        return prefix.memory
 
     def step(
-        self, x: Tensor, t: Tensor, before: Before, state: tuple[Tensor, ...]
+        self, x: Tensor, t: Tensor, prefix: PrefixCache, state: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         return (state[0] + x).tanh(), (state[0] + x,)
 
