@@ -18,7 +18,8 @@ from pydantic import BaseModel
 from seqpipe import errors
 from seqpipe.commands.app import app
 from seqpipe.config.common_keys import COMMON_KEYS, CommonKeys
-from seqpipe.config.contract import ABSENT, MEMBERS, REQUIRED, Member, decode_options
+from seqpipe.config.contract import decode_options
+from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
 from seqpipe.config.option_models import option_rows
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
