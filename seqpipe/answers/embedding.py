@@ -7,18 +7,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    Answer,
-    Array,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    float32_number,
-)
+from seqpipe.answers.base import HeadAnswer, float32_number
 from seqpipe.answers.classification import counted_labels, label_of, label_target
 from seqpipe.answers.metrics.retrieval import LengthCounter, VectorCounter
+from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 

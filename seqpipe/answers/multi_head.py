@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqpipe.answers.base import Answer, AnswerKind, HeadAnswer, Metric
+from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.types import Answer, Metric
 from seqpipe.features.document import Arrays, Doc, Record
 
 

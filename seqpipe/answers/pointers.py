@@ -8,20 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    Array,
-    Choice,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    Scores,
-    Targets,
-    best_of,
-    probability,
-    without_missing,
-)
+from seqpipe.answers.base import HeadAnswer, best_of, probability, without_missing
+from seqpipe.answers.types import LOG_ZERO, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Scores, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.axes import TOKENS, WORDS
 from seqpipe.features.document import Arrays, Doc, Record
@@ -147,6 +135,21 @@ class Pointers(HeadAnswer):
         pointers = [at for at in row if at >= 0]
         words = {} if self.points is not None else {"words": [self.word(doc, at) for at in pointers]}
         return {"pointers": pointers, **words, "score": probability(np.exp(np.float32(log_p)))}
+
+    @classmethod
+    def example_fields(cls, settings: Mapping[str, Any], record: Record, number: int) -> Record:
+        pointers = record["pointers"]
+        return {"pointers": [*pointers, pointers[0]]} if settings["closed"] else {}
+
+    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
+        if fault := super().decision_fault(decision, features, settings):
+            return fault
+        pointers = decision["pointers"]
+        if ((pointers[..., 1:] >= 0) & (pointers[..., :-1] < 0)).any():
+            return "behind a -1 a position stands again"
+        if not (decision["scores"][:, 0] > LOG_ZERO).all():
+            return f"the first sequence has a score of {LOG_ZERO:g} or less: every text has one"
+        return ""
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         """Words, of rows of numbers their positions."""

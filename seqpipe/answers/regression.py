@@ -9,18 +9,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    Answer,
-    Array,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    float32_number,
-    required_field,
-)
+from seqpipe.answers.base import HeadAnswer, float32_number, required_field
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
+from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 

@@ -10,24 +10,20 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.answers.base import (
+from seqpipe.answers.base import HeadAnswer, present, probability, required_field, without_missing
+from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
+from seqpipe.answers.types import (
     EACH_WORD,
     Answer,
     Array,
     Choice,
     Counts,
-    HeadAnswer,
     HeadInfo,
     MakeTargets,
     Metric,
     Targets,
     UnseenLabelError,
-    present,
-    probability,
-    required_field,
-    without_missing,
 )
-from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record, locate
 from seqpipe.features.vocabulary import Vocabulary
@@ -99,6 +95,11 @@ class Tags(HeadAnswer):
             {self.kind: self._words(doc, path, None), "score": probability(np.exp(p))}
             for path, p in without_missing(zip(paths, log_p, strict=True), log_p)
         ]
+
+    def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
+        last = mask.sum(1, keepdims=True) - 1
+        closes = np.take_along_axis(decision["closes"], last, 1)[:, 0]
+        return [(decision, decision["opens"][:, 0] + closes)]
 
     def empty(self, several: bool) -> Answer:
         """No word, for certain."""

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Answer, HeadAnswer
+from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.answers.multi_head import part_of, tokenizer_file
 from seqpipe.answers.registry import answer_from
+from seqpipe.answers.types import Answer
 from seqpipe.config.attention_maps import PREFIX, attended_from
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
