@@ -104,10 +104,8 @@ class Bench:
         if self.subject.kind != "head":
             return False
         kind, settings = self._declared_answer
-        return (
-            kind.declared_subject(settings) == PASSAGE
-            or "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
-        )
+        asks_for_segments = "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
+        return kind.declared_subject(settings) == PASSAGE or asks_for_segments
 
     @cached_property
     def _declared_answer(self) -> tuple[type[HeadAnswer], Mapping[str, Any]]:

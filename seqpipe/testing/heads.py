@@ -24,8 +24,8 @@ CLOSE = 1e-3
 
 _TARGETS = "Let `loss` ask for the target of the answer kind by its name, and compare with it at the real positions"
 _DECISION = (
-    "`decide` returns a dict of tensors with the names, shapes, dtypes and values that the answer kind states; 0 in the "
-    "padding of ids, alternatives the best first, and -1e8 or less as the log-probability of what does not exist "
+    "`decide` returns a dict of tensors with the names, shapes, dtypes and values that the answer kind states; 0 in "
+    "the padding of ids, alternatives the best first, and -1e8 or less as the log-probability of what does not exist "
     "(docs/plugins/head.md)"
 )
 _SCORE = (
