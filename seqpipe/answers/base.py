@@ -27,6 +27,9 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
+LOOSE = 0.02  # how far numbers of an answer may differ in int8, of those over 1 as a share
+NOTHING = "(nothing)"  # how an answer without content reads
+
 
 class AnswerKind(ABC):
     """What a model answers with: that of one head, a `HeadAnswer`, or of several together."""
@@ -101,6 +104,10 @@ class AnswerKind(ABC):
     def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
         """The tag of each word, by the words' places, of a kind that tags words."""
         raise UsageError(f"an answer of kind {self.kind} has no tag for each word")
+
+    @abstractmethod
+    def lines(self, answer: Answer) -> list[str]:
+        """An answer as a person reads it, a line each part; "(nothing)" where there is none."""
 
     @property
     def is_comparable(self) -> bool:
@@ -231,6 +238,14 @@ class HeadAnswer(AnswerKind):
     def is_comparable(self) -> bool:
         return not self.self_supervised
 
+    def lines(self, answer: Answer) -> list[str]:
+        parts = answer if isinstance(answer, list) else [answer]
+        return [line for part in parts for line in self.part_lines(part)] or [NOTHING]
+
+    @abstractmethod
+    def part_lines(self, part: Any) -> list[str]:
+        """One alternative, or one part of a list that is an answer, as a person reads it."""
+
     def is_right(self, gold: Any, predicted: Any) -> bool:
         """Whether an answer is right; without a reference none is wrong."""
         return self.self_supervised or bool(gold == predicted)
@@ -278,6 +293,14 @@ class HeadAnswer(AnswerKind):
         return decision_checks.array_fault(self.decided, decision, sizes) or decision_checks.value_fault(
             self.decided, decision, mask, self.counts(mask)
         )
+
+    def equal_decisions(self, one: Arrays, other: Arrays, masks: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+        """Whether two decisions agree in each thing decided; of numbers, whether they are as near as int8 allows."""
+        outputs = [name for choice in self.choices[:1] for name in choice.outputs]
+        yield from decision_checks.equal_decisions(self.decided, outputs, (one, other), masks)
+        for name in self.decided if self.is_numeric else ():
+            if name in one and one[name].dtype.kind == "f" and not self.decided[name].values:
+                yield np.abs(one[name] - other[name]).ravel() <= LOOSE * np.maximum(1, np.abs(one[name]).ravel())
 
     def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
         """Other valid values of a target, which the loss has to notice."""
@@ -343,6 +366,12 @@ def probability(value: Any) -> float:
 def best_of(answer: Answer) -> Any:
     """The first of several answers, or the only one."""
     return answer[0] if isinstance(answer, list) else answer
+
+
+def with_score(text: Any, part: Mapping[str, Any]) -> str:
+    """A part of an answer as a person reads it, with its score if it has one."""
+    score = f" ({part['score']:.4f})" if isinstance(part.get("score"), float) else ""
+    return f"{NOTHING if text in ('', None) else text}{score}"
 
 
 def required_field(record: Record, name: str) -> Any:

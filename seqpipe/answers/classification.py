@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, probability, required_field
+from seqpipe.answers.base import HeadAnswer, probability, required_field, with_score
 from seqpipe.answers.decision_checks import CLOSE
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
 from seqpipe.answers.tagging import label_ids
@@ -88,6 +88,9 @@ class Label(HeadAnswer):
             ({**decision, "label": np.full(len(scores), label)}, log_p[:, label]) for label in range(scores.shape[1])
         ]
 
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part["label"], part)]
+
     def empty(self, several: bool) -> Answer:
         """No label."""
         answer = {"label": None, "score": 0.0}
@@ -165,6 +168,11 @@ class Labels(HeadAnswer):
     def _chosen(self, chosen: np.ndarray, scores: np.ndarray) -> list[dict[str, Any]]:
         best_first = chosen[np.argsort(-scores[chosen], kind="stable")]
         return [{"label": self.labels[i], "score": probability(scores[i])} for i in best_first.tolist()]
+
+    def part_lines(self, part: Any) -> list[str]:
+        if "labels" in part:
+            return [with_score(", ".join(part["labels"]), part)]
+        return [with_score(part["label"], part)]
 
     def empty(self, several: bool) -> Answer:
         """No label."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -108,3 +108,32 @@ def changed_values(array: Array, values: np.ndarray, mask: np.ndarray, counts: M
     if array.values == "token":  # ids 0 to 3 are special
         return np.where(values > 3, 4 + (values - 3) % max(1, counts["token"] - 4), 3)
     return (values + 1) % counts.get(array.values, 2)
+
+
+def equal_decisions(
+    stated: Mapping[str, Array], outputs: Sequence[str], pair: tuple[Arrays, Arrays], masks: Sequence[np.ndarray]
+) -> Iterator[np.ndarray]:
+    """Of each thing that was decided, flat, whether two decisions agree: a tag, a label, a token of the best answer.
+
+    Args:
+        stated: The arrays of a decision.
+        outputs: Those that say what was decided.
+        pair: The two decisions.
+        masks: Of the inputs, (B, T) each: padding is left out.
+    """
+    for name in (name for name in outputs if name in pair[0]):
+        first, second = (decision[name] for decision in pair)
+        absent = -1 if stated[name].values == "position" else 0
+        if stated[name].shape == "(B, K, N)":
+            width = max(first.shape[2], second.shape[2])
+            first, second = (_widened(array[:, 0], width, absent) for array in (first, second))
+            yield (first == second)[(first != absent) | (second != absent)]
+        elif stated[name].shape == "(B, K)":
+            yield first[:, 0] == second[:, 0]
+        else:
+            real = [mask for mask in masks if mask.shape == first.shape and stated[name].shape == "(B, T)"]
+            yield (first == second)[real[0]] if real else (first == second).ravel()
+
+
+def _widened(array: np.ndarray, width: int, absent: int) -> np.ndarray:
+    return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=absent)

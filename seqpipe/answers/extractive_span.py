@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, best_of, probability, without_missing
+from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, match, placed
 from seqpipe.answers.types import LOG_ZERO, PASSAGE, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError
@@ -104,6 +104,9 @@ class ExtractiveSpan(HeadAnswer):
         last = mask.sum(1, keepdims=True) - 1
         at = np.where(decision["starts"] == last, -1, last)
         return {**decision, "starts": at, "ends": at}
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part["answer"], part)]
 
     def empty(self, several: bool) -> Any:
         """No answer, for certain: neither text has a token."""

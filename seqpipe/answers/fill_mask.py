@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, best_of, probability, without_missing
+from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
 from seqpipe.answers.types import Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
@@ -71,6 +71,9 @@ class FillMask(HeadAnswer):
         words = [self._spelt(ids[i]) for i in self._gaps(doc)]
         score = probability(np.exp(np.float32(log_p)))
         return {"generated_text": self._text(doc, ids), "score": score, "words": words}
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part["generated_text"], part)]
 
     def empty(self, several: bool) -> Any:
         """The answer to a text of no tokens: nothing was to be filled."""

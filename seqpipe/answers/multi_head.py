@@ -40,6 +40,9 @@ class MultiHead(AnswerKind):
     def empty_for(self, options: Arrays) -> Answer:
         return {head: part.empty_for(part_of(options, head)) for head, part in self.parts.items()}
 
+    def lines(self, answer: Answer) -> list[str]:
+        return [f"{head}: {line}" for head, part in self.parts.items() for line in part.lines(answer[head])]
+
     def gold(self, record: Record) -> dict[str, Any]:
         return {head: part.gold(record) for head, part in self.parts.items()}
 

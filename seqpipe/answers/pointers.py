@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, best_of, probability, without_missing
+from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.types import LOG_ZERO, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Scores, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.axes import TOKENS, WORDS
@@ -162,6 +162,9 @@ class Pointers(HeadAnswer):
     def places(self, doc: Doc) -> Sequence[tuple[int, int]]:
         """Where what can be pointed at stands in the text."""
         return doc.offsets if self.axis == TOKENS else doc.word_offsets
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(" ".join(map(str, part.get("words", part["pointers"]))), part)]
 
     def empty(self, several: bool) -> Any:
         """No position."""

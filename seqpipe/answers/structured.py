@@ -175,6 +175,21 @@ class Structured(HeadAnswer):
                 answer[field.name] = answer_pairs(field, values[:T, :T], scores, doc)
         return answer
 
+    def part_lines(self, part: Any) -> list[str]:
+        lines = []
+        for word in part.get("words", ()):
+            values = [f"{key} {_plain(word[key])}" for key in word if key not in ("word", "start", "end")]
+            lines.append(f"{word['word']}: {', '.join(values)}" if values else word["word"])
+        for field in self.fields:
+            if field.per == TEXT:
+                lines.append(f"{field.name}: {_plain(part[field.name])}")
+            elif field.per == PAIR:
+                words = [word["word"] for word in part["words"]]
+                for pair in part[field.name]:
+                    value = pair[LABEL] if field.type == LABEL else pair["value"]
+                    lines.append(f"{field.name}: {words[pair['from']]} → {words[pair['to']]}: {value}")
+        return lines
+
     def empty(self, several: bool) -> Answer:
         """No word, no label, no number."""
         answer: dict[str, Any] = {"words": []} if self._has_words else {}
@@ -281,6 +296,12 @@ class Structured(HeadAnswer):
                     "wrong": [[key, value] for key, value in got.items() if expected.get(key) != value],
                 }
         return wrong
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return str(value["text"] if isinstance(value, Mapping) else "-" if value is None else value)
 
 
 def _arrays(fields: Iterable[Field]) -> Mapping[str, Array]:

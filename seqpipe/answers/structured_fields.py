@@ -50,7 +50,7 @@ class Field:
     @property
     def scores(self) -> Array:
         axes = _SHAPES[self.per]
-        return Array(f"({', '.join(axes)}{',' if len(axes) == 1 else ''})", "float32", "", required=False)
+        return Array(f"({', '.join(axes)}{',' if len(axes) == 1 else ''})", "float32", "probability", required=False)
 
     def manifest(self) -> dict[str, Any]:
         stated = {"name": self.name, "per": self.per, "type": self.type, "target": self.target}

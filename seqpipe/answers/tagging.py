@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.answers.base import HeadAnswer, present, probability, required_field, without_missing
+from seqpipe.answers.base import HeadAnswer, present, probability, required_field, with_score, without_missing
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
 from seqpipe.answers.types import (
     EACH_WORD,
@@ -52,6 +52,7 @@ class Tags(HeadAnswer):
     has_labels = True
     tags_words = True
     default_target = "tags"
+    label_key = "entity"  # of a word in an answer
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
@@ -117,6 +118,11 @@ class Tags(HeadAnswer):
         tags, places = required_field(record, self.target or self.default_target), word_places(record)
         return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
 
+    def part_lines(self, part: Any) -> list[str]:
+        if self.kind in part:  # one of several alternatives
+            return [with_score("; ".join(self.lines(part[self.kind])), part)]
+        return [f"{part['word']}: {with_score(part[self.label_key], part)}"]
+
     def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
         return [word["entity"] for word in answer]
 
@@ -145,6 +151,7 @@ class Spans(Tags):
     """
 
     kind = "spans"
+    label_key = "entity_group"
     metrics = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
     def __init__(self, labels: Sequence[str], target: str | None = None, scheme: schemes.Scheme = "IOB2"):

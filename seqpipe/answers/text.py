@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, best_of, present, probability, required_field
+from seqpipe.answers.base import HeadAnswer, best_of, present, probability, required_field, with_score
 from seqpipe.answers.decision_checks import changed_values
 from seqpipe.answers.metrics.text import TextCounter
 from seqpipe.answers.types import LOG_ZERO, Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
@@ -201,6 +201,9 @@ class Text(HeadAnswer):
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         return self.tokens(ids, doc)
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part["generated_text"], part)]
 
     def empty(self, several: bool) -> Answer:
         """The empty text."""
