@@ -71,7 +71,10 @@ class Pointers(HeadAnswer):
         "pointers": Array("(B, K, N)", "int64", "position"),
         "scores": Array("(B, K)", "float32", "log-probability"),
     }
-    targets = {"pointers": Array("(B, N)", "int64", "position"), "pointers_mask": Array("(B, N)", "bool")}
+    targets = {
+        "pointers": Array("(B, N)", "int64", "position", mask="pointers_mask"),
+        "pointers_mask": Array("(B, N)", "bool", mask="pointers_mask"),
+    }
     metrics = {"exact_match": Metric(), "position_accuracy": Metric()}
     choices = (Choice(("pointers",), ranked=True),)
     is_stepwise = True

@@ -23,7 +23,10 @@ TOKENS_AND_SCORES = {
     "tokens": Array("(B, K, N)", "int64", "token"),
     "scores": Array("(B, K)", "float32", "log-probability"),
 }
-TARGET_TOKENS = {"target_ids": Array("(B, N)", "int64", "token"), "target_mask": Array("(B, N)", "bool")}
+TARGET_TOKENS = {
+    "target_ids": Array("(B, N)", "int64", "token", mask="target_mask"),
+    "target_mask": Array("(B, N)", "bool", mask="target_mask"),
+}
 _FRACTIONS = (
     *("exact_match", "token_accuracy", "bleu", "chrf", "rouge_1", "rouge_2", "rouge_l"),
     *("copy_precision", "copy_recall"),

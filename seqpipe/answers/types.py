@@ -28,12 +28,14 @@ class Array:
         dtype: `int64`, `float32` or `bool`.
         values: What its numbers are: `label`, `token`, `flag`, `position`, `probability`, `log-probability`, or "".
         required: Whether every `decide` returns it.
+        mask: The target that says which numbers are real.
     """
 
     shape: str
     dtype: str
     values: str = ""
     required: bool = True
+    mask: str = "mask"
 
 
 @dataclass(frozen=True)
