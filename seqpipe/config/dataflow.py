@@ -1,9 +1,8 @@
-"""Component classes in, every name that nothing provides out: who gives what to whom, read from signatures alone."""
+"""The flow of names through the stages of a pipeline, read from signatures alone, and every name that is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 
 from seqpipe.config.component import Component, Input, describe
 from seqpipe.config.contract import (
@@ -14,34 +13,22 @@ from seqpipe.config.contract import (
     declared_features,
     decode_options,
     dev_option,
-    expected_outputs,
     feature_kind,
     has_member,
     invalidated_names,
     is_language_model_head,
     is_self_supervised,
-    is_stateful,
     member,
     misspelt_members,
-    replaces_mask,
     stated_shapes,
 )
+from seqpipe.config.corruption_checks import corruption_problems
+from seqpipe.config.language_model_checks import language_model_problems
 from seqpipe.config.names import SHAPES
-from seqpipe.config.signature import method_names, optional_names, wired
+from seqpipe.config.provided_names import TARGETS, ProvidedNames
+from seqpipe.config.signature import method_names, wired
 from seqpipe.console import text_table
-from seqpipe.errors import PluginError, Problem, nearest
-
-
-@dataclass
-class _Name:
-    """A name as one stage provides it, and all who ask for that."""
-
-    name: str
-    provider: str
-    shape: str
-    dtype: str
-    users: list[str] = field(default_factory=list)
-
+from seqpipe.errors import PluginError, Problem
 
 Stages = Sequence[Component]
 
@@ -53,7 +40,7 @@ def problems(inputs: Sequence[Input], head: Stages) -> list[Problem]:
 
 def _misspelt(inputs: Sequence[Input], head: Stages) -> Iterator[Problem]:
     """Members of stages that seqpipe does not read, though it reads one of nearly that name."""
-    for stage in (*(stage for one in inputs for stage in one.stages), *head):
+    for stage in (*(stage for source in inputs for stage in source.stages), *head):
         for name, right in misspelt_members(stage.cls, stage.kind):
             yield stage.problem(f"{describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
 
@@ -75,39 +62,35 @@ def explain(inputs: Sequence[Input], head: Stages) -> str:
 
 _METRICS = ("options", "gold", "predicted")
 _SELF_SUPERVISED = ("text", "score", "vector")  # answer kinds of heads whose records say nothing of what is right
-_TARGETS = {name for answer in ANSWERS.values() for name in answer.targets}
 _DECIDED = {name for answer in ANSWERS.values() for name in answer.decided}
-_ANY = Answer(tuple(_TARGETS), tuple(_DECIDED), True)  # of a head that does not tell: that is mistake enough
+_ANY = Answer(tuple(TARGETS), tuple(_DECIDED), True)  # of a head that does not tell: that is mistake enough
 
 
-class _Trace:
-    """Goes through the stages once, forward, as a batch would."""
+class _Trace(ProvidedNames):
+    """One pass through the stages, forward, as a batch takes it."""
 
     def __init__(self, inputs: Sequence[Input], head: Stages):
-        self.problems: list[Problem] = []
-        self.names: list[_Name] = []  # in the order in which they come to be; x may be there several times
-        self.given: dict[str, _Name] = {}  # what the methods of a stage see now
-        self.wired: dict[str, _Name] = {}  # what its constructor sees
-        self.lacking: list[Input] = []  # sources without x
+        super().__init__()
         kinds = [self.answer(stage) for stage in head]
-        for one in inputs:
-            self.given, self.wired = {}, {}
-            self.begin(one, head if len(inputs) == 1 else ())
-            if one is inputs[0]:
-                self.corruption(one, head, alone=len(inputs) == len(head) == 1)
+        for source in inputs:
+            self.available, self.wired = {}, {}
+            self.begin(source, head if len(inputs) == 1 else ())
+            if source is inputs[0]:
+                self.corruption(source, head, alone=len(inputs) == len(head) == 1)
             if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
                 self.wire_answer(head[0], kinds[0])
-            self.source(one)
-            if "x" not in self.given:
-                self.lacking.append(one)
-        ends = " + ".join(one.stages[-1].key for one in inputs if one.stages) or "data"
+            self.source(source)
+            if "x" not in self.available:
+                self.without_x.append(source.name)
+        ends = " + ".join(source.stages[-1].key for source in inputs if source.stages) or "data"
         if len(inputs) > 1:
-            self.given, self.wired = {}, {}
+            self.available, self.wired = {}, {}
             self.refuse_features(head)
         self.give("sources", ends)
         self.wire("sources", ends)
         if any(map(is_language_model_head, head)):
-            self.incremental(inputs, head)
+            for stage, message in language_model_problems(inputs, head):
+                self.complain(stage, message)
             self.give("incremental", ends)
         for stage, kind in zip(head, kinds, strict=True):
             if len(inputs) > 1 and not self.reads_several(stage):
@@ -117,89 +100,47 @@ class _Trace:
             self.construct(stage)
             self.decide(stage, kind)
 
-    def begin(self, one: Input, head: Stages) -> None:
+    def begin(self, source: Input, head: Stages) -> None:
         """What the data of a source provide."""
-        if one.tokenizer is not None:
+        if source.tokenizer is not None:
             self.give("ids", "data")
             self.wire("vocabulary", "tokenizer")
         self.give("mask", "data")
-        if one.pairs:
+        if source.pairs:
             self.give("segments", "data")
         self.wire("sizes", "features")
-        self.declare([*one.stages, *head], one)
+        self.declare([*source.stages, *head], source)
 
-    def source(self, one: Input) -> None:
+    def source(self, source: Input) -> None:
         """The stages of one source."""
-        for stage in one.embedding:
+        for stage in source.embedding:
             self.construct(stage)
             self.method(stage, "forward")
-        if one.embedding:
-            self.give("x", " + ".join(stage.key for stage in one.embedding))
-        for stage in one.embedding:
+        if source.embedding:
+            self.give("x", " + ".join(stage.key for stage in source.embedding))
+        for stage in source.embedding:
             for name in self.returned(stage):
                 if name != "x":
                     self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
-        for stage in one.encoder:
+        for stage in source.encoder:
             self.construct(stage)
             self.method(stage, "forward")
             returned = self.returned(stage)
             for name in invalidated_names(returned):
-                self.given.pop(name, None)
+                self.available.pop(name, None)
             for name in returned:
                 self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
 
-    def incremental(self, inputs: Sequence[Input], head: Stages) -> None:
-        """Complains of stages that cannot go token by token, where the head is a language model."""
-        asks = f"the head {head[-1].use!r} writes token by token"
-        if len(head) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None:
-            self.complain(head[-1], "a language-model head must be the only head, on one tokenized input")
-        if inputs[0].pairs and head[-1].options.get("packed") is not False:
-            self.complain(head[-1], "it continues the second of two texts, which are no single text: set packed: false")
-        if not inputs[0].encoder:
-            self.complain(head[-1], "a language model needs a causal encoder: add one, such as gru")
-        if is_stateful(head[-1]) and head[-1].options.get("packed") is False:
-            self.complain(head[-1], "separate documents start from a zero state: set packed: true, or stateful: false")
-        for stage in inputs[0].embedding:
-            if not member(stage.cls, "tokenwise"):
-                self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
-            elif head[-1].options.get("packed") is not False and _has_column(stage):
-                self.complain(stage, "a column is of one text, and packed texts are cut anywhere: set packed: false")
-        for stage in inputs[0].encoder:
-            causal_fix = member(stage.cls, "causal_fix")
-            cure = (
-                "choose transformer, lstm, gru, rnn or pretrained-decoder"
-                if causal_fix is None
-                else causal_fix(dict(stage.options))
-            )
-            if cure:
-                told = f"{asks}, and this encoder is not causal, or does not support incremental decoding"
-                self.complain(stage, f"{told}; {cure if causal_fix is None else f'set {cure}'}")
-            elif is_stateful(head[-1]) and not has_member(stage.cls, "set_stateful"):
-                self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.stateful: false")
-
     def corruption(self, source: Input, heads: Stages, alone: bool) -> None:
-        """A head that changes the batch before the first stage: what it asks for, and that nothing shows what it hides.
-
-        `self.given` is then what the data provide.
-        """
+        """Heads that change the batch before the first stage; `self.available` is then what the data provide."""
         for head in heads:
             try:
-                names = declared_corrupted_inputs(head)
+                for stage, message in corruption_problems(head, source, alone):
+                    self.complain(stage, message)
             except PluginError as error:
                 self.problems.append(head.problem(str(error)))
-                continue
-            has_method = has_member(head.cls, "corrupt_batch")
-            if not names and (not has_method or callable(member(head.cls, "corrupted_inputs"))):
-                continue
-            if not names or not has_method:
-                self.complain(head, "`corrupted_inputs` must name what `corrupt_batch` returns; add both, or neither")
-            elif not alone:
-                self.complain(head, "it changes the text that every stage reads; let it be the only head of one source")
-            else:
+            if alone and self.corrupted_by(head) and has_member(head.cls, "corrupt_batch"):
                 self.method(head, "corrupt_batch")
-                for stage in source.stages:
-                    if told := _shows(stage, names):
-                        self.complain(stage, f"{told}, which head {head.use!r} has to learn; leave one of the two out")
 
     def corrupted_by(self, head: Component) -> tuple[str, ...]:
         """What a head's `corrupt_batch` returns; nothing if it does not say, which is reported elsewhere."""
@@ -228,23 +169,9 @@ class _Trace:
             except PluginError as error:
                 self.problems.append(stage.problem(str(error)))
 
-    def give(self, name: str, provider: str, kind: str = "", stated: tuple[str, str] | None = None) -> None:
-        shape, dtype = stated or SHAPES.get(kind or name, ("as returned", "as returned"))
-        self.given[name] = _Name(name, provider, shape, dtype)
-        self.names.append(self.given[name])
-        if name == "x":
-            self.wire("dim", provider)
-
-    def wire(self, name: str, provider: str) -> None:
-        self.wired[name] = _Name(name, provider, *SHAPES[f"{name}()" if f"{name}()" in SHAPES else name])
-        self.names.append(self.wired[name])
-
-    def complain(self, stage: Component, message: str) -> None:
-        self.problems.append(stage.problem(f"{describe(stage)}: {message}"))
-
     def declare(self, stages: Iterable[Component], source: Input) -> None:
         """The features that the stages of a source declare; one name means one feature."""
-        found: dict[str, tuple[Component, object]] = {}
+        declared: dict[str, tuple[Component, object]] = {}
         for stage in stages:
             try:
                 features = declared_features(stage)
@@ -252,14 +179,14 @@ class _Trace:
                 self.problems.append(stage.problem(str(error)))
                 continue
             for name, feature in features.items():
-                first, same = found.setdefault(name, (stage, feature))
-                if name in {"ids", "mask", "segments", "x", "sources"} | _TARGETS | _DECIDED:
-                    self.complain(stage, f"feature {name!r} has a name of the frame's own; it needs another")
+                first, same = declared.setdefault(name, (stage, feature))
+                if name in {"ids", "mask", "segments", "x", "sources"} | TARGETS | _DECIDED:
+                    self.complain(stage, f"feature {name!r} has a name that seqpipe itself provides; it needs another")
                 elif same != feature:
-                    told = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
-                    self.complain(stage, f"{told}; in one pipeline it can be one thing only: leave one of the two out")
-                elif told := _unfit(feature_kind(feature), source):
-                    self.complain(stage, told)
+                    message = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
+                    self.complain(stage, f"{message}; in one pipeline it can be one thing only: leave one out")
+                elif message := _unfit(feature_kind(feature), source):
+                    self.complain(stage, message)
                 elif first is stage:
                     self.give(name, f"data (feature of {stage.key})", feature_kind(feature) or name)
 
@@ -280,75 +207,19 @@ class _Trace:
         if head.frame.get("target_tokenizer") is not None or is_self_supervised(head):
             self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
 
-    def construct(self, stage: Component) -> None:
-        try:
-            asked = wired(stage.cls)
-        except PluginError as error:
-            self.complain(stage, str(error))
-            return
-        for name in asked:
-            if name in self.wired:
-                self.wired[name].users.append(f"{stage.key}()")
-            else:
-                self.complain(stage, f"it is built from {name!r}, and {_CURES[name]}")
-        if stage.frame.get("target_tokenizer") is not None and "target_vocabulary" not in asked:
-            self.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
-
-    def method(self, stage: Component, method: str) -> None:
-        """Checks that a stage has the method, and that all it asks for is given."""
-        function = member(stage.cls, method)
-        if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
-            if method not in ("score", "margin", "explain", "measures"):
-                self.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
-            return
-        try:
-            asked, options = method_names(function)
-        except (PluginError, ValueError, TypeError) as error:
-            self.complain(stage, str(error))
-            return
-        if options and method != "decide":
-            self.complain(stage, f"`{method}` has an option {options[0]!r} after the '*'; only `decide` has options")
-        for name in asked:
-            if name == "sources" and self.lacking:
-                named = f" {self.lacking[0].name!r}" if self.lacking[0].name else ""
-                self.complain(
-                    stage, f"`{method}` asks for the x of every source, and{named} has none; add an embedding"
-                )
-            elif name in self.given:
-                self.given[name].users.append(f"{stage.key}.{method}")
-            elif name not in optional_names(function):
-                self.complain(stage, f"`{method}` asks for {name!r}, which nothing provides{self.cure(name)}")
-
-    def cure(self, name: str) -> str:
-        there_is = f" (there is: {', '.join(one for one in self.given if one != 'sources') or 'sources'})"
-        if name == "x":
-            return f"; add an embedding{there_is}"
-        if name == "segments":
-            return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
-        if name in _TARGETS:
-            return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
-        return nearest(name, self.given) + there_is
-
-    def returned(self, stage: Component) -> Sequence[str]:
-        returns = member(stage.cls, "returns")
-        if isinstance(returns, (tuple, list, Mapping)) and all(isinstance(name, str) for name in returns):
-            return expected_outputs(stage.cls, self.given)
-        self.complain(stage, f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}")
-        return ("x",)
-
     def decide(self, head: Component, kind: str) -> None:
         """A head's three methods: targets are given to `loss` alone, what `decide` returns to `score`."""
         self.method(head, "decide")
         try:
-            for name in [name for name in decode_options(head.cls) if name in self.given]:
-                self.complain(head, f"decode option {name!r} has the name of what the frame gives; it needs another")
+            for name in [name for name in decode_options(head.cls) if name in self.available]:
+                self.complain(head, f"decode option {name!r} has a name that seqpipe itself provides; it needs another")
         except (PluginError, ValueError, TypeError) as error:
             self.complain(head, str(error))
-        answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
+        answer, before = ANSWERS.get(kind, _ANY), dict(self.available)
         targets, of_data = answer.targets, f"data (target of {head.key})"
         if is_self_supervised(head) and kind and kind not in _SELF_SUPERVISED:
-            told = f"a self-supervised head answers with {', '.join(_SELF_SUPERVISED)}, not with {kind}"
-            self.complain(head, f"{told}: no record says what is right")
+            message = f"a self-supervised head answers with {', '.join(_SELF_SUPERVISED)}, not with {kind}"
+            self.complain(head, f"{message}: no record says what is right")
         if is_self_supervised(head) and head.frame.get("target") is not None:
             self.complain(head, "it learns from the text itself; delete `target`")
         if is_self_supervised(head):
@@ -365,31 +236,11 @@ class _Trace:
                 self.give(name, provider, next((key for key in keys if key in SHAPES), ""))
             for method in methods:
                 self.method(head, method)
-            self.given = dict(before)
+            self.available = dict(before)
         metrics = member(head.cls, "metrics")
         if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
             self.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
         self.names = [name for name in self.names if name.users or name.provider != f"{head.key}.decide"]
-
-
-def _shows(stage: Component, corrupted: Sequence[str]) -> str:
-    """By what a stage would show the text as it was before `corrupt_batch`, or its places; nothing if it does not."""
-    if "ids" in corrupted and replaces_mask(stage):
-        return "it makes other rows of the tokens"
-    try:
-        features = declared_features(stage)
-    except PluginError:  # told where features are declared
-        return ""
-    kinds = {name: feature_kind(feature) for name, feature in features.items() if name not in corrupted}
-    shown = [name for name, kind in kinds.items() if kind in _WRITTEN or "mask" in corrupted]
-    return f"its feature {shown[0]!r} is of the text as it was" if shown else ""
-
-
-_WRITTEN = ("chars", "copy")  # kinds of feature by which a token is known whatever its id is
-
-
-def _has_column(stage: Component) -> bool:
-    return any(feature_kind(feature) == "column" for feature in declared_features(stage).values())
 
 
 def _unfit(kind: str, source: Input) -> str:
@@ -400,13 +251,3 @@ def _unfit(kind: str, source: Input) -> str:
     if kind != "matrix" and source.tokenizer is None:
         return f"its feature {kind!r} is made of a text, and this source has no tokenizer; add one, or take linear"
     return ""
-
-
-_CURES: Mapping[str, str] = {
-    "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
-    "sources": "a stage of one source knows of no other; they are for heads",
-    "sizes": "of several inputs nobody knows whose features they would be",
-    "dim": "there is no x yet whose width that could be: add an embedding",
-    "labels": "the answer of the head has none; use a head that gives labels",
-    "target_vocabulary": "there is none: add `target_tokenizer: {use: NAME}` to the head, or `target_tokenizer: same`",
-}
