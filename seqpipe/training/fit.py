@@ -19,7 +19,7 @@ from seqpipe.answers.span_infilling import Hidden
 from seqpipe.answers.targets import labels_of, target_text, text_of
 from seqpipe.answers.text import Text
 from seqpipe.config.attention_maps import TOKENS, WORDS
-from seqpipe.config.attention_stages import axis_of
+from seqpipe.config.checks.attention import axis_of
 from seqpipe.config.component import Input, build_component, by_source, describe
 from seqpipe.config.contract import (
     answer_kind,

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
+from seqpipe.config.checks.dataflow import explain, problems
 from seqpipe.config.component import Component, Input
 from seqpipe.config.contract import ANSWERS, answer_kind
-from seqpipe.config.dataflow import explain, problems
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
 from seqpipe.types import Size

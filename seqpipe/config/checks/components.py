@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from seqpipe.config import init_from, yaml
+from seqpipe.config.checks.keys import KeyChecks, there_is
 from seqpipe.config.common_keys import ALL_COMMON_KEYS, COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys
 from seqpipe.config.component import Component
-from seqpipe.config.key_checks import KeyChecks, there_is
 from seqpipe.config.option_models import options_model, validate, values
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.schema import PluginKeys

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from seqpipe.config.checks.corruption import corruption_problems
+from seqpipe.config.checks.language_model import language_model_problems
+from seqpipe.config.checks.provided_names import TARGETS, ProvidedNames
 from seqpipe.config.component import Component, Input, describe
 from seqpipe.config.contract import (
     ANSWERS,
@@ -22,10 +25,7 @@ from seqpipe.config.contract import (
     misspelt_members,
     stated_shapes,
 )
-from seqpipe.config.corruption_checks import corruption_problems
-from seqpipe.config.language_model_checks import language_model_problems
 from seqpipe.config.names import SHAPES
-from seqpipe.config.provided_names import TARGETS, ProvidedNames
 from seqpipe.config.signature import method_names, wired
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError, Problem
