@@ -14,7 +14,7 @@ from seqpipe.config import init_from, yaml
 from seqpipe.config.checks.keys import KeyChecks, there_is
 from seqpipe.config.common_keys import ALL_COMMON_KEYS, COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys
 from seqpipe.config.component import Component
-from seqpipe.config.option_models import options_model, validate, values
+from seqpipe.config.option_models import option_fields, options_model, validate, values
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.schema import PluginKeys
 from seqpipe.config.signature import wired
@@ -23,7 +23,6 @@ from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Tree
 from seqpipe.config.yaml_text import Plain
 from seqpipe.errors import PluginError, UsageError, nearest
-from seqpipe.types import CHECKPOINT
 
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
 
@@ -95,8 +94,7 @@ class ComponentChecks(KeyChecks):
         instance, mistakes = validate(
             model, {key: option for key, option in mapping.items() if key not in ALL_COMMON_KEYS}
         )
-        names = [info.alias or name for name, info in model.model_fields.items()]
-        self.report(mistakes, path, [*names, *allowed], repr(use), "option")
+        self.report(mistakes, path, [*option_fields(model), *allowed], repr(use), "option")
         spot, key = self.tree.spot((*path, "use")), yaml.key_text(path)
         if instance is None:
             self.unsound.add(key)
@@ -174,8 +172,7 @@ class ComponentChecks(KeyChecks):
 
     def option_paths(self, options: BaseModel, path: Where) -> dict[str, Any]:
         """The options by name, with the paths in them made absolute."""
-        fields = type(options).model_fields
-        checkpoints = {info.alias or name for name, info in fields.items() if CHECKPOINT in info.metadata}
+        fields = option_fields(type(options))
         return {
             name: self.checkpoint(str(value), (*path, name))
             if name in checkpoints
