@@ -23,6 +23,7 @@ from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Tree
 from seqpipe.config.yaml_text import Plain
 from seqpipe.errors import PluginError, UsageError, nearest
+from seqpipe.types import CHECKPOINT
 
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
 
@@ -172,13 +173,13 @@ class ComponentChecks(KeyChecks):
 
     def option_paths(self, options: BaseModel, path: Where) -> dict[str, Any]:
         """The options by name, with the paths in them made absolute."""
-        fields = option_fields(type(options))
-        return {
-            name: self.checkpoint(str(value), (*path, name))
-            if name in checkpoints
-            else self.paths(value, (*path, name))
-            for name, value in values(options).items()
-        }
+        fields, absolute = option_fields(type(options)), {}
+        for name, value in values(options).items():
+            if CHECKPOINT in fields[name].metadata:
+                absolute[name] = self.checkpoint(str(value), (*path, name))
+            else:
+                absolute[name] = self.paths(value, (*path, name))
+        return absolute
 
     def paths(self, value: Any, path: Where) -> Any:
         """An option's value with the paths in it made absolute."""
