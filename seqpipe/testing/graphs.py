@@ -1,4 +1,4 @@
-"""A stage in a pipeline of toys in, its exported graph and how it answers out."""
+"""The checks of the exported graph: free axes, standard operators, and the answers of PyTorch."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from seqpipe import load as open_bundle
 from seqpipe.commands.full_run import run_all
 from seqpipe.commands.scoring import score_target
 from seqpipe.commands.trial_export import check_export
-from seqpipe.config.dataflow import explain
+from seqpipe.config.checks.dataflow import explain
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, PluginError

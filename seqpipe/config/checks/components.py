@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from seqpipe.config import init_from, yaml
+from seqpipe.config.checks.keys import KeyChecks, there_is
 from seqpipe.config.common_keys import ALL_COMMON_KEYS, COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys
 from seqpipe.config.component import Component
-from seqpipe.config.key_checks import KeyChecks, there_is
-from seqpipe.config.option_models import options_model, validate, values
+from seqpipe.config.option_models import option_fields, options_model, validate, values
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.schema import PluginKeys
 from seqpipe.config.signature import wired
@@ -95,8 +95,7 @@ class ComponentChecks(KeyChecks):
         instance, mistakes = validate(
             model, {key: option for key, option in mapping.items() if key not in ALL_COMMON_KEYS}
         )
-        names = [info.alias or name for name, info in model.model_fields.items()]
-        self.report(mistakes, path, [*names, *allowed], repr(use), "option")
+        self.report(mistakes, path, [*option_fields(model), *allowed], repr(use), "option")
         spot, key = self.tree.spot((*path, "use")), yaml.key_text(path)
         if instance is None:
             self.unsound.add(key)
@@ -174,14 +173,13 @@ class ComponentChecks(KeyChecks):
 
     def option_paths(self, options: BaseModel, path: Where) -> dict[str, Any]:
         """The options by name, with the paths in them made absolute."""
-        fields = type(options).model_fields
-        checkpoints = {info.alias or name for name, info in fields.items() if CHECKPOINT in info.metadata}
-        return {
-            name: self.checkpoint(str(value), (*path, name))
-            if name in checkpoints
-            else self.paths(value, (*path, name))
-            for name, value in values(options).items()
-        }
+        fields, absolute = option_fields(type(options)), {}
+        for name, value in values(options).items():
+            if CHECKPOINT in fields[name].metadata:
+                absolute[name] = self.checkpoint(str(value), (*path, name))
+            else:
+                absolute[name] = self.paths(value, (*path, name))
+        return absolute
 
     def paths(self, value: Any, path: Where) -> Any:
         """An option's value with the paths in it made absolute."""
