@@ -140,7 +140,7 @@ def made_from(name: str) -> str:
     digest = hashlib.sha256()
     for one in with_start(name):
         path = ROOT / "pipelines" / f"{one}.yaml"
-        data = load(path, sources=False, files=False).data
+        data = load(path, runs=False, files=False).data
         files = [path, data.train, *([data.dev] if data.dev else []), *data.tests.values()]
         if "data/tiny-bert" in path.read_text(encoding="utf-8"):
             files.append(ROOT / "pipelines" / "data" / CHECKPOINTS)
@@ -201,7 +201,7 @@ def expected(line: str, known: Mapping[str, Any]) -> str:
         test = shown(name, scores["test"])
         new_templates = shown(name, scores["new-templates"]) if "new-templates" in scores else ""
         seconds = f"{record['seconds']:.0f} s of one core"
-    config = load(ROOT / "pipelines" / f"{name}.yaml", sources=False, files=False)
+    config = load(ROOT / "pipelines" / f"{name}.yaml", runs=False, files=False)
     row = " | ".join((cells[0], what, test, new_templates, seen(config), seconds))
     return f"| {row} |".replace("|  |", "| |")
 

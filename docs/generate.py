@@ -17,11 +17,14 @@ from pydantic import BaseModel
 
 from seqpipe import errors
 from seqpipe.commands.app import app
-from seqpipe.config.contract import ABSENT, MEMBERS, REQUIRED, Member, decode_options
+from seqpipe.config.common_keys import COMMON_KEYS, CommonKeys
+from seqpipe.config.contract import decode_options
+from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
+from seqpipe.config.option_models import option_rows
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
-from seqpipe.config.signature import FRAME_KEYS, Frame, describe, plain, words
-from seqpipe.config.yaml import shown
+from seqpipe.config.type_words import words
+from seqpipe.config.yaml_text import plain, shown
 
 REFERENCE = Path(__file__).parent / "reference"
 PLACES = {
@@ -100,7 +103,7 @@ def _components(kind: str) -> Iterator[str]:
             continue
         cls = offer.load()
         yield from ("", f"### {kind}: {offer.name}", "", *_prose(cls))
-        rows = [(f"`{row.option}`", row.type, _default(row.default), row.help) for row in describe(cls)]
+        rows = [(f"`{row.option}`", row.type, _default(row.default), row.help) for row in option_rows(cls)]
         yield from _table(("option", *_HEAD[1:]), rows) if rows else ["No options."]
         if options := decode_options(cls):
             yield from ("", "Decode options, chosen at each call:", "")
@@ -111,10 +114,10 @@ def _components(kind: str) -> Iterator[str]:
 
 
 def _frame() -> Iterator[tuple[str, ...]]:
-    for key in dict.fromkeys(key for keys in FRAME_KEYS.values() for key in keys):
-        kinds = ", ".join(kind for kind, keys in FRAME_KEYS.items() if key in keys)
-        if key in Frame.model_fields:
-            name, kind, default, meaning = next(row for row in _keys(Frame) if row[0] == f"`{key}`")
+    for key in dict.fromkeys(key for keys in COMMON_KEYS.values() for key in keys):
+        kinds = ", ".join(kind for kind, keys in COMMON_KEYS.items() if key in keys)
+        if key in CommonKeys.model_fields:
+            name, kind, default, meaning = next(row for row in _keys(CommonKeys) if row[0] == f"`{key}`")
             yield name, kind, default, kinds, meaning
         else:
             default = "required" if key == "use" else "`null`"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from seqpipe.config.hookspecs import hookimpl
-from seqpipe.config.signature import SIZE, Size, Tokens, Uniform
 from seqpipe.errors import SeqpipeError
+from seqpipe.types import SIZE, Fraction, Positive, PositiveFloat, Probability, Size, Tokens, Uniform
 from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
@@ -33,10 +33,14 @@ __all__ = [
     "Checkpoint",
     "Column",
     "Copy",
+    "Fraction",
     "Matrix",
     "Metric",
     "Model",
     "Pieces",
+    "Positive",
+    "PositiveFloat",
+    "Probability",
     "Sentences",
     "SeqpipeError",
     "Size",

@@ -1,11 +1,12 @@
-"""Words for the person at the terminal in, lines on stderr out; a bar where it is a terminal, else a line at times."""
+"""Output for a person: lines and progress on stderr, text without control characters, tables of text."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 EVERY = 30.0  # seconds between lines where there is no terminal
@@ -14,6 +15,24 @@ EVERY = 30.0  # seconds between lines where there is no terminal
 def printable(text: str) -> str:
     """The text without characters that command a terminal: line breaks stay, others are shown as their code."""
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+
+
+def text_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
+    """Rows of cells as lines in columns; with `numbers`, all columns but the first are aligned at the right."""
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        gaps = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            gap + cell if numbers and i else cell + gap for i, (cell, gap) in enumerate(zip(row, gaps, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _width(text: str) -> int:
+    """Columns on a terminal: Chinese and Japanese characters take two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 class Tick(Protocol):

@@ -1,4 +1,4 @@
-"""A mistake in, one exception out: the tree of everything seqpipe raises on purpose, each with its exit code.
+"""The tree of everything that seqpipe raises on purpose, each with its exit code.
 
 SeqpipeError
 ├── UsageError          2   a command or call that cannot be meant so
@@ -17,8 +17,9 @@ SeqpipeError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 
 class SeqpipeError(Exception):
@@ -60,6 +61,11 @@ class PluginError(SeqpipeError):
 
 class DataError(SeqpipeError):
     exit_code = 3
+
+    @classmethod
+    def at(cls, record: Mapping[str, Any], message: str) -> Self:
+        """The error of one record, which begins with the record's place."""
+        return cls(f"{record.get('where', 'record')}: {message}")
 
 
 class SkippedError(DataError):

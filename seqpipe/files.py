@@ -35,9 +35,9 @@ def json_bytes(value: Any, indent: int | None = None) -> bytes:
 def finite(value: Any) -> Any:
     """The value with None, JSON's null, for every number in it that is NaN or infinite: JSON has no such numbers."""
     if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -115,7 +115,7 @@ def make_folder(path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            way = next(one for one in (path, *path.parents) if os.path.lexists(one))
+            way = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
             what = "a link to a folder that is not there" if way.is_symlink() else "a file, where a folder is needed"
             raise UsageError(f"{way}: is {what}; move it out of the way, or work in another folder") from error
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from seqpipe import hookimpl
 from seqpipe.config.plugins import Plugins
-from seqpipe.config.signature import Size
+from seqpipe.types import Size
 
 Positive = Annotated[int, Field(gt=0)]
 

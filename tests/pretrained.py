@@ -14,7 +14,8 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.testing.toys import ToyTokenizer, records
+from seqpipe.testing.toy_records import records
+from seqpipe.testing.toys import ToyTokenizer
 
 _PATH = Path(__file__).parent.parent / "pipelines" / "data" / "make_checkpoint.py"
 _SPEC = importlib.util.spec_from_file_location("make_checkpoint", _PATH)

@@ -151,7 +151,7 @@ def test_data_paths_of_a_yaml_lead_into_the_folder_of_data(common: Any, tmp_path
     for _, name in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    data = load(path, common.data_overrides(path, folder), sources=False, files=False).data
+    data = load(path, common.data_overrides(path, folder), runs=False, files=False).data
     paths = {"train": data.train, "dev": data.dev, **data.tests}
     assert {part: paths[part] for part, _ in files} == {part: folder / name for part, name in files}
 

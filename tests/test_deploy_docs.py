@@ -43,7 +43,7 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers import text as text_answers
 from seqpipe.commands.full_run import run_all
 from seqpipe.config.loader import load as load_config
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml_text import dump
 from seqpipe.errors import BundleError, SeqpipeError
 from seqpipe.features import document as features
 from seqpipe.features import kinds as feature_kinds

@@ -59,7 +59,7 @@ def shortened(path: Path, records: int, folder: Path) -> Path:
 
 def small(path: Path, folder: Path) -> list[str]:
     """Overrides that train this pipeline on little data, a little while; a checkpoint is made for it."""
-    config = load(path, sources=False)
+    config = load(path, runs=False)
     data = config.data
     found = [f"data.train={shortened(data.train, FEW['train'], folder)}", "train.epochs=1", "train.threads=1"]
     found += ["train.epoch_steps=5"] if config.train.epoch_steps else []
@@ -93,7 +93,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         return folder / "runs" / name
 
     def overrides(path: Path) -> list[str]:
-        starting = [one.key for one in load(path, sources=False).components if one.frame.get("init")]
+        starting = [one.key for one in load(path, runs=False).components if one.frame.get("init")]
         return [f"{key}.init={trained(BEGINS[path.stem])}" for key in starting]
 
     return overrides
@@ -132,7 +132,7 @@ class TestPipeline:
         assert len(lines) <= 40
 
     def test_its_name_is_its_files(self, path: Path) -> None:
-        assert load(path, sources=False).name == path.stem
+        assert load(path, runs=False).name == path.stem
 
     def test_what_it_starts_from_is_said_above(self, path: Path) -> None:
         if path.stem in BEGINS:
@@ -157,7 +157,7 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
         expected = {name: pytest.approx(one, rel=1e-5) for name, one in expected.items()}
     assert json.loads(scored.out) == expected
     texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
-    if load(path, sources=False).inputs[0].pairs:
+    if load(path, runs=False).inputs[0].pairs:
         texts = "".join(f"{text}\tit is noon\n" for text in texts.splitlines())
     if path.stem == "gpt":  # which goes on with something
         texts = texts.replace("\n\n", "\nRosa\n")

@@ -379,20 +379,15 @@ def best_of(answer: Answer) -> Any:
     return answer[0] if isinstance(answer, list) else answer
 
 
-def record_error(record: Record, message: str) -> DataError:
-    """A DataError that says where the record stands."""
-    return DataError(f"{record.get('where', 'record')}: {message}")
-
-
 def required_field(record: Record, name: str) -> Any:
     """The value of a record's field; DataError if the record lacks it."""
     if name not in record:
-        raise record_error(record, f"no field {name!r} to compare with; it has: {', '.join(record)}")
+        raise DataError.at(record, f"no field {name!r} to compare with; it has: {', '.join(record)}")
     return record[name]
 
 
 def present(record: Record, name: str) -> Any:
     """The value of a record's field; DataError if it is missing or null."""
     if record.get(name) is None:
-        raise record_error(record, f"no field {name!r}; the record has: {', '.join(record)}")
+        raise DataError.at(record, f"no field {name!r}; the record has: {', '.join(record)}")
     return record[name]

@@ -20,7 +20,6 @@ from seqpipe.answers.base import (
     Metric,
     Targets,
     probability,
-    record_error,
     required_field,
 )
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
@@ -209,7 +208,7 @@ def label_of(record: Record, field: str) -> str:
     """The label of a record, a text or a whole number, as text; DataError if there is none."""
     label = required_field(record, field)
     if not _is_label(label):
-        raise record_error(record, f"field {field!r} is {label!r}; a label is a text or a whole number")
+        raise DataError.at(record, f"field {field!r} is {label!r}; a label is a text or a whole number")
     return str(label)
 
 
@@ -218,7 +217,7 @@ def label_set_of(record: Record, field: str) -> set[str]:
     labels = required_field(record, field)
     if not isinstance(labels, list) or not all(map(_is_label, labels)):
         message = f"field {field!r} is {labels!r}; several labels are a list of texts or whole numbers"
-        raise record_error(record, f'{message}, such as ["a", "b"] or []')
+        raise DataError.at(record, f'{message}, such as ["a", "b"] or []')
     return set(map(str, labels))
 
 

@@ -20,10 +20,10 @@ from seqpipe.answers.base import (
     Targets,
     best_of,
     probability,
-    record_error,
     without_missing,
 )
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, match, placed
+from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 
 
@@ -66,7 +66,7 @@ class ExtractiveSpan(HeadAnswer):
             gold = gold_answers(record, field)
             if not gold and not settings["no_answer"]:
                 cure = "set the head's option no_answer: true, or leave the record out"
-                raise record_error(record, f"the question has no answer; {cure}")
+                raise DataError.at(record, f"the question has no answer; {cure}")
             at, passage = second_text(doc)
             places = [placed(answer, passage, record.get("where", "record")) for answer in gold]
             spans = [_token_span(doc, at, place, record, misaligned) for place in places]
@@ -126,5 +126,5 @@ def _token_span(doc: Doc, at: int, place: tuple[int, int], record: Record, misal
     if not exact and misaligned == "error":
         tokens = [doc.text[slice(*doc.offsets[i])] for i in inside]
         cure = "set data.misaligned to widen or skip, or use another tokenizer"
-        raise record_error(record, f"answer {doc.text[start:end][:40]!r} cuts a token of {tokens}; {cure}")
+        raise DataError.at(record, f"answer {doc.text[start:end][:40]!r} cuts a token of {tokens}; {cure}")
     return (inside[0], inside[-1]) if exact or (inside and misaligned == "widen") else None

@@ -19,11 +19,11 @@ from seqpipe.answers.base import (
     Targets,
     best_of,
     probability,
-    record_error,
     without_missing,
 )
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
+from seqpipe.errors import DataError
 from seqpipe.features import word_pieces as subwords
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.encoding import encode
@@ -188,7 +188,7 @@ def text_in(record: Record, field: str) -> str:
         return text
     if field == "text" and words is not None:
         return " ".join(words)
-    raise record_error(record, f"no text in the field {field!r}; it has: {', '.join(record)}")
+    raise DataError.at(record, f"no text in the field {field!r}; it has: {', '.join(record)}")
 
 
 def no_targets(record: Record, doc: Doc) -> Targets:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Answer, HeadInfo, MakeTargets, Metric, Targets, record_error
+from seqpipe.answers.base import Answer, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.answers.text import END, Text, required
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -99,7 +99,7 @@ class Generation(Text):
         for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
             if not len(doc) and not self.adds_bos:
                 message = "empty prompt: this model needs at least one token"
-                raise record_error({"where": f"record {i}", **record}, message)
+                raise DataError.at({"where": f"record {i}", **record}, message)
 
     def gold(self, record: Record) -> Any:
         raise UsageError("a language model has no references to compare with; it is judged by its perplexity")

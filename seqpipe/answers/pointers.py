@@ -20,9 +20,9 @@ from seqpipe.answers.base import (
     Targets,
     best_of,
     probability,
-    record_error,
     without_missing,
 )
+from seqpipe.errors import DataError
 from seqpipe.features.axes import TOKENS, WORDS
 from seqpipe.features.document import Arrays, Doc, Record
 
@@ -204,10 +204,10 @@ def pointers_of(record: Record, field: str | None) -> list[int]:
     field = field or "pointers"
     pointers = record.get(field)
     if pointers is None:
-        raise record_error(record, f"no field {field!r} with positions; the record has: {', '.join(record)}")
+        raise DataError.at(record, f"no field {field!r} with positions; the record has: {', '.join(record)}")
     if not isinstance(pointers, list | tuple) or not all(type(at) is int and at >= 0 for at in pointers):
         message = f"field {field!r} is {str(pointers)[:60]}; it must be a list of positions"
-        raise record_error(record, f"{message}, whole numbers from 0 on, such as [0, 2, 1]")
+        raise DataError.at(record, f"{message}, whole numbers from 0 on, such as [0, 2, 1]")
     return [*pointers]
 
 
@@ -215,7 +215,7 @@ def refuse_outside(pointers: Sequence[int], available: int, record: Record) -> N
     """DataError for a position that the input does not have."""
     if over := [at for at in pointers if at >= available]:
         message = f"position {over[0]} is outside the input, which has {available} (they count from 0)"
-        raise record_error(record, f"{message}; correct the record")
+        raise DataError.at(record, f"{message}; correct the record")
 
 
 def learnable(record: Record, field: str | None, available: int, settings: Mapping[str, Any]) -> list[int]:
@@ -243,5 +243,5 @@ def learnable(record: Record, field: str | None, available: int, settings: Mappi
     if not fault and len(inner) < min(settings["fewest"], available):
         fault = f"has {len(inner)} positions, and needs {settings['fewest']}: leave it out"
     if fault:
-        raise record_error(record, f"{str(pointers)[:60]} {fault}")
+        raise DataError.at(record, f"{str(pointers)[:60]} {fault}")
     return pointers

@@ -18,10 +18,10 @@ from seqpipe.answers.base import (
     MakeTargets,
     Metric,
     float32_number,
-    record_error,
     required_field,
 )
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
+from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -91,5 +91,5 @@ def number_of(record: Record, field: str) -> float:
         with contextlib.suppress(ValueError):
             number = float(value)
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not abs(number) <= _LARGEST:
-        raise record_error(record, f"field {field!r} is {value!r}; a finite number is needed")
+        raise DataError.at(record, f"field {field!r} is {value!r}; a finite number is needed")
     return float(number)

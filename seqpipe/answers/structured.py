@@ -29,7 +29,6 @@ from seqpipe.answers.base import (
     float32_number,
     present,
     probability,
-    record_error,
 )
 from seqpipe.answers.metrics.structured import FieldCounter, StructureCounter
 from seqpipe.answers.regression import number_of
@@ -364,7 +363,7 @@ def _word_values(field: Field, record: Record, words: int) -> list[Any]:
     values = present(record, field.target)
     if not isinstance(values, list | tuple) or len(values) != words:
         many = len(values) if isinstance(values, list | tuple) else type(values).__name__
-        raise record_error(record, f"field {field.target!r} has {many} values for {words} words; give one for each")
+        raise DataError.at(record, f"field {field.target!r} has {many} values for {words} words; give one for each")
     return [_record_value(field, record, value, words) for value in values]
 
 
@@ -372,7 +371,7 @@ def _record_value(field: Field, record: Record, value: Any, words: int) -> Any:
     """A value of a record; DataError for one that is none of its type."""
     if field.type == LABEL:
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            raise record_error(record, f"field {field.target!r}: {value!r} is no label, a text or a whole number")
+            raise DataError.at(record, f"field {field.target!r}: {value!r} is no label, a text or a whole number")
         return str(value)
     if field.type == NUMBER:
         return number_of({**record, field.target: value}, field.target)
@@ -381,11 +380,11 @@ def _record_value(field: Field, record: Record, value: Any, words: int) -> Any:
     if field.type == POSITION:
         if type(value) is not int or not 0 <= value < words:
             message = f"{value!r} is no position of one of {words} words, which count from 0 (none: null)"
-            raise record_error(record, f"field {field.target!r}: {message}")
+            raise DataError.at(record, f"field {field.target!r}: {message}")
         return value
     if not isinstance(value, Mapping) or not {"start", "end"} <= value.keys():
         message = f'{value!r} is no span, such as {{"start": 0, "end": 5}}'
-        raise record_error(record, f"field {field.target!r}: {message}")
+        raise DataError.at(record, f"field {field.target!r}: {message}")
     return (value["start"], value["end"])
 
 
@@ -394,10 +393,10 @@ def _record_pairs(field: Field, record: Record, words: int) -> list[dict[str, An
     key, pairs = LABEL if field.type == LABEL else "value", []
     for pair in present(record, field.target):
         if not isinstance(pair, Mapping) or not {"from", "to", key} <= pair.keys():
-            raise record_error(record, f'field {field.target!r}: {pair!r} is no pair; write {{"from", "to", "{key}"}}')
+            raise DataError.at(record, f'field {field.target!r}: {pair!r} is no pair; write {{"from", "to", "{key}"}}')
         ends = [pair["from"], pair["to"]]
         if not all(type(at) is int and 0 <= at < words for at in ends):
-            raise record_error(record, f"field {field.target!r}: {ends} are no positions of {words} words, from 0 on")
+            raise DataError.at(record, f"field {field.target!r}: {ends} are no positions of {words} words, from 0 on")
         pairs.append({"from": ends[0], "to": ends[1], "value": _record_value(field, record, pair[key], words)})
     return pairs
 

@@ -24,7 +24,6 @@ from seqpipe.answers.base import (
     UnseenLabelError,
     present,
     probability,
-    record_error,
     required_field,
     without_missing,
 )
@@ -191,7 +190,7 @@ class Spans(Tags):
             try:
                 return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.scheme))}
             except ValueError as error:
-                raise record_error(record, f"{error} (in words); correct or remove one of the spans") from error
+                raise DataError.at(record, f"{error} (in words); correct or remove one of the spans") from error
 
         return targets
 
@@ -277,7 +276,7 @@ def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -
             cut, pieces = doc.text[span["start"] : span["end"]], [doc.text[slice(*words[i])] for i in inside]
             message = f"span {cut!r} ({span['label']}) cuts a word of {pieces}"
             cure = "set data.misaligned to widen or skip, or use another tokenizer"
-            raise record_error(record, f"{message}; {cure}")
+            raise DataError.at(record, f"{message}; {cure}")
         if exact or (inside and misaligned == "widen"):
             spans.append((span["label"], inside[0], inside[-1] + 1))
     return spans

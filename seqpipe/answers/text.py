@@ -22,11 +22,10 @@ from seqpipe.answers.base import (
     best_of,
     present,
     probability,
-    record_error,
     required_field,
 )
 from seqpipe.answers.metrics.text import TextCounter
-from seqpipe.errors import UsageError
+from seqpipe.errors import DataError, UsageError
 from seqpipe.features.copy import Copy
 from seqpipe.features.document import Arrays, Doc, Record, place_of
 from seqpipe.features.encoding import encode
@@ -97,7 +96,7 @@ class Text(HeadAnswer):
                 message = (
                     f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"
                 )
-                raise record_error(record, f"{message}: correct the record, or leave equal_length out")
+                raise DataError.at(record, f"{message}: correct the record, or leave equal_length out")
             return {"target_ids": [*ids, END], "target_mask": [1] * (len(ids) + 1)}
 
         return targets
@@ -242,7 +241,7 @@ def references(record: Record, field: str) -> list[str]:
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         message = f"field {field!r} must be a text, or a list of texts any of which is right"
-        raise record_error(record, f"{message}, not {type(value).__name__}")
+        raise DataError.at(record, f"{message}, not {type(value).__name__}")
     return [clean(text) for text in texts]
 
 
@@ -256,5 +255,5 @@ def text_of(record: Record, field: str) -> str:
     """The text of a record's field; DataError if it holds none."""
     text = present(record, field)
     if not isinstance(text, str):
-        raise record_error(record, f"field {field!r} must be a text, not {type(text).__name__}")
+        raise DataError.at(record, f"field {field!r} must be a text, not {type(text).__name__}")
     return clean(text)

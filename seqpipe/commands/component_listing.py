@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from seqpipe.config.option_models import option_rows
 from seqpipe.config.plugins import KINDS, Offer, Plugins
-from seqpipe.config.signature import describe
+from seqpipe.console import text_table
 from seqpipe.errors import PluginError, nearest
 
 
@@ -13,7 +14,7 @@ def list_components(plugins: Plugins | None = None) -> str:
     """Return every component with its distribution, then every broken plugin with its reason."""
     plugins = plugins or Plugins()
     rows = [(offer.kind, offer.name, f"{offer.distribution} {offer.version}") for offer in plugins.offers]
-    lines = _align([("kind", "use", "from"), *rows])
+    lines = text_table([("kind", "use", "from"), *rows])
     counts = Counter((offer.kind, offer.name) for offer in plugins.offers)
     ambiguous = {name for (_, name), count in counts.items() if count > 1}
     lines += [f"\n{name!r} is offered more than once: write `use: distribution/{name}`" for name in sorted(ambiguous)]
@@ -37,11 +38,6 @@ def show_component(name: str, plugins: Plugins | None = None) -> str:
 def _show_offer(offer: Offer) -> str:
     component = offer.load()
     summary = (component.__doc__ or "").strip().split("\n\n")[0]
-    rows = [("option", "type", "default", ""), *describe(component)]
+    rows = [("option", "type", "default", ""), *option_rows(component)]
     head = f"{offer.kind} {offer.name} ({offer.distribution} {offer.version})\n{summary}\n"
-    return "\n".join([head, *_align([tuple(map(str, row)) for row in rows])])
-
-
-def _align(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([head, *text_table(rows)])

@@ -16,7 +16,7 @@ from seqpipe.commands.fingerprint import differences, fingerprint
 from seqpipe.commands.run_lock import run_lock
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.training import checkpoint
@@ -129,7 +129,7 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
     """
     if not (folder / STATE).exists():
         raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
-    config = load(folder / YAML, sets, files=need_data, sources=False)
+    config = load(folder / YAML, sets, files=need_data, runs=False)
     for note in config.drift:
         console.say(note)
     return Run(folder, config)

@@ -14,8 +14,8 @@ from seqpipe.answers.metrics.text import has
 from seqpipe.config import yaml
 from seqpipe.config.component import build_component
 from seqpipe.config.contract import Metrics, head_metrics, member
+from seqpipe.config.option_models import options_model, validate, values
 from seqpipe.config.plugins import Plugins
-from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.features.document import Record

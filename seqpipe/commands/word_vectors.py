@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from seqpipe.config.contract import expected_outputs
-from seqpipe.config.init_from import told as relative_path
+from seqpipe.config.init_from import relative_path
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS
 from seqpipe.files import write

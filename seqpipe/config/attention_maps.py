@@ -1,4 +1,4 @@
-"""What a bundle says of an attention in, where its weights stand out: the graph's name, over what, at which axis."""
+"""Attention weights as a bundle describes them: the name of the graph's output, over what, at which axis."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Attended:
 
 def attended_from(manifest: Mapping[str, Any]) -> list[Attended]:
     """The attentions that a bundle's `explain` describes; ValueError names one that is none."""
-    found = [Attended(key, made["over"], made["axis"]) for key, made in manifest.items()]
-    for one in found:
-        if one.over not in OVER or one.axis not in AXES:
-            raise ValueError(f"explain.{one.key}: over {one.over!r} at {one.axis!r}")
-    return found
+    attentions = [Attended(key, entry["over"], entry["axis"]) for key, entry in manifest.items()]
+    for attention in attentions:
+        if attention.over not in OVER or attention.axis not in AXES:
+            raise ValueError(f"explain.{attention.key}: over {attention.over!r} at {attention.axis!r}")
+    return attentions

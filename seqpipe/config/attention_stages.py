@@ -1,4 +1,4 @@
-"""Stages in, the attention weights that they return for a person to look at out: names, and where in a text they stand.
+"""The attention weights that stages return for a person to look at: their names, and where in a text they stand.
 
 Read from classes and options alone. A stage states the names in `explains`, which may depend on its options.
 """
@@ -19,25 +19,27 @@ from seqpipe.features.axes import AXES, SENTENCES, TOKENS
 
 def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, dict[str, Attended]]:
     """Of each stage, by its key: the weights it returns, by name; of several inputs none."""
-    every = [*(stage for one in inputs for stage in one.stages), *head]
+    every = [*(stage for source in inputs for stage in source.stages), *head]
     if len(inputs) > 1:
         return {stage.key: {} for stage in every}
-    features = {name: one for stage in every for name, one in declared_features(stage).items()}
-    axis, found = TOKENS, {}
+    features = {name: feature for stage in every for name, feature in declared_features(stage).items()}
+    axis, attentions = TOKENS, {}
     for stages in (inputs[0].embedding, inputs[0].encoder, head):
         for stage in stages:
             # Alone in a list is no other pipeline than alone, and its weights have no other name.
             key = stage.key.removesuffix(".0") if len(stages) == 1 else stage.key
-            found[stage.key] = {name: _placed(f"{key}.{name}", over, axis) for name, over in explains(stage).items()}
+            attentions[stage.key] = {
+                name: _placed(f"{key}.{name}", over, axis) for name, over in explains(stage).items()
+            }
             axis = _axis_after(stage, axis, features)
-    return found
+    return attentions
 
 
-def axis_of(one: Input) -> str:
+def axis_of(source: Input) -> str:
     """What the positions of a source's x count behind its encoders, as the axes of inputs are named; "" if unknown."""
-    features = {name: feature for stage in one.stages for name, feature in declared_features(stage).items()}
+    features = {name: feature for stage in source.stages for name, feature in declared_features(stage).items()}
     axis = TOKENS
-    for stage in one.stages:
+    for stage in source.stages:
         axis = _axis_after(stage, axis, features)
     return axis
 
@@ -53,21 +55,21 @@ def explains(stage: Component) -> Mapping[str, str]:
 
 def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem | None) -> list[Problem]:
     """Report what is wrong with the stages' statements; `wanted` if weights are asked for and there are none."""
-    found = []
-    for stage in (*(stage for one in inputs for stage in one.stages), *head):
+    misstated = []
+    for stage in (*(stage for source in inputs for stage in source.stages), *head):
         try:
             explains(stage)
         except PluginError as error:
-            found.append(stage.problem(str(error)))
-    if found or wanted is None:
-        return found
+            misstated.append(stage.problem(str(error)))
+    if misstated or wanted is None:
+        return misstated
     if len(inputs) > 1:
         return [replace(wanted, message="of several inputs no attention weights are given; delete it")]
     every = attended(inputs, head)
-    lost = [one.key for names in every.values() for one in names.values() if one.axis not in AXES]
+    lost = [weights.key for names in every.values() for weights in names.values() if weights.axis not in AXES]
     if lost:
-        told = f"an encoder before it makes places of its own, so nobody knows where in a text {lost[0]} stands"
-        return [replace(wanted, message=f"{told}; delete it")]
+        message = f"an encoder before it makes places of its own, so nobody knows where in a text {lost[0]} stands"
+        return [replace(wanted, message=f"{message}; delete it")]
     return [] if any(every.values()) else [wanted]
 
 
@@ -82,6 +84,6 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
     """The axis of x after a stage: that of the feature by which it replaces the mask, "" if it does so by none."""
     if stage.kind != "encoder" or not replaces_mask(stage):
         return axis
-    asked, _ = method_names(stage.cls.forward)  # type: ignore[attr-defined]
-    axes = [features[name].axes[1] for name in asked if name in features]
-    return next((one for one in axes if one != TOKENS), "")
+    names, _ = method_names(stage.cls.forward)  # type: ignore[attr-defined]
+    axes = [features[name].axes[1] for name in names if name in features]
+    return next((feature_axis for feature_axis in axes if feature_axis != TOKENS), "")

@@ -28,6 +28,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.head_answers import answer_kind, answer_settings
 from seqpipe.config.names import SHAPES
 from seqpipe.config.signature import method_names, optional_names, wired
+from seqpipe.console import text_table
 from seqpipe.errors import PluginError, Problem, nearest
 
 
@@ -63,11 +64,9 @@ def explain(inputs: Sequence[Input], head: Stages) -> str:
     rows = [("name", "shape", "dtype", "from", "used by")]
     for name in _Trace(inputs, head).names:
         rows.append((name.name, name.shape, name.dtype, name.provider, ", ".join(name.users) or "-"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(
         [
-            *lines,
+            *text_table(rows),
             "",
             "x and dim stand once for each place that gives them.",
             "B batch, T source time, N target time, D width, C characters, F numbers, L labels, K beams, V tokens",

@@ -1,4 +1,4 @@
-"""The folder of a run in, what `init` may take from it out: its stages, and which of them is meant by one of ours."""
+"""The stages of a run that `init` names, and which of them a component starts from."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.config import yaml
+from seqpipe.config.common_keys import ALL_COMMON_KEYS
 from seqpipe.config.component import Component
 from seqpipe.config.contract import member
 from seqpipe.config.run_layout import BEST, BUNDLE, CHECKPOINTS, LAST, STATE, YAML
-from seqpipe.config.signature import ALL_FRAME_KEYS, plain
-from seqpipe.config.yaml import Plain, shown
+from seqpipe.config.yaml_text import Plain, plain, shown
 from seqpipe.errors import UsageError
 
 _TARGET = ".target_tokenizer"
@@ -41,34 +41,35 @@ class Stage:
         return self.use == offer.name and self.distribution in ("", offer.distribution)
 
 
-def fault(folder: Path) -> str:
+def run_problem(folder: Path) -> str:
     """Why nothing can start from a folder, and what to do; empty if something can."""
     if not (folder / STATE).is_file() or not (folder / YAML).is_file():
         return _no_run(folder)
-    checkpoints = folder / CHECKPOINTS
+    checkpoints, run = folder / CHECKPOINTS, f"the run {relative_path(folder)}"
     if not (checkpoints / LAST).is_file():
-        return f"the run {told(folder)} is not trained yet; train it first: seqpipe train {told(folder / YAML)}"
+        return f"{run} is not trained yet; train it first: seqpipe train {relative_path(folder / YAML)}"
     if not any(checkpoints.glob(BEST)):
-        return f"the run {told(folder)} stopped before its first epoch ended; resume it first"
+        return f"{run} stopped before its first epoch ended; resume it first"
     return ""
 
 
 def _no_run(folder: Path) -> str:
+    name, cure = relative_path(folder), "name a folder that `seqpipe train` or `seqpipe run` wrote"
     if (folder / BUNDLE).is_file():
         parent = folder.parent
-        run = f", {told(parent)}" if (parent / STATE).is_file() else ""
-        return f"{told(folder)} is a bundle, which holds no weights to train on; name the run that it came from{run}"
+        run = f", {relative_path(parent)}" if (parent / STATE).is_file() else ""
+        return f"{name} is a bundle, which holds no weights to train on; name the run that it came from{run}"
     if folder.is_dir():
-        return f"{told(folder)} is not a run (no {STATE}); name a folder that `seqpipe train` or `seqpipe run` wrote"
+        return f"{name} is not a run (no {STATE}); {cure}"
     hint = ""
     here = Path("runs", folder.name)
     if (here / STATE).is_file():
         hint = f"; a path counts from the YAML's folder, and {here} is {os.path.abspath(here)}"
-    return f"no such run (looked for {folder}){hint}; name a folder that `seqpipe train` or `seqpipe run` wrote"
+    return f"no such run (looked for {folder}){hint}; {cure}"
 
 
-def told(folder: Path) -> str:
-    """A folder as a person at this place would name it."""
+def relative_path(folder: Path) -> str:
+    """A folder relative to the working directory, for messages."""
     return Path(os.path.relpath(folder)).as_posix()
 
 
@@ -88,39 +89,41 @@ def counterpart(component: Component, folder: Path) -> Stage:
     fitting = [stage for stage in candidates if stage.fits(component)]
     named = [stage for stage in fitting if component.kind == "head" and stage.name == component.name]
     same_place = [stage for stage in fitting if _place(stage.key) == _place(component.key)]
-    for found in (named, same_place, fitting):
-        if len(found) == 1:
-            return found[0]
+    for matching in (named, same_place, fitting):
+        if len(matching) == 1:
+            return matching[0]
     has = ", ".join(f"{stage.key} {stage.use!r}" for stage in candidates) or "none"
     cure = "give the two the same place, or delete init" if fitting else "take a `use` that it has, or delete init"
     noun = "target tokenizer" if component.key.endswith(_TARGET) else component.kind
     what = f"several {noun}s" if fitting else f"no {noun}"
-    raise UsageError(f"the run {told(folder)} has {what} {component.use!r} (it has: {has}); {cure}")
+    raise UsageError(f"the run {relative_path(folder)} has {what} {component.use!r} (it has: {has}); {cure}")
 
 
 def _joined(component: Component, folder: Path, joined_from: Mapping[str, tuple[str, str]]) -> Stage:
-    found: dict[str, tuple[str, Stage]] = {}
+    stages: dict[str, tuple[str, Stage]] = {}
     for part, (kind, use) in joined_from.items():
         candidates = _of_kind(kind, *_yaml(folder))
         fitting = [stage for stage in candidates if stage.use == use]
         if len(fitting) != 1:
             has = ", ".join(f"{stage.key} {stage.use!r}" for stage in candidates) or "none"
-            told_of = f"the run {told(folder)} has {'several' if fitting else 'no'} {kind} {use!r} (it has: {has})"
-            raise UsageError(f"{told_of}; {component.use!r} starts from one: name another run, or delete init")
-        found[part] = kind, fitting[0]
-    options = {name: one for _, stage in found.values() for name, one in stage.options.items() if name != "dropout"}
-    key = " and ".join(stage.key for _, stage in found.values())
-    parts = {part: (kind, stage.number) for part, (kind, stage) in found.items()}
+            what = f"{'several' if fitting else 'no'} {kind} {use!r} (it has: {has})"
+            cure = f"{component.use!r} starts from one: name another run, or delete init"
+            raise UsageError(f"the run {relative_path(folder)} has {what}; {cure}")
+        stages[part] = kind, fitting[0]
+    options = {name: value for _, stage in stages.values() for name, value in stage.options.items()}
+    options.pop("dropout", None)
+    key = " and ".join(stage.key for _, stage in stages.values())
+    parts = {part: (kind, stage.number) for part, (kind, stage) in stages.items()}
     return Stage(key, 0, component.use, component.use, "", options, parts=parts)
 
 
 def differing(component: Component, stage: Stage) -> list[str]:
     """The options that a component has otherwise than the stage it starts from, in words; paths are not compared."""
-    here = {name: plain(one) for name, one in component.options.items() if not isinstance(one, Path)}
+    here = {name: plain(value) for name, value in component.options.items() if not isinstance(value, Path)}
     return [
-        f"{name} was {shown(stage.options[name])} and is {shown(one)}"
-        for name, one in here.items()
-        if name in stage.options and stage.options[name] != one
+        f"{name} was {shown(stage.options[name])} and is {shown(value)}"
+        for name, value in here.items()
+        if name in stage.options and stage.options[name] != value
     ]
 
 
@@ -129,25 +132,23 @@ def _stages(component: Component, folder: Path) -> list[Stage]:
     top, versions = _yaml(folder)
     if not component.key.endswith(_TARGET):
         return _of_kind(component.kind, top, versions)
-    found = []
+    tokenizers = []
     source, *_ = [*_of_kind("tokenizer", top, versions), None]
-    for head, given in zip(_listed("head", top["head"], versions), _listing(top["head"]), strict=True):
-        writer = given.get("target_tokenizer")
+    for head, keys in zip(_listed("head", top["head"], versions), _listing(top["head"]), strict=True):
+        writer = keys.get("target_tokenizer")
         if writer == "same" and source is not None:
-            found.append(
-                Stage(f"{head.key}{_TARGET}", head.number, source.use, "", source.distribution, source.options)
-            )
+            tokenizers.append(replace(source, key=f"{head.key}{_TARGET}", number=head.number, name="", source=""))
         elif writer:
-            (one,) = _listed(f"{head.key}{_TARGET}", writer, versions)
-            found.append(Stage(one.key, head.number, one.use, "", one.distribution, one.options))
-    return found
+            (tokenizer,) = _listed(f"{head.key}{_TARGET}", writer, versions)
+            tokenizers.append(replace(tokenizer, number=head.number, name=""))
+    return tokenizers
 
 
 def _yaml(folder: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
     """The YAML of a run, and the versions of the packages of its stages."""
     tree, problems = yaml.read((folder / YAML).read_bytes(), str(folder / YAML))
     if problems or not isinstance(tree.data, dict):
-        raise UsageError(f"{told(folder / YAML)}: cannot be read; the run is damaged, name another")
+        raise UsageError(f"{relative_path(folder / YAML)}: cannot be read; the run is damaged, name another")
     top: dict[str, Any] = tree.data
     return top, (top.get("plugins") or {}).get("versions") or {}
 
@@ -157,12 +158,12 @@ def _of_kind(kind: str, top: Mapping[str, Any], versions: Mapping[str, str]) -> 
     inputs: Mapping[str, Any] = top.get("inputs") or {}
     if kind == "head" or not inputs:
         return _listed(kind, top.get(kind), versions)
-    found: list[Stage] = []
+    stages: list[Stage] = []
     for name, keys in inputs.items():
-        own = _listed(f"inputs.{name}.{kind}", keys.get(kind), versions)
+        listed = _listed(f"inputs.{name}.{kind}", keys.get(kind), versions)
         alone = name if len(inputs) > 1 else ""
-        found += [replace(stage, number=len(found) + i, source=alone) for i, stage in enumerate(own)]
-    return found
+        stages += [replace(stage, number=len(stages) + i, source=alone) for i, stage in enumerate(listed)]
+    return stages
 
 
 def _place(key: str) -> tuple[str, int]:
@@ -177,11 +178,11 @@ def _listing(value: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def _listed(key: str, value: Any, versions: Mapping[str, str]) -> list[Stage]:
-    found = []
-    for number, given in enumerate(_listing(value)):
+    stages = []
+    for number, keys in enumerate(_listing(value)):
         where = f"{key}.{number}" if isinstance(value, list) else key
-        use = str(given["use"]).rpartition("/")[2]
+        use = str(keys["use"]).rpartition("/")[2]
         distribution = versions.get(where, "").rpartition(" ")[0]
-        options = {name: one for name, one in given.items() if name not in ALL_FRAME_KEYS}
-        found.append(Stage(where, number, use, str(given.get("name") or use), distribution, options))
-    return found
+        options = {name: option for name, option in keys.items() if name not in ALL_COMMON_KEYS}
+        stages.append(Stage(where, number, use, str(keys.get("name") or use), distribution, options))
+    return stages

@@ -10,8 +10,7 @@ from typing import Literal
 
 from seqpipe.config.component import Component, Input
 from seqpipe.config.schema import Export, PluginKeys, Train
-from seqpipe.config.signature import plain
-from seqpipe.config.yaml import Plain
+from seqpipe.config.yaml_text import Plain, plain
 
 
 @dataclass(frozen=True)
@@ -44,31 +43,31 @@ class Config:
     def components(self) -> tuple[Component, ...]:
         """Every component of the pipeline, in the order in which data meets them."""
         targets = [head.frame.get("target_tokenizer") for head in self.head]
-        others = [one for one in targets if isinstance(one, Component)]
+        others = [tokenizer for tokenizer in targets if isinstance(tokenizer, Component)]
         return (self.data.reader, *self.tokenizers, *self.stages, *self.head, *others)
 
     @property
     def tokenizers(self) -> tuple[Component, ...]:
         """Of every source that is a text."""
-        return tuple(one.tokenizer for one in self.inputs if one.tokenizer)
+        return tuple(source.tokenizer for source in self.inputs if source.tokenizer)
 
     @property
     def stages(self) -> tuple[Component, ...]:
         """The embeddings and encoders of every source."""
-        return tuple(stage for one in self.inputs for stage in one.stages)
+        return tuple(stage for source in self.inputs for stage in source.stages)
 
     @property
     def versions(self) -> dict[str, str]:
         """Distribution and version of every component, by its key in the resolved file."""
-        places = [self.head, *(stages for one in self.inputs for stages in (one.embedding, one.encoder))]
+        places = [self.head, *(stages for source in self.inputs for stages in (source.embedding, source.encoder))]
         # A list of one is written without a number.
         alone = {stages[0].key: stages[0].key.removesuffix(".0") for stages in places if len(stages) == 1}
-        found = {}
-        for one in self.components:
-            stage = one.key.removesuffix(".target_tokenizer")
-            key = one.key.replace(stage, alone.get(stage, stage), 1)
-            found[key] = f"{one.offer.distribution} {one.offer.version}"
-        return found
+        versions = {}
+        for component in self.components:
+            stage = component.key.removesuffix(".target_tokenizer")
+            key = component.key.replace(stage, alone.get(stage, stage), 1)
+            versions[key] = f"{component.offer.distribution} {component.offer.version}"
+        return versions
 
     @property
     def drift(self) -> list[str]:
@@ -87,32 +86,34 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
     Paths are absolute, or relative to the folder in which the file is to stand.
     """
 
-    def told(path: Path) -> str:
+    def path_text(path: Path) -> str:
         return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
 
-    def one(component: Component) -> dict[str, Plain]:
+    def component_keys(component: Component) -> dict[str, Plain]:
         frame = {
-            key: one(value) if isinstance(value, Component) else plain(value, told)
+            key: component_keys(value) if isinstance(value, Component) else plain(value, path_text)
             for key, value in component.frame.items()
         }
-        return {"use": component.use} | frame | {key: plain(value, told) for key, value in component.options.items()}
+        return (
+            {"use": component.use} | frame | {key: plain(value, path_text) for key, value in component.options.items()}
+        )
 
     def several(components: Sequence[Component]) -> Plain:
-        made = [one(component) for component in components]
-        return made[0] if len(made) == 1 else made or None
+        stages = [component_keys(component) for component in components]
+        return stages[0] if len(stages) == 1 else stages or None
 
-    data, tests = config.data, {name: told(path) for name, path in config.data.tests.items()}
+    data, tests = config.data, {name: path_text(path) for name, path in config.data.tests.items()}
     return {
         "name": config.name,
         "data": {
-            "reader": one(data.reader),
-            "train": told(data.train),
-            "dev": told(data.dev) if data.dev else None,
+            "reader": component_keys(data.reader),
+            "train": path_text(data.train),
+            "dev": path_text(data.dev) if data.dev else None,
             "test": tests["test"] if list(tests) == ["test"] else tests or None,
             "misaligned": data.misaligned,
             "unseen_labels": data.unseen_labels,
         },
-        **_sources(config.inputs, one, several),
+        **_sources(config.inputs, component_keys, several),
         "head": several(config.head),
         "train": config.train.model_dump(mode="json"),
         "export": config.export.model_dump(mode="json"),
@@ -121,12 +122,16 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
 
 
 def _sources(
-    inputs: Sequence[Input], one: Callable[[Component], Plain], several: Callable[[Sequence[Component]], Plain]
+    inputs: Sequence[Input],
+    component_keys: Callable[[Component], Plain],
+    several: Callable[[Sequence[Component]], Plain],
 ) -> dict[str, Plain]:
     """The keys of the sources as a resolved file has them."""
 
     def stages(source: Input) -> dict[str, Plain]:
-        read: dict[str, Plain] = {"tokenizer": one(source.tokenizer)} if source.tokenizer else {"field": source.field}
+        read: dict[str, Plain] = (
+            {"tokenizer": component_keys(source.tokenizer)} if source.tokenizer else {"field": source.field}
+        )
         return read | {"embedding": several(source.embedding), "encoder": several(source.encoder)}
 
     named = {source.name: stages(source) for source in inputs}

@@ -8,7 +8,8 @@ from typing import Any
 from seqpipe.config import yaml
 from seqpipe.config.schema import STAGES
 from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml import Plain, Spot, Tree
+from seqpipe.config.yaml import Spot, Tree
+from seqpipe.config.yaml_text import Plain, shown
 from seqpipe.errors import ConfigError, Problem
 
 _COMPONENTS = ("reader", "tokenizer", *STAGES, "target_tokenizer", "optimizer", "schedule")
@@ -61,7 +62,7 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
         elif isinstance(child, str) and next(s for s in reversed(path) if isinstance(s, str)) in _COMPONENTS:
             child, tree.values[(*path, "use")] = {"use": child}, tree.spot(path)
         elif not isinstance(child, (dict, list)):
-            raise LookupError(f"{yaml.key_text(path)!r} is {yaml.shown(child)}, which has no keys")
+            raise LookupError(f"{yaml.key_text(path)!r} is {shown(child)}, which has no keys")
         holder[at] = child
         holder = child
     return holder, path

@@ -1,4 +1,4 @@
-"""A regular expression in, whether it may take exponential time out: Python's `re` has no limit of steps."""
+"""Whether a regular expression may take exponential time: Python's `re` has no limit of steps."""
 
 from __future__ import annotations
 
@@ -70,19 +70,19 @@ def _flags_within(group: tuple[Any, int, int, Any], flags: int) -> int:
 def _differ_at_once(alternatives: Sequence[Any], flags: int) -> bool:
     """Whether no alternative may be empty, and no two may begin with the same character."""
     firsts = [_first(steps, flags) for steps in alternatives]
-    ranges = sorted(one for found, _ in firsts for one in _merged(found))
-    return not any(empty for _, empty in firsts) and all(one[1] < other[0] for one, other in pairwise(ranges))
+    ranges = sorted(interval for characters, _ in firsts for interval in _merged(characters))
+    return not any(empty for _, empty in firsts) and all(low[1] < high[0] for low, high in pairwise(ranges))
 
 
 def _first(steps: Iterable[tuple[Any, Any]], flags: int) -> tuple[Ranges, bool]:
     """The characters that these steps may begin with, or more, and whether the steps may match nothing."""
-    found: Ranges = []
+    characters: Ranges = []
     for step in steps:
         ranges, empty = _first_of_step(*step, flags)
-        found += ranges
+        characters += ranges
         if not empty:
-            return found, False
-    return found, True
+            return characters, False
+    return characters, True
 
 
 def _first_of_step(operator: Any, argument: Any, flags: int) -> tuple[Ranges, bool]:
@@ -101,7 +101,7 @@ def _first_of_step(operator: Any, argument: Any, flags: int) -> tuple[Ranges, bo
         return _first(argument, flags)
     if operator is code.BRANCH:
         firsts = [_first(steps, flags) for steps in argument[1]]
-        return [one for ranges, _ in firsts for one in ranges], any(empty for _, empty in firsts)
+        return [interval for ranges, _ in firsts for interval in ranges], any(empty for _, empty in firsts)
     return _ANY, True
 
 
@@ -111,15 +111,15 @@ def _characters(operator: Any, argument: Any, flags: int) -> Ranges:
         return [(argument, argument)]
     if operator is code.NOT_LITERAL:
         return _complement([(argument, argument)])
-    found: Ranges = []
+    ranges: Ranges = []
     for kind, value in argument:
         if kind is code.LITERAL:
-            found.append((value, value))
+            ranges.append((value, value))
         elif kind is code.RANGE:
-            found.append(value)
+            ranges.append(value)
         elif kind is code.CATEGORY:
-            found += _category(_CATEGORIES[value], bool(flags & re.ASCII))
-    return _complement(found) if argument[0][0] is code.NEGATE else found
+            ranges += _category(_CATEGORIES[value], bool(flags & re.ASCII))
+    return _complement(ranges) if argument[0][0] is code.NEGATE else ranges
 
 
 @cache
@@ -141,4 +141,4 @@ def _merged(ranges: Ranges) -> Ranges:
 
 def _complement(ranges: Ranges) -> Ranges:
     edges = [(-1, -1), *_merged(ranges), (sys.maxunicode + 1, sys.maxunicode + 1)]
-    return [(one[1] + 1, other[0] - 1) for one, other in pairwise(edges) if one[1] + 1 < other[0]]
+    return [(low[1] + 1, high[0] - 1) for low, high in pairwise(edges) if low[1] + 1 < high[0]]

@@ -44,12 +44,12 @@ class Offer:
         module, _, attribute = self.target.partition(":")
         try:
             with contextlib.redirect_stdout(sys.stderr):  # standard output is for answers
-                found = getattr(importlib.import_module(module), attribute)
+                cls = getattr(importlib.import_module(module), attribute)
         except (Exception, SystemExit) as error:  # a plugin may raise anything at all
             raise PluginError(self._blame(_reason(error))) from error
-        if not isinstance(found, type):
+        if not isinstance(cls, type):
             raise PluginError(self._blame(f"{self.target} is not a class"))
-        return found
+        return cls
 
     def _blame(self, reason: str) -> str:
         return f"{self.kind} {self.name!r} of {self.distribution} {self.version} cannot be loaded: {reason}"
@@ -113,8 +113,8 @@ class Plugins:
             self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
         seconds = time.perf_counter() - clock
         if seconds > SLOW and distribution != BUILTIN:
-            told = f"its import takes {seconds:.1f} s of every command; offer components as 'module:Class'"
-            self.notes.append(Note(distribution, version, told))
+            message = f"its import takes {seconds:.1f} s of every command; offer components as 'module:Class'"
+            self.notes.append(Note(distribution, version, message))
         sys.stderr.write(printed.getvalue())
         if text := " ".join(printed.getvalue().split()):
             self.notes.append(Note(distribution, version, f"it prints when it is imported: {text[:80]}"))
@@ -126,17 +126,17 @@ class Plugins:
     def find(self, kind: str, use: str) -> Offer:
         """The one component meant by `use`: a name, or `distribution/name`; PluginError says what there is else."""
         distribution, _, name = use.rpartition("/")
-        found = [o for o in self.offers if o.kind == kind and o.name == name and distribution in ("", o.distribution)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            choices = " or ".join(f"'{offer.distribution}/{name}'" for offer in found)
+        offers = [o for o in self.offers if o.kind == kind and o.name == name and distribution in ("", o.distribution)]
+        if len(offers) == 1:
+            return offers[0]
+        if offers:
+            choices = " or ".join(f"'{offer.distribution}/{name}'" for offer in offers)
             raise PluginError(f"{kind} {name!r} is offered by more than one distribution; write {choices}")
         elsewhere = [offer.kind for offer in self.offers if offer.name == name]
-        other = f"; it is the name of another kind: {elsewhere[0]}" if elsewhere else ""
-        hint = nearest(name, self.names(kind)) or other
+        other_kind = f"; it is the name of another kind: {elsewhere[0]}" if elsewhere else ""
+        hint = nearest(name, self.names(kind)) or other_kind
         broken = "".join(f"; {b.distribution} {b.version} is broken: {b.reason}" for b in self.broken)
-        broken += "".join(f"; {told}" for told in self.left_out)
+        broken += "".join(f"; {message}" for message in self.left_out)
         known = ", ".join(self.names(kind)) or "none"
         raise PluginError(f"no {kind} named {use!r}{hint} (there is: {known}{broken})")
 
@@ -152,8 +152,10 @@ def _hindrance(distribution: str, version: str, off: bool, allow: Sequence[Requi
         return "SEQPIPE_PLUGINS is off"
     if allow is None:
         return ""
-    mine = [one for one in allow if canonicalize_name(one.name) == canonicalize_name(distribution)]
-    if any(one.specifier.contains(version, prereleases=True) for one in mine):
+    mine = [
+        requirement for requirement in allow if canonicalize_name(requirement.name) == canonicalize_name(distribution)
+    ]
+    if any(requirement.specifier.contains(version, prereleases=True) for requirement in mine):
         return ""
     return f"plugins.allow says {str(mine[0])!r}" if mine else "plugins.allow does not name it"
 

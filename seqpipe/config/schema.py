@@ -8,11 +8,8 @@ from typing import Annotated, Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from seqpipe.config.signature import Means
+from seqpipe.types import Fraction, Means, Positive, PositiveFloat
 
-Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 PathText = Annotated[str, Field(min_length=1), Means("a path")]
 Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
@@ -44,29 +41,29 @@ class AdamW(_Keys):
     """Adam with decoupled weight decay."""
 
     use: Literal["adamw"] = "adamw"
-    lr: Rate = Field(default=0.002, description="Learning rate.")
+    lr: PositiveFloat = Field(default=0.002, description="Learning rate.")
     weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay.")
-    betas: tuple[Share, Share] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
-    eps: Rate = Field(default=1e-8, description="Keeps the division finite.")
+    betas: tuple[Fraction, Fraction] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
+    eps: PositiveFloat = Field(default=1e-8, description="Keeps the division finite.")
 
 
 class Adam(_Keys):
     """Adam."""
 
     use: Literal["adam"] = "adam"
-    lr: Rate = Field(default=0.002, description="Learning rate.")
+    lr: PositiveFloat = Field(default=0.002, description="Learning rate.")
     weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
-    betas: tuple[Share, Share] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
-    eps: Rate = Field(default=1e-8, description="Keeps the division finite.")
+    betas: tuple[Fraction, Fraction] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
+    eps: PositiveFloat = Field(default=1e-8, description="Keeps the division finite.")
 
 
 class SGD(_Keys):
     """Stochastic gradient descent."""
 
     use: Literal["sgd"] = "sgd"
-    lr: Rate = Field(default=0.1, description="Learning rate.")
+    lr: PositiveFloat = Field(default=0.1, description="Learning rate.")
     weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
-    momentum: Share = Field(default=0.0, description="Momentum.")
+    momentum: Fraction = Field(default=0.0, description="Momentum.")
     nesterov: bool = Field(default=False, description="Look ahead along the momentum.")
 
     @model_validator(mode="after")
@@ -78,7 +75,7 @@ class SGD(_Keys):
 
 class _Schedule(_Keys):
     use: str
-    warmup_ratio: Share = Field(default=0.0, description="Share of training in which the rate rises from 0.")
+    warmup_ratio: Fraction = Field(default=0.0, description="Share of training in which the rate rises from 0.")
 
 
 class Constant(_Schedule):
@@ -127,7 +124,7 @@ class Train(_Keys):
     schedule: Annotated[Constant | Linear | Cosine | Plateau, Field(discriminator="use")] = Field(
         default=Constant(), description="How the learning rate changes."
     )
-    clip: Rate | None = Field(default=5.0, description="Greatest norm of the gradient; null: no limit.")
+    clip: PositiveFloat | None = Field(default=5.0, description="Greatest norm of the gradient; null: no limit.")
     accumulate: Positive = Field(default=1, description="Batches a step.")
     patience: Positive | None = Field(
         default=None, description="Epochs without a better dev score before training stops; null: never."
@@ -137,7 +134,7 @@ class Train(_Keys):
         description="The dev score that says which weights are best, as bleu or slots.f1; null: the first one. "
         "Behind a minus less is better, as it is anyway of error rates, mae, rmse and perplexity.",
     )
-    average: Share | None = Field(
+    average: Fraction | None = Field(
         default=None, description="Decay of the moving average of the weights that is shipped; null: none."
     )
     checkpoint_steps: Positive = Field(default=500, description="Steps between checkpoints.")
@@ -179,8 +176,8 @@ def _requirement(text: str) -> str:
     try:
         Requirement(text)
     except InvalidRequirement as error:
-        told = str(error).splitlines()[0]
-        raise ValueError(f"{text!r} is no distribution with versions, such as 'acme-conv>=1,<2': {told}") from None
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{text!r} is no distribution with versions, such as 'acme-conv>=1,<2': {reason}") from None
     return text
 
 

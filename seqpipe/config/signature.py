@@ -1,95 +1,23 @@
-"""A component's signature in, its pydantic model out: the options a YAML may give, their types, bounds and defaults."""
+"""The signatures of components: what a constructor and a method ask for by name, and their keyword-only options."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, Union
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic.fields import FieldInfo
 
-from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml import Plain, shown
+from seqpipe.config.type_words import bounds, unlike, unpacked, words
+from seqpipe.config.yaml_text import plain
 from seqpipe.errors import PluginError
-
-SIZE = "size"  # marks a decode option that the graph takes as the length of an input vector, and so stays dynamic
-CHECKPOINT = "checkpoint"  # marks an option that is a folder if there is one of that name, else a name on the hub
-TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B, n) int64
-UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 up to but not 1, (B, beams, max_length)
-Size = Annotated[int, Field(ge=1, le=100_000), SIZE]
-if TYPE_CHECKING:
-    Tokens = Any  # a tensor or None; what reads signatures has no PyTorch
-    Uniform = Any
-else:
-    Tokens = Annotated[None, TOKENS]
-    Uniform = Annotated[None, UNIFORM]
-
-Model = TypeVar("Model", bound=BaseModel)
+from seqpipe.types import SIZE, TOKENS, UNIFORM
 
 WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
-
-
-Text = Annotated[str, Field(min_length=1)]
-
-
-@dataclass(frozen=True)
-class Means:
-    """Stands in an Annotated type whose meaning a person knows by other words than its own."""
-
-    words: str
-
-
-class Frame(BaseModel):
-    """The frame keys that stand beside any `use`, those of one kind by `FRAME_KEYS`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = Field(
-        default=None, description="What one of several heads is called in the answer; null: as its `use`."
-    )
-    field: Text | tuple[Text, Text] = Field(
-        default="text", description="The record field that is the input, or a list of two, which are read as a pair."
-    )
-    target: str | None = Field(
-        default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer."
-    )
-    weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
-    init: Annotated[str, Field(min_length=1), Means("a run's folder")] | None = Field(
-        default=None, description="The folder of a trained run that it starts from; null: it begins afresh."
-    )
-    freeze: bool = Field(default=False, description="Whether its weights stay as they are.")
-    lr: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="A learning rate of its own; null: the optimizer's."
-    )
-
-
-_STAGE = ("use", "init", "freeze", "lr")
-FRAME_KEYS: Mapping[str, tuple[str, ...]] = {
-    "reader": ("use",),
-    "tokenizer": ("use", "field", "init"),
-    "embedding": _STAGE,
-    "encoder": _STAGE,
-    "head": (*_STAGE, "name", "target", "weight", "target_tokenizer"),
-}
-TARGET_TOKENIZER_KEYS = ("use", "init")
-ALL_FRAME_KEYS = ("use", *Frame.model_fields, "target_tokenizer")
-
-
-class Mistake(NamedTuple):
-    """What is wrong with one option: its path below the component, what is meant by the path, and what to do."""
-
-    where: Where
-    kind: Literal["missing", "unknown", "value"]
-    message: str
 
 
 @dataclass(frozen=True)
@@ -103,98 +31,21 @@ class DecodeOption:
     maximum: int | float | None
 
 
-class Row(NamedTuple):
-    """One option as `plugins show` prints it."""
-
-    option: str
-    type: str
-    default: str
-    help: str
-
-
 def wired(cls: type) -> tuple[str, ...]:
     """The constructor's positional parameters, all from the closed list; PluginError otherwise."""
     names = []
-    for parameter in _constructor(cls):
+    for parameter in constructor(cls):
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             continue
         if parameter.name not in WIRED:
             cure = f"an option stands after a '*' (def __init__(self, …, *, {parameter.name}: int = 1))"
-            raise _fault(cls, f"{parameter.name!r} is not wired in; {cure}, and by position come {', '.join(WIRED)}")
+            raise bad_signature(
+                cls, f"{parameter.name!r} is not wired in; {cure}, and by position come {', '.join(WIRED)}"
+            )
         if parameter.default is not inspect.Parameter.empty:
-            raise _fault(cls, f"{parameter.name!r} is wired in, so its default is never used; delete it")
+            raise bad_signature(cls, f"{parameter.name!r} is wired in, so its default is never used; delete it")
         names.append(parameter.name)
     return tuple(names)
-
-
-@cache
-def options_model(cls: type) -> type[BaseModel]:
-    """The pydantic model of a component's options, made from the keyword-only parameters of its constructor."""
-    wired(cls)
-    options = [parameter for parameter in _constructor(cls) if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    hints = _hints(cls, inspect.getattr_static(cls, "__init__"), options)
-    helps = _helps(cls)
-    fields: dict[str, Any] = {}
-    for option in options:
-        name, hint = option.name, hints[option.name]
-        if name in ALL_FRAME_KEYS or name.startswith("_"):
-            cure = (
-                f"the frame keys are {', '.join(ALL_FRAME_KEYS)}" if name in ALL_FRAME_KEYS else "no leading underscore"
-            )
-            raise _fault(cls, f"no option can be called {name!r}; choose another name ({cure})")
-        _check_default(cls, option, hint)
-        default = ... if option.default is inspect.Parameter.empty else option.default
-        # A name that BaseModel uses itself (copy, json, …) is kept as an alias.
-        field, alias = (f"option_{name}", name) if hasattr(BaseModel, name) else (name, None)
-        fields[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
-    config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, protected_namespaces=(), arbitrary_types_allowed=False
-    )
-    try:
-        return create_model(
-            cls.__name__,
-            __config__=config,
-            __module__=cls.__module__,
-            __doc__=inspect.cleandoc(cls.__doc__ or ""),
-            **fields,
-        )
-    except (PydanticUserError, TypeError) as error:
-        raise _fault(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error
-
-
-def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | None, list[Mistake]]:
-    """Plain data as an instance of the model, or every mistake in it in plain words.
-
-    Read as JSON, strictly: a list may become a tuple and text a path, but "3" is no int, 3.0 and True neither.
-    """
-    try:
-        return model.model_validate_json(json.dumps(data)), []
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-    named = {info.alias or name: info for name, info in model.model_fields.items()}
-    mistakes: dict[Where, Mistake] = {}
-    for one in errors:
-        where = _existing(data, one["loc"])
-        top = named.get(str(where[0])) if where else None
-        if one["type"] == "missing" and len(one["loc"]) == 1:
-            help = named[str(one["loc"][0])].description
-            mistake = Mistake(one["loc"], "missing", f"it: {help}" if help else "it, for it has no default")
-        elif one["type"] == "extra_forbidden" and len(one["loc"]) == 1:
-            mistake = Mistake(one["loc"], "unknown", "unknown")
-        elif top is None or one["type"] == "value_error":
-            mistake = Mistake(where, "value", one["msg"].removeprefix("Value error, "))
-        else:
-            expected, value = words(top.annotation, top.metadata), _at(data, where)
-            inside = f"{shown(value)} does not fit here; {where[0]!r} should be {expected}{_cure(expected, value)}"
-            mistake = Mistake(where, "value", unlike(expected, value) if len(where) == 1 else inside)
-        mistakes.setdefault(mistake.where, mistake)
-    # Of a union, the member that got furthest tells: what is wrong inside a value goes before that the value is wrong.
-    return None, [m for w, m in mistakes.items() if not any(len(o) > len(w) and o[: len(w)] == w for o in mistakes)]
-
-
-def values(options: BaseModel) -> dict[str, Any]:
-    """The options by the names that the constructor has for them."""
-    return {info.alias or name: getattr(options, name) for name, info in type(options).model_fields.items()}
 
 
 def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -203,7 +54,7 @@ def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[s
     if parameters and parameters[0].name == "self":
         parameters = parameters[1:]
     if vague := _vague(parameters):
-        name = f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+        name = f"{function.__module__}.{function.__qualname__}" if inspect.isroutine(function) else repr(function)
         raise PluginError(f"{name}: '{vague}' asks for nothing by name; name each thing it needs")
     only = inspect.Parameter.KEYWORD_ONLY
     return tuple(p.name for p in parameters if p.kind is not only), tuple(p.name for p in parameters if p.kind is only)
@@ -218,212 +69,85 @@ def optional_names(function: Callable[..., Any]) -> set[str]:
 def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOption]:
     """The decode options that the keyword-only parameters of a head's `decide` are."""
     options = [p for p in inspect.signature(decide).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    hints = _hints(cls, decide, options)
-    found = {}
+    hints = parameter_types(cls, decide, options)
+    decode_options = {}
     for option in options:
         hint = hints[option.name]
-        kind, metadata = _unpacked(hint)
-        said = next((one for one in (SIZE, TOKENS, UNIFORM) if one in metadata), getattr(kind, "__name__", ""))
-        if kind not in (int, float, bool) and said not in (TOKENS, UNIFORM):
+        kind, metadata = unpacked(hint)
+        plain_type = kind.__name__ if isinstance(kind, type) else ""
+        type_name = next((mark for mark in (SIZE, TOKENS, UNIFORM) if mark in metadata), plain_type)
+        if kind not in (int, float, bool) and type_name not in (TOKENS, UNIFORM):
             there_is = "seqpipe.Size, seqpipe.Tokens, seqpipe.Uniform, int, float or bool"
-            raise _fault(cls, f"decode option {option.name!r} must be {there_is}, not {words(hint)}")
+            raise bad_signature(cls, f"decode option {option.name!r} must be {there_is}, not {words(hint)}")
         if option.default is inspect.Parameter.empty:
-            raise _fault(cls, f"decode option {option.name!r} needs a default")
-        _check_default(cls, option, hint)
-        low, high = _bounds(kind, metadata)
+            raise bad_signature(cls, f"decode option {option.name!r} needs a default")
+        check_default(cls, option, hint)
+        low, high = bounds(kind, metadata)
         default = None if option.default is None else kind(option.default)
-        found[option.name] = DecodeOption(hint, said, default, low, high)
-    return found
+        decode_options[option.name] = DecodeOption(hint, type_name, default, low, high)
+    return decode_options
 
 
-def describe(cls: type) -> list[Row]:
-    """One row an option of the constructor: name, type, default, and its line of the docstring's Args section."""
-    rows = []
-    for name, info in options_model(cls).model_fields.items():
-        default = "required" if info.is_required() else shown(plain(info.default))
-        rows.append(Row(info.alias or name, words(info.annotation, info.metadata), default, info.description or ""))
-    return rows
+def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
+    """Calls a stage's method with what its positional parameters name; one with a default may lack."""
+    wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
+    return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)
 
 
-def plain(value: Any, told: Callable[[Path], str] = Path.as_posix) -> Plain:
-    """An option's value as plain YAML data, paths as they are to be told."""
-    if isinstance(value, Path):
-        return told(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(one, told) for key, one in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(one, told) for one in value]
-    return value
-
-
-def words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """A type as a person reads it: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`."""
-    kind, inner = _unpacked(annotation)
-    inner += metadata
-    for one in inner:
-        if isinstance(one, Means):
-            return one.words
-    limits = _limits(inner)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Literal:
-        return _either([shown(one) for one in arguments])
-    if origin in (Union, types.UnionType):
-        return _either([words(one) + (limits if one is not type(None) else "") for one in arguments])
-    if origin is tuple and not (len(arguments) == 2 and arguments[1] is ...):
-        return f"a list of {len(arguments)} ({', '.join(map(words, arguments))})"
-    if origin in (list, tuple, set, frozenset):
-        return f"a list{limits}, each {words(arguments[0])}"
-    if origin is dict:
-        return f"a mapping{limits}, each value {words(arguments[1])}"
-    return _SIMPLE.get(kind, getattr(kind, "__name__", str(kind))) + limits
-
-
-def unlike(expected: str, value: Plain) -> str:
-    """The message for a value that is not what was expected, with a cure where it is plain what was meant."""
-    return f"should be {expected}, not {shown(value)}{_cure(expected, value)}"
-
-
-_SIMPLE: Mapping[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    Path: "a path",
-    type(None): "null",
-    list: "a list",
-    tuple: "a list",
-    dict: "a mapping",
-    Any: "anything",
-}
-
-
-def _cure(expected: str, value: Plain) -> str:
-    wants_number = "number" in expected
-    if isinstance(value, str) and "true or false" in expected and value.lower() in ("yes", "on", "no", "off"):
-        return f"; write {'true' if value.lower() in ('yes', 'on') else 'false'}"
-    if isinstance(value, str) and wants_number and _is_number(value):
-        return (
-            f"; write {value.replace('_', '')} without quotes"
-            if "_" not in value
-            else f"; write {value.replace('_', '')}"
-        )
-    if isinstance(value, float) and "whole number" in expected and value.is_integer():
-        return f"; write {int(value)}"
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and "text" in expected:
-        return f"; put it in quotes ('{shown(value)}')"
-    return ""
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _either(choices: list[str]) -> str:
-    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
-
-
-def _unpacked(annotation: Any) -> tuple[Any, list[Any]]:
-    """A type without Annotated, and all that stood in it (pydantic's Fields opened up)."""
-    metadata: list[Any] = []
-    if typing.get_origin(annotation) is Annotated:
-        annotation, *extra = typing.get_args(annotation)
-        for one in extra:
-            metadata += one.metadata if isinstance(one, FieldInfo) else [one]
-    return annotation, metadata
-
-
-def _limits(metadata: Iterable[Any]) -> str:
-    """The bounds in words, with a space before them."""
-    found = {name: value for one in metadata for name in _PHRASES if (value := getattr(one, name, None)) is not None}
-    if found.get("min_length") == 1:
-        del found["min_length"]
-        found = {"not_empty": True, **found}
-    said = " and ".join(_PHRASES[name].format(value) for name, value in found.items())
-    return f" {said.replace(' and up to ', ' to ') if 'ge' in found else said}" if said else ""
-
-
-_PHRASES = {
-    "gt": "above {}",
-    "ge": "from {}",
-    "lt": "below {}",
-    "le": "up to {}",
-    "multiple_of": "that is a multiple of {}",
-    "not_empty": "that is not empty",
-    "min_length": "at least {} long",
-    "max_length": "at most {} long",
-    "pattern": "matching {}",
-}
-
-
-def _bounds(kind: type, metadata: Iterable[Any]) -> tuple[int | float | None, int | float | None]:
-    """The least and greatest value allowed; an exclusive bound becomes the nearest value inside it."""
-    low: int | float | None = None
-    high: int | float | None = None
-    for one in metadata:
-        above, below = getattr(one, "gt", None), getattr(one, "lt", None)
-        if above is not None:
-            low = above + 1 if kind is int else math.nextafter(above, math.inf)
-        if below is not None:
-            high = below - 1 if kind is int else math.nextafter(below, -math.inf)
-        low = low if getattr(one, "ge", None) is None else one.ge
-        high = high if getattr(one, "le", None) is None else one.le
-    return low, high
-
-
-def _constructor(cls: type) -> list[inspect.Parameter]:
+def constructor(cls: type) -> list[inspect.Parameter]:
     """The parameters of `__init__` without `self`; none where a class leaves it to `object` or `nn.Module`."""
-    constructor = inspect.getattr_static(cls, "__init__")
-    if constructor is object.__init__ or getattr(constructor, "__qualname__", "") == "Module.__init__":
+    function = inspect.getattr_static(cls, "__init__")
+    of_module = inspect.isfunction(function) and function.__qualname__ == "Module.__init__"
+    if function is object.__init__ or of_module:
         return []
-    parameters = list(inspect.signature(constructor).parameters.values())[1:]
+    parameters = list(inspect.signature(function).parameters.values())[1:]
     if vague := _vague(parameters):
-        raise _fault(cls, f"'{vague}' would swallow a misspelt option; name each parameter of __init__")
+        raise bad_signature(cls, f"'{vague}' would swallow a misspelt option; name each parameter of __init__")
     return parameters
 
 
 def _vague(parameters: Iterable[inspect.Parameter]) -> str:
     """The first `*args` or `**kwargs`, as written; nothing if there is none."""
     signs = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    return next((signs[one.kind] + one.name for one in parameters if one.kind in signs), "")
+    return next((signs[parameter.kind] + parameter.name for parameter in parameters if parameter.kind in signs), "")
 
 
-def _hints(cls: type, function: Any, parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
+def parameter_types(cls: type, function: Any, parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
     """The types of these parameters alone, so that what only a type checker imports is never looked up."""
-    function = inspect.unwrap(getattr(function, "__func__", function))
+    function = inspect.unwrap(function)  # also of a static method
     annotations = {}
     for parameter in parameters:
         if parameter.annotation is inspect.Parameter.empty:
-            raise _fault(cls, f"{parameter.name!r} has no type; annotate it ({parameter.name}: int = 1)")
+            raise bad_signature(cls, f"{parameter.name!r} has no type; annotate it ({parameter.name}: int = 1)")
         annotations[parameter.name] = parameter.annotation
     holder = types.SimpleNamespace(__annotations__=annotations)
     try:
-        return typing.get_type_hints(holder, globalns=getattr(function, "__globals__", {}), include_extras=True)
+        namespace = function.__globals__ if inspect.isfunction(function) else {}
+        return typing.get_type_hints(holder, globalns=namespace, include_extras=True)
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
-        raise _fault(cls, f"a type cannot be read: {error}; import it at the head of the module") from error
+        raise bad_signature(cls, f"a type cannot be read: {error}; import it at the head of the module") from error
 
 
-def _check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
+def check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
     if option.default is inspect.Parameter.empty:
         return
     try:
         TypeAdapter(hint).validate_python(option.default, strict=True)
     except ValidationError:
-        raise _fault(cls, f"the default of {option.name!r} {unlike(words(hint), plain(option.default))}") from None
+        raise bad_signature(
+            cls, f"the default of {option.name!r} {unlike(words(hint), plain(option.default))}"
+        ) from None
     except PydanticUserError as error:
-        raise _fault(
+        raise bad_signature(
             cls, f"the type of {option.name!r} cannot be read from a YAML: {str(error).splitlines()[0]}"
         ) from error
 
 
-def _helps(cls: type) -> dict[str, str]:
+def argument_help(cls: type) -> dict[str, str]:
     """The lines of the docstrings' Args sections, by option: the class's own, else those of what it inherits from."""
     helps: dict[str, str] = {}
-    for one in reversed(cls.__mro__):
-        helps |= _arguments(inspect.cleandoc(one.__dict__.get("__doc__") or "").splitlines())
+    for base in reversed(cls.__mro__):
+        helps |= _arguments(inspect.cleandoc(base.__dict__.get("__doc__") or "").splitlines())
     return helps
 
 
@@ -447,30 +171,5 @@ def _arguments(lines: list[str]) -> dict[str, str]:
     return helps
 
 
-def _existing(data: Plain, loc: tuple[str | int, ...]) -> Where:
-    """As much of pydantic's location as leads through the data (it also names the members of unions)."""
-    where: list[str | int] = []
-    for step in loc:
-        inside = (isinstance(data, dict) and step in data) or (
-            isinstance(data, list) and isinstance(step, int) and step < len(data)
-        )
-        if inside:
-            where.append(step)
-            data = data[step]
-    return tuple(where)
-
-
-def _at(data: Plain, where: Where) -> Plain:
-    for step in where:
-        data = data[step]
-    return data
-
-
-def _fault(cls: type, message: str) -> PluginError:
+def bad_signature(cls: type, message: str) -> PluginError:
     return PluginError(f"{cls.__module__}.{cls.__qualname__}: {message}")
-
-
-def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
-    """Calls a stage's method with what its positional parameters name; one with a default may lack."""
-    wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
-    return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)

@@ -6,10 +6,8 @@ Read from parser events, never composed: no tags, anchors, aliases or merge keys
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +16,8 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
+from seqpipe.config.yaml_errors import syntax_problem
+from seqpipe.config.yaml_text import Plain, resolve, shown
 from seqpipe.errors import ConfigError, Problem
 
 MAX_BYTES = 1_000_000
@@ -25,17 +25,7 @@ MAX_DEPTH = 40
 MAX_NODES = 50_000
 
 Path = tuple["str | int", ...]
-Plain = Any  # None, bool, int, float, str, list or dict of these
 
-_WORDS: dict[str, Plain] = {"": None, "~": None}
-_WORDS |= dict.fromkeys(("null", "Null", "NULL"))
-_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
-_WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
-_WORDS |= {sign + form: float(sign + "inf") for sign in ("", "+", "-") for form in (".inf", ".Inf", ".INF")}
-_WORDS |= dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan)
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _BROKEN_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
 
@@ -61,9 +51,9 @@ class Tree:
         """The spot of the value at `path` (of its key, if `key`), or of the nearest thing that holds it."""
         for length in range(len(path), -1, -1):
             at = path[:length]
-            found = (self.keys.get(at) if key or length < len(path) else None) or self.values.get(at)
-            if found:
-                return found
+            spot = (self.keys.get(at) if key or length < len(path) else None) or self.values.get(at)
+            if spot:
+                return spot
         return Spot(self.file, 0, 0)
 
     def problem(self, path: Path, message: str, *, key: bool = False) -> Problem:
@@ -90,7 +80,7 @@ def read(data: bytes, file: str) -> tuple[Tree, list[Problem]]:
     try:
         builder.document(text)
     except yaml.MarkedYAMLError as error:
-        raise ConfigError([*builder.problems, _syntax(error, file)]) from None
+        raise ConfigError([*builder.problems, syntax_problem(error, file)]) from None
     except yaml.reader.ReaderError as error:
         line, column = _line_and_column(text[: error.position])
         message = f"a file cannot hold the character U+{error.character:04X}; write an escape in double quotes"
@@ -102,63 +92,18 @@ def scalar(text: str, file: str = "") -> Plain:
     """The value of an override: a word, a number, quoted text, or a collection such as `[1, 2]` or `{use: crf}`."""
     if not text:
         return None
-    told = file or text
+    place = file or text
     try:
-        tree, problems = read(text.encode("utf-8", "surrogateescape"), told)
+        tree, problems = read(text.encode("utf-8", "surrogateescape"), place)
     except ConfigError as error:
-        tree, problems = Tree(told), error.problems
+        tree, problems = Tree(place), error.problems
     if not problems and text.lstrip()[0] not in "[{" and isinstance(tree.data, (list, dict)):
         problems = [
-            Problem(told, 0, 0, "", f"{text!r} is not one value; put it in quotes, or write [a, b] or {{key: value}}")
+            Problem(place, 0, 0, "", f"{text!r} is not one value; put it in quotes, or write [a, b] or {{key: value}}")
         ]
     if problems:
-        raise ConfigError([Problem(told, 0, 0, "", problem.message) for problem in problems])
+        raise ConfigError([Problem(place, 0, 0, "", problem.message) for problem in problems])
     return tree.data
-
-
-def resolve(text: str) -> Plain:
-    """What a plain (unquoted) scalar means by YAML 1.2's core schema; ValueError names the cure where it is a trap."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if _LEADING_ZERO.fullmatch(text):
-        raise ValueError(
-            f"{text} could mean several numbers; quote it ('{text}') if it is text, or drop the leading zero"
-        )
-    if _INT.fullmatch(text):
-        number = int(text, 0) if len(text) < 100 else 1 << 64
-        if not -(1 << 63) <= number < 1 << 63:
-            raise ValueError("this number is too large (beyond 64 bits); quote it if it is text")
-        return number
-    if _FLOAT.fullmatch(text):
-        if math.isinf(float(text)):
-            raise ValueError(
-                "this number is too large for a float; write .inf if infinity is meant, or quote it if it is text"
-            )
-        return float(text)
-    return text
-
-
-def dump(data: Plain) -> str:
-    """YAML text that `parse` reads as the same data."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
-
-
-class _Dumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, quoting also what only YAML 1.2 takes for a number."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-    def text(self, data: str) -> yaml.Node:
-        try:
-            plain = resolve(data) == data
-        except ValueError:
-            plain = False
-        style = '"' if not data.isprintable() else None if plain else "'"  # in single quotes U+0085 would be folded
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
-
-
-_Dumper.add_representer(str, _Dumper.text)
 
 
 class _Events(Reader, Scanner, Parser):
@@ -235,14 +180,14 @@ class _Builder:
         return self.scalar(event, path)
 
     def mapping(self, path: Path, depth: int) -> dict[str, Plain]:
-        found: dict[str, Plain] = {}
+        items: dict[str, Plain] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             start, known = event, len(self.problems)
             key = self.node(start, (*path, "?"), depth + 1)
-            usable = isinstance(key, str) and key not in found
+            usable = isinstance(key, str) and key not in items
             if usable and not (key == "<<" and start.style is None):
-                found[key], self.tree.keys[(*path, key)] = None, self.spot(start)
-                found[key] = self.node(next(self.events), (*path, key), depth + 1)
+                items[key], self.tree.keys[(*path, key)] = None, self.spot(start)
+                items[key] = self.node(next(self.events), (*path, key), depth + 1)
                 continue
             if usable:
                 self.complain(start, (*path, key), "merge keys are not read; write the keys out")
@@ -256,13 +201,13 @@ class _Builder:
             self.node(
                 next(self.events), (*path, "?"), depth + 1
             )  # read for its problems, at a path that no one asks for
-        return found
+        return items
 
     def sequence(self, path: Path, depth: int) -> list[Plain]:
-        found: list[Plain] = []
+        items: list[Plain] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            found.append(self.node(event, (*path, len(found)), depth + 1))
-        return found
+            items.append(self.node(event, (*path, len(items)), depth + 1))
+        return items
 
     def scalar(self, event: yaml.ScalarEvent, path: Path) -> Plain:
         if _BROKEN_CHARACTER.search(event.value):
@@ -296,61 +241,3 @@ def _decoded(data: bytes, file: str) -> str:
 def _line_and_column(before: str) -> tuple[int, int]:
     lines = before.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return len(lines), len(lines[-1]) + 1
-
-
-def shown(value: Plain) -> str:
-    """A value as the YAML would say it, short."""
-    if isinstance(value, str):
-        text = repr(value)
-        return text if len(text) <= 60 else f"{text[:57]}…'"
-    if isinstance(value, (list, dict)) and len(json.dumps(value)) > 60:
-        return "a list" if isinstance(value, list) else "a mapping"
-    text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=1000)
-    return text.removesuffix("...\n").strip()
-
-
-_CURES: Sequence[
-    tuple[str, str, bool]
-] = (  # a part of PyYAML's message; what to say; whether its first mark is the place
-    ("while scanning an alias", "a value cannot start with '*'; put it in quotes", True),
-    ("while scanning an anchor", "a value cannot start with '&'; put it in quotes", True),
-    ("scanning a quoted scalar found unexpected", "this quote is never closed; add the closing quote", True),
-    ("found character '\\t' that cannot", "a tab cannot stand here; indent with spaces", False),
-    ("found character '%' that cannot", "a value cannot start with '%'; put it in quotes", False),
-    ("found character '@' that cannot", "a value cannot start with '@'; put it in quotes", False),
-    ("found character '`' that cannot", "a value cannot start with '`'; put it in quotes", False),
-    ("expected ',' or ']', but got '<stream end>'", "this '[' is never closed; add the ']'", True),
-    ("expected ',' or '}', but got '<stream end>'", "this '{' is never closed; add the '}'", True),
-    ("expected ',' or ']'", "a ',' or ']' is missing before this", False),
-    ("expected ',' or '}'", "a ',' or '}' is missing before this", False),
-    ("but found ']'", "nothing opened this ']'; delete it", False),
-    ("but found '}'", "nothing opened this '}'; delete it", False),
-    (
-        "mapping values are not allowed",
-        "a second ':' in one value, or a line indented too far; put text with ': ' in quotes",
-        False,
-    ),
-    ("expected <block end>", "this line does not fit those above it; check its indentation", False),
-    ("could not find expected ':'", "a key without a value; write 'key: value'", True),
-    ("unknown escape character", "no such escape in double quotes; use single quotes, or double the backslash", False),
-    (
-        "expected escape sequence",
-        "this escape in double quotes is not complete; use single quotes, or double the backslash",
-        False,
-    ),
-    ("expected '<document start>'", "text after the end of the document; delete the '...' line", False),
-    ("expected the node content, but found '<stream end>'", "the text ends here, with a bracket still open", False),
-    ("expected the node content", "a value is missing before this", False),
-)
-
-
-def _syntax(error: yaml.MarkedYAMLError, file: str) -> Problem:
-    said = f"{error.context or ''} {error.problem or ''}".strip()
-    at_context = False
-    for part, cure, at_context_then in _CURES:
-        if part in said:
-            said, at_context = cure, at_context_then
-            break
-    mark = (error.context_mark if at_context else None) or error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    return Problem(file, line, column, "", said)

@@ -18,7 +18,7 @@ from seqpipe.config.contract import has_member, member
 from seqpipe.config.head_answers import metric_types
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.plugins import BUILTIN
-from seqpipe.config.signature import plain
+from seqpipe.config.yaml_text import plain
 from seqpipe.console import Console
 from seqpipe.export.golden import golden_examples
 from seqpipe.export.graph_cache import GraphCache

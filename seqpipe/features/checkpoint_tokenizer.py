@@ -11,9 +11,9 @@ from typing import Annotated, Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from seqpipe.config.signature import CHECKPOINT, Means
 from seqpipe.errors import DataError, EnvError
 from seqpipe.features.vocabulary import MASK, SPECIALS
+from seqpipe.types import CHECKPOINT, Means
 
 Checkpoint = Annotated[
     str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT

@@ -10,9 +10,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.config.signature import Size, Tokens, Uniform
 from seqpipe.nn.multi_source_attention import Names
 from seqpipe.nn.search import BOS, EOS, PAD, State, search
+from seqpipe.types import Size, Tokens, Uniform
 
 NEVER = -1e4  # the logit of what no text holds
 

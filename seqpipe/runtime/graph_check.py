@@ -45,7 +45,7 @@ class _Graph:
             self.constants.setdefault(name, []).append(numbers)
 
 
-def fault_of(model: bytes) -> str:
+def refusal_reason(model: bytes) -> str:
     """What forbids to open this graph; "" if nothing does."""
     graph = _Graph()
     try:

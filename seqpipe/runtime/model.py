@@ -335,7 +335,7 @@ def _onnxruntime() -> Any:
 
 
 def _session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any:
-    if fault := graph_check.fault_of(model):
+    if fault := graph_check.refusal_reason(model):
         raise BundleError(f"{path / 'model.onnx'}: {fault}")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -192,8 +192,8 @@ def report(
 ) -> Report:
     """Everything that is looked at in a component of this kind. What needs torch is imported here."""
     name = name or f"{subject.kind} {subject.cls.__name__}"
-    with tempfile.TemporaryDirectory(prefix="seqpipe-testing-") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="seqpipe-testing-") as path:
+        folder = Path(path)
         if subject.kind == "reader":
             from seqpipe.testing.readers import reader_checks
 
@@ -202,11 +202,11 @@ def report(
             from seqpipe.testing.tokenizers import tokenizer_checks
 
             return inspected(name, tokenizer_checks(subject))
+        from seqpipe.testing.bench import Bench
         from seqpipe.testing.graphs import Graph
         from seqpipe.testing.heads import head_checks
         from seqpipe.testing.incremental import incremental_checks
         from seqpipe.testing.stages import quiet, stage_checks
-        from seqpipe.testing.toys import Bench
 
         bench = Bench(subject, folder)
         more = head_checks(bench) if subject.kind == "head" else incremental_checks(bench)

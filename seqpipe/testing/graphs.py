@@ -14,9 +14,9 @@ from seqpipe.export.incremental import compare_pieces
 from seqpipe.export.parity import Tally, compare, given_to, grid, settle, trials
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
-from seqpipe.testing.report import Check, FaultError, SkippedError
-from seqpipe.testing.stages import SHAPES
-from seqpipe.testing.toys import Bench
+from seqpipe.testing.bench import Bench
+from seqpipe.testing.report import Check, FaultError, NotApplicableError
+from seqpipe.testing.shapes import SHAPES
 from seqpipe.training.pipeline import option_table, predictor
 
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
@@ -73,7 +73,7 @@ class Graph:
         return option_table(self.bench.config.head[0])
 
     @cached_property
-    def made(self) -> bytes | ExportError:
+    def exported(self) -> bytes | ExportError:
         # With NaN in the padding of x: what is not masked shows.
         pipeline = self.bench.pipeline(2, NAN).eval()
         try:
@@ -82,12 +82,12 @@ class Graph:
             return error
 
     def exports(self) -> None:
-        if isinstance(self.made, bytes):
-            self.free_axes(self.made)
-        elif _OUTSIDE not in str(self.made):
-            told = str(self.made)
-            cure = next((cure for cure, signs in _CURES.items() if any(sign in told for sign in signs)), _EXPORT)
-            raise FaultError(told, cure)
+        if isinstance(self.exported, bytes):
+            self.free_axes(self.exported)
+        elif _OUTSIDE not in str(self.exported):
+            message = str(self.exported)
+            cure = next((cure for cure, signs in _CURES.items() if any(sign in message for sign in signs)), _EXPORT)
+            raise FaultError(message, cure)
 
     def free_axes(self, data: bytes) -> None:
         known = self.bench.learned.featurizer
@@ -100,17 +100,17 @@ class Graph:
                 raise FaultError(f"the graph's input {node.name!r} has fixed axes: {axes}", _EXPORT)
 
     def is_standard(self) -> None:
-        if isinstance(self.made, ExportError):
-            raise FaultError(str(self.made), _STANDARD)
+        if isinstance(self.exported, ExportError):
+            raise FaultError(str(self.exported), _STANDARD)
 
     def answers_alike(self) -> None:
-        assert isinstance(self.made, bytes)
+        assert isinstance(self.exported, bytes)
         bench, tally = self.bench, Tally()
         pipeline = bench.pipeline(2, NAN).eval()
-        ours, theirs = predictor(pipeline, bench.config).run, _session(self.made)
-        for given in trials(self.options):
+        ours, theirs = predictor(pipeline, bench.config).run, _session(self.exported)
+        for options in trials(self.options):
             for feeds in grid(bench.learned, 1, SIZES, LENGTHS):
-                compare(tally, pipeline, ours, theirs, feeds, given_to(feeds, self.options, given))
+                compare(tally, pipeline, ours, theirs, feeds, given_to(feeds, self.options, options))
         if pipeline.cache_shapes:
             compare_pieces(tally, pipeline, ours, theirs, grid(bench.learned, 1, (1, 3), (1, 7)), self.options)
         try:
@@ -123,7 +123,7 @@ def _session(data: bytes) -> Run:
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
-        raise SkippedError("onnxruntime is not installed", "pip install 'seqpipe-nlp[cpu]'") from error
+        raise NotApplicableError("onnxruntime is not installed", "pip install 'seqpipe-nlp[cpu]'") from error
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.log_severity_level = 1, 3
     session = onnxruntime.InferenceSession(data, settings, providers=["CPUExecutionProvider"])

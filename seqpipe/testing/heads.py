@@ -1,8 +1,7 @@
-"""A head in a pipeline of toys in, whether it learns, decides and scores as its answer kind states out."""
+"""The checks of heads: targets reach the loss, and decisions and scores are as the answer kind states."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 
@@ -12,30 +11,22 @@ from torch import Tensor
 
 from seqpipe.config.contract import (
     ANSWERS,
-    declared_corrupted_inputs,
     decode_options,
-    dev_option,
     has_member,
     is_self_supervised,
-    member,
 )
-from seqpipe.config.signature import call
-from seqpipe.runtime.evaluate import evaluate
-from seqpipe.testing.report import Check, FaultError, SkippedError
-from seqpipe.testing.stages import RAGGED, SHAPES
-from seqpipe.testing.toys import Bench
-from seqpipe.training.pipeline import Pipeline, predictor
+from seqpipe.testing.bench import RAGGED, Bench, perturb
+from seqpipe.testing.corruption import corruption_checks
+from seqpipe.testing.dev_scores import dev_checks
+from seqpipe.testing.report import Check, FaultError, NotApplicableError
+from seqpipe.testing.shapes import SHAPES
+from seqpipe.training.pipeline import Pipeline
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
-CORRUPTION = "corruption as stated"
-SCORE, METRICS, CHOSEN = "score agrees with decide", "own metrics run", "what is chosen on dev stays"
+SCORE = "score agrees with decide"
 CLOSE = 1e-3
 
 _TARGETS = "Let `loss` ask for the target of the answer kind by its name, and compare with it at the real positions"
-_CORRUPTION = (
-    "`corrupt_batch` returns a dict with every name of `corrupted_inputs`; with self.training it draws from torch's "
-    "own generator, else from one with a fixed seed (seqpipe.nn.corruption.Drawn), and it looks at real tokens alone"
-)
 _DECISION = (
     "`decide` returns a dict of tensors: for tags and spans `tags` (B, T) int64 with 0 in the padding, `scores`, "
     "`opens`, `closes` (B, T) float32; for label `label` (B,) int64 and `scores` (B, L) float32, the probability of "
@@ -49,36 +40,21 @@ _SCORE = (
     "`score` takes what `decide` returns and gives (B,): the model's log-probability of just that decision, "
     "the same that decide's own scores state, for any decision that it is given. A head may also do without `score`"
 )
-_METRICS = (
-    "`@staticmethod def metrics(options, gold, predicted) -> dict[str, float]`: gold and predicted are lists of what "
-    "the answer kind compares (label texts, or lists of them; lists of (tag, start, end); numbers; texts; of vectors a "
-    "label text and a list of numbers), and the names are new ones"
-)
-_CHOSEN = (
-    "`evidence` returns a dict of tensors with a row a record; `calibrate` takes it, joined over all of dev, and keeps "
-    "what it chooses in persistent buffers (self.register_buffer); `calibration` returns that as plain JSON data"
-)
 Shapes = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
 def head_checks(bench: Bench) -> list[Check]:
-    looks = _Looks(bench)
-    chosen = Check(CHOSEN, looks.chosen, _CHOSEN, (SHAPES, DECISION))
+    checks = _HeadChecks(bench)
     return [
-        Check(TARGETS, looks.targets, _TARGETS, (SHAPES,)),
-        Check(DECISION, looks.decision, _DECISION, (SHAPES,)),
-        Check(SCORE, looks.score, _SCORE, (SHAPES, DECISION)),
-        Check(METRICS, looks.metrics, _METRICS, (SHAPES, DECISION)),
-        *([chosen] if has_member(bench.subject.cls, "needs_dev") else []),
-        *(
-            [Check(CORRUPTION, looks.corruption, _CORRUPTION, (SHAPES,))]
-            if has_member(bench.subject.cls, "corrupt_batch")
-            else []
-        ),
+        Check(TARGETS, checks.targets, _TARGETS, (SHAPES,)),
+        Check(DECISION, checks.decision, _DECISION, (SHAPES,)),
+        Check(SCORE, checks.score, _SCORE, (SHAPES, DECISION)),
+        *dev_checks(bench, (DECISION,)),
+        *corruption_checks(bench),
     ]
 
 
-class _Looks:
+class _HeadChecks:
     """The checks of one head."""
 
     def __init__(self, bench: Bench):
@@ -86,68 +62,33 @@ class _Looks:
 
     def targets(self) -> None:
         bench = self.bench
-        pipeline, batch = _stirred(bench.pipeline()).eval(), bench.batch()
-        asked = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
+        pipeline, batch = perturb(bench.pipeline()).eval(), bench.batch()
+        names = [name for name in ANSWERS[bench.answer].targets if name in batch and not name.endswith("_mask")]
         if is_self_supervised(bench.config.head[0]):
-            raise SkippedError("it is self-supervised")
-        if not asked:
-            raise SkippedError(f"the answer kind {bench.answer!r} has no targets yet")
+            raise NotApplicableError("it is self-supervised")
+        if not names:
+            raise NotApplicableError(f"the answer kind {bench.answer!r} has no targets yet")
         L, V = len(bench.learned.tasks[0].labels), len(bench.learned.tasks[0].target_vocabulary or ())
         with torch.no_grad():
             before = pipeline.loss(batch)
-            for name in asked:
-                given = batch[name]
+            for name in names:
+                target = batch[name]
                 if bench.answer == "span":
-                    other = batch["end" if name == "start" else "start"]  # shorter answers, where there were longer
+                    changed = batch["end" if name == "start" else "start"]  # shorter answers, where there were longer
                 elif bench.answer == "pointers":
-                    other = _turned(given, batch["mask"])
-                elif given.is_floating_point():  # numbers, or 0 and 1 for each label
-                    other = 1 - given
+                    changed = _mirrored(target, batch["mask"])
+                elif target.is_floating_point():  # numbers, or 0 and 1 for each label
+                    changed = 1 - target
                 else:
-                    other = (given + 1) % L if L else torch.where(given > 3, 4 + (given - 3) % (V - 4), 3)
-                if given.dim() == 1:  # of every second record only: which are alike may be all that counts
-                    other = torch.where(torch.arange(len(given)) % 2 == 0, other, given)
-                if torch.equal(pipeline.loss({**batch, name: other}), before):
+                    changed = (target + 1) % L if L else torch.where(target > 3, 4 + (target - 3) % (V - 4), 3)
+                if target.dim() == 1:  # of every second record only: which are alike may be all that counts
+                    changed = torch.where(torch.arange(len(target)) % 2 == 0, changed, target)
+                if torch.equal(pipeline.loss({**batch, name: changed}), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
-
-    def corruption(self) -> None:
-        """The same twice in evaluation, other in training, blind to the padding; the loss sees what was hidden."""
-        if not declared_corrupted_inputs(self.bench.config.head[0]):
-            raise SkippedError("with these options it changes nothing")
-        pipeline, batch = _stirred(self.bench.pipeline()).eval(), self.bench.batch()
-        head = pipeline.head
-        first, again = (call(head.corrupt_batch, batch) for _ in range(2))
-        if told := [name for name, one in first.items() if not torch.equal(one, again[name])]:
-            raise FaultError(f"in evaluation {told[0]!r} is not the same twice", _CORRUPTION)
-        with torch.no_grad():
-            before = pipeline.loss(batch)
-            for name in [name for name in first if name not in batch]:
-                changed = {key: one.flip(0) if key == name else one for key, one in first.items()}
-                if torch.equal(call(head.loss, pipeline({**batch, **changed})), before):
-                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _CORRUPTION)
-        dirty = {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)}
-        changed = call(head.corrupt_batch, dirty)
-        for name, one in first.items():
-            real = first.get("mask", batch["mask"])
-            same = one[real] == changed[name][real] if one.shape == real.shape else one == changed[name]
-            if not bool(same.all()):
-                raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _CORRUPTION)
-        head.train()
-        drawn = []
-        for seed in (1, 1, 2):
-            torch.manual_seed(seed)
-            drawn.append(call(head.corrupt_batch, batch))
-        for name, one in drawn[0].items():
-            if not torch.equal(one, drawn[1][name]):
-                raise FaultError(f"in training {name!r} differs with the same seed", _CORRUPTION)
-        if all(
-            one.shape == drawn[2][name].shape and torch.equal(one, drawn[2][name]) for name, one in drawn[0].items()
-        ):
-            raise FaultError("in training it hides the same whatever the seed", _CORRUPTION)
 
     def decided(self, size: int = 1) -> tuple[Pipeline, dict[str, Tensor], dict[str, Tensor]]:
         """A pipeline, features, and its decision with every decode option of type size at `size`."""
-        pipeline = _stirred(self.bench.pipeline(3)).eval()
+        pipeline = perturb(self.bench.pipeline(3)).eval()
         arrays = self.bench.learned.featurizer.collate(self.bench.docs(RAGGED))
         features = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         options = decode_options(self.bench.subject.cls)
@@ -196,7 +137,7 @@ class _Looks:
             "pointers": {"pointers": ((B, *tokens[1:]), i), "scores": ((B, tokens[1]), f)},
         }
         if self.bench.answer not in stated:
-            raise SkippedError(f"nothing is stated yet about the answer kind {self.bench.answer!r}")
+            raise NotApplicableError(f"nothing is stated yet about the answer kind {self.bench.answer!r}")
         for name, (shape, dtype) in stated[self.bench.answer].items():
             got = decision.get(name)
             if got is None:
@@ -251,12 +192,12 @@ class _Looks:
     def score(self) -> None:
         pipeline, features, decision = self.decided()
         if not has_member(pipeline.head, "score"):
-            raise SkippedError("it has no `score`, and needs none")
+            raise NotApplicableError("it has no `score`, and needs none")
         if self.bench.answer in ("labels", "score", "vector"):
-            raise SkippedError(f"nothing is stated about the score of an answer of kind {self.bench.answer!r}")
-        for given, expected in self.known(features["mask"], decision):
+            raise NotApplicableError(f"nothing is stated about the score of an answer of kind {self.bench.answer!r}")
+        for known, expected in self.known(features["mask"], decision):
             with torch.no_grad():
-                got = pipeline.score(features, given)
+                got = pipeline.score(features, known)
             if got.shape != expected.shape:
                 raise FaultError(f"score gives {tuple(got.shape)}, not {tuple(expected.shape)}", _SCORE)
             if not torch.allclose(got, expected, rtol=CLOSE, atol=CLOSE):
@@ -285,74 +226,17 @@ class _Looks:
         if name == "starts":  # another answer: the last token, and of those that are so already none
             last = features["mask"].sum(1, keepdim=True) - 1
             at = torch.where(decision["starts"] == last, -1, last)
-            other = {**decision, "starts": at, "ends": at}
+            changed = {**decision, "starts": at, "ends": at}
         elif name == "pointers":
-            other = {**decision, name: _turned(decision[name], features["mask"][:, None])}
+            changed = {**decision, name: _mirrored(decision[name], features["mask"][:, None])}
         else:
-            other = {**decision, name: (decision[name] + 1) % most}
+            changed = {**decision, name: (decision[name] + 1) % most}
         with torch.no_grad():
-            if torch.equal(pipeline.score(features, decision), pipeline.score(features, other)):
+            if torch.equal(pipeline.score(features, decision), pipeline.score(features, changed)):
                 raise FaultError(f"score gives the same whatever {name!r} holds", _SCORE)
 
-    def metrics(self) -> None:
-        if not has_member(self.bench.subject.cls, "metrics"):
-            raise SkippedError("it has no `metrics` of its own, and needs none")
-        pipeline = self.bench.pipeline(3).eval()
-        found = predictor(pipeline, self.bench.config)
-        kind, some = self.bench.learned.kind, self.bench.records
-        gold = [kind.gold(record) for record in some]
-        predicted = [kind.predicted(answer) for answer in found.stream(some)]
-        options = self.bench.config.head[0].options
-        for one, other in ((gold, predicted), (gold, gold), (gold[:1], predicted[:1])):
-            scores = member(self.bench.subject.cls, "metrics")(options, one, other)
-            wrong = not isinstance(scores, dict) or [
-                name
-                for name, value in scores.items()
-                if not isinstance(name, str) or not isinstance(value, float) or not math.isfinite(value)
-            ]
-            if wrong:
-                raise FaultError(f"metrics returned {scores!r}, no dict from names to finite floats", _METRICS)
-        lost = scores.keys() - evaluate(found, some)[""].keys()  # PluginError if a name is taken
-        if lost:
-            raise FaultError(f"{', '.join(sorted(lost))} do not get into the scores of `evaluate`", _METRICS)
 
-    def chosen(self) -> None:
-        """Chosen on the toy records as dev, saved, and loaded into other weights: the same choice and answers."""
-        if not dev_option(self.bench.config.head[0]):
-            raise SkippedError("with these options it chooses nothing on dev")
-        bench, (pipeline, features, _) = self.bench, self.decided()
-        halves = [bench.batches(list(rows)) for rows in (range(5), range(5, len(bench.examples)))]
-        with torch.no_grad():
-            evidence = call(pipeline.head.evidence, pipeline(halves[0]))
-        if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
-            raise FaultError(f"evidence returns {short[0]!r} without a row for each record", _CHOSEN)
-        pipeline.calibrate(lambda: iter(halves))
-        told = pipeline.head.calibration()
-        try:
-            same = json.loads(json.dumps(told, allow_nan=False)) == told
-        except (TypeError, ValueError):
-            same = False
-        if not same or not isinstance(told, dict):
-            raise FaultError(f"calibration returns {told!r}, no plain JSON object", _CHOSEN)
-        other = bench.pipeline(6).eval()
-        other.load_state_dict(pipeline.state_dict())
-        if (again := other.head.calibration()) != told:
-            raise FaultError(f"saved and loaded, {told} becomes {again}", _CHOSEN)
-        with torch.no_grad():
-            first, second = (one.decide(features, {}) for one in (pipeline, other))
-        if changed := [name for name, tensor in first.items() if not torch.equal(tensor, second[name])]:
-            raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN)
-
-
-def _turned(pointers: Tensor, mask: Tensor) -> Tensor:  # (…, N), (…, T)
+def _mirrored(pointers: Tensor, mask: Tensor) -> Tensor:  # (…, N), (…, T)
     """The positions counted from the last one; -1, and what stands in the padding, as it is."""
-    other = mask.sum(-1, keepdim=True) - 1 - pointers
-    return torch.where((pointers >= 0) & (other >= 0), other, pointers)
-
-
-def _stirred(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with its weights moved a little: at first a head may think all targets equally likely."""
-    with torch.no_grad():
-        for parameter in pipeline.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return pipeline
+    mirrored = mask.sum(-1, keepdim=True) - 1 - pointers
+    return torch.where((pointers >= 0) & (mirrored >= 0), mirrored, pointers)

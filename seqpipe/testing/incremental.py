@@ -8,9 +8,9 @@ from torch import Tensor
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.nn.incremental import IncrementalStages
+from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Check, FaultError
-from seqpipe.testing.stages import SHAPES
-from seqpipe.testing.toys import Bench
+from seqpipe.testing.shapes import SHAPES
 
 PIECES = "a text in pieces is the text as a whole"
 LENGTHS, PROMPTS = (9, 7, 5), (4, 2, 1)  # of a ragged batch
@@ -60,10 +60,10 @@ def _in_pieces(bench: Bench) -> None:
         x, state = incremental.step(ids[rows, prompts - 1 + t], prefix, state)
         same("that was read step by step", x, prompts - 1 + t)
     written = torch.stack([ids[rows, prompts + t] for t in range(2)], 1)
-    made = incremental.export_cache(
+    cache = incremental.export_cache(
         prefix, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state
     )
-    past = {PAST + name.removeprefix(PRESENT): one for name, one in made.items()}
+    past = {PAST + name.removeprefix(PRESENT): tensor for name, tensor in cache.items()}
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
     prefix = incremental.prefill(
         torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1), torch.ones(len(ids), 2, dtype=torch.bool)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.testing.options import Subject
-from seqpipe.testing.report import Check, FaultError, SkippedError
+from seqpipe.testing.report import Check, FaultError, NotApplicableError
 
 IMPORT, ACCESS = "import", "no file or network access"
 MOST_SECONDS = 1.0
@@ -61,7 +61,7 @@ def import_check(subject: Subject) -> Check:
 def check_import(module: str, needs_torch: bool) -> None:
     """Imports a module in a Python of its own, where torch is there already if it may be needed."""
     if module == "__main__":
-        raise SkippedError("the class stands in __main__, which no other Python can import")
+        raise NotApplicableError("the class stands in __main__, which no other Python can import")
     seconds, torch, printed, error = _imported(module, needs_torch)
     if error:
         raise FaultError(f"{module} cannot be imported in a new Python: {error}", "Mend it as the message says")
@@ -77,17 +77,17 @@ def check_import(module: str, needs_torch: bool) -> None:
 @lru_cache
 def _imported(module: str, needs_torch: bool) -> tuple[float, bool, str, str]:
     """Seconds at best, whether torch is there then, what was printed, and the error."""
-    found = _import(module, needs_torch)
+    best = _import(module, needs_torch)
     for _ in range(TRIES - 1):
-        if found[0] > MOST_SECONDS and (needs_torch or not found[1]):  # torch is fault enough
-            found = min(found, _import(module, needs_torch))
-    return found
+        if best[0] > MOST_SECONDS and (needs_torch or not best[1]):  # torch is fault enough
+            best = min(best, _import(module, needs_torch))
+    return best
 
 
 def _import(module: str, needs_torch: bool) -> tuple[float, bool, str, str]:
     before = f"{_SHARED} {_TORCH}" if needs_torch else _SHARED
-    given = json.dumps([module, before, sys.path])
-    done = subprocess.run([sys.executable, "-c", _CODE, given], capture_output=True, text=True, check=False)
+    arguments = json.dumps([module, before, sys.path])
+    done = subprocess.run([sys.executable, "-c", _CODE, arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         return 0.0, False, "", f"Python ended with code {done.returncode}: {done.stderr[-400:].strip()}"
     seconds, torch, printed, error = json.loads(done.stdout.splitlines()[-1])
@@ -109,7 +109,7 @@ class _Watch:
 
     def __init__(self, subject: Subject, allowed: tuple[Path, ...]):
         top = subject.cls.__module__.partition(".")[0]
-        self.package, self.found = top, dict[str, None]()
+        self.package, self.actions = top, dict[str, None]()
         places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
         self.allowed = [Path(p).resolve() for p in (*places, sys.prefix, sys.base_prefix, "/dev", "/proc", "/sys")]
         file = getattr(sys.modules.get(top), "__file__", None)
@@ -119,11 +119,11 @@ class _Watch:
         self.allowed += [path for path in self.exactly if path.is_dir()]
 
     def heard(self, event: str, args: tuple[Any, ...]) -> None:
-        told = self.told(event, args)
-        if told and self.is_its_own():
-            self.found[told] = None
+        action = self.action(event, args)
+        if action and self.is_its_own():
+            self.actions[action] = None
 
-    def told(self, event: str, args: tuple[Any, ...]) -> str:
+    def action(self, event: str, args: tuple[Any, ...]) -> str:
         if event == "open":
             return self.opened(*args[:3])
         if event in ("os.listdir", "os.scandir"):
@@ -151,16 +151,16 @@ class _Watch:
     def is_its_own(self) -> bool:
         """Whether the package's code is at work: in the stack above this module, and not importing something."""
         frame: Any = sys._getframe(1)
-        own = False
+        is_package = False
         while frame is not None:
             name = frame.f_globals.get("__name__", "")
             if name == __name__ and frame.f_code.co_name == "watched_call":
-                return own
+                return is_package
             if name.startswith(("importlib._bootstrap", "_frozen_importlib")):
-                return own
-            own = own or name.partition(".")[0] == self.package
+                return is_package
+            is_package = is_package or name.partition(".")[0] == self.package
             frame = frame.f_back
-        return own
+        return is_package
 
 
 _watch: _Watch | None = None
@@ -197,8 +197,8 @@ def watched_call(subject: Subject, work: Callable[[], Any], *allowed: Path) -> N
     watch = _Watch(subject, (*allowed, *(path for path in options if path.exists())))
     with _watching(watch):
         work()
-    if watch.found:
-        raise FaultError("; ".join(list(watch.found)[:5]), _LOCAL)
+    if watch.actions:
+        raise FaultError("; ".join(list(watch.actions)[:5]), _LOCAL)
 
 
 def access_check(subject: Subject, work: Callable[[], Any], *needs: str) -> Check:

@@ -8,7 +8,8 @@ from typing import Any
 
 from seqpipe.config import yaml
 from seqpipe.config.contract import misspelt_members
-from seqpipe.config.signature import options_model, plain, validate, values
+from seqpipe.config.option_models import options_model, validate, values
+from seqpipe.config.yaml_text import dump, plain
 from seqpipe.errors import PluginError
 from seqpipe.testing.report import Check, FaultError
 
@@ -52,14 +53,14 @@ def member_check(subject: Subject) -> Check:
 
 def _spelt_right(subject: Subject) -> None:
     """A member that seqpipe does not look for has no effect, and nothing else would say so."""
-    if found := misspelt_members(subject.cls, subject.kind):
-        raise FaultError("; ".join(f"{name!r} is not read; {right!r} is" for name, right in found), _MEMBERS)
+    if misspelt := misspelt_members(subject.cls, subject.kind):
+        raise FaultError("; ".join(f"{name!r} is not read; {right!r} is" for name, right in misspelt), _MEMBERS)
 
 
 def _round_trip(subject: Subject) -> None:
     """What is written into the resolved YAML of a run has to be read as the same options again."""
     first = subject.chosen
-    second = _read(subject, yaml.parse(yaml.dump(plain(first)).encode(), "options").data or {})
+    second = _read(subject, yaml.parse(dump(plain(first)).encode(), "options").data or {})
     for name, value in first.items():
         if value != second[name] or type(value) is not type(second[name]):
             raise FaultError(
@@ -78,16 +79,16 @@ def _unknown_refused(subject: Subject) -> None:
         raise FaultError(f"option {name!r} is taken without a word, and so would a misspelt one be", _SIGNATURE)
 
 
-def _read(subject: Subject, given: Mapping[str, Any]) -> dict[str, Any]:
+def _read(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        made, mistakes = validate(options_model(subject.cls), given)
+        instance, mistakes = validate(options_model(subject.cls), options)
     except PluginError as error:
         raise FaultError(str(error), _SIGNATURE) from error
-    if made is None:
+    if instance is None:
         words = {"unknown": "there is no such option", "missing": "it has no default and was not given"}
-        told = [f"{'.'.join(map(str, m.where))}: {words.get(m.kind, m.message)}" for m in mistakes]
+        mistake_texts = [f"{'.'.join(map(str, m.where))}: {words.get(m.kind, m.message)}" for m in mistakes]
         raise FaultError(
-            f"these options do not fit: {'; '.join(told)}",
+            f"these options do not fit: {'; '.join(mistake_texts)}",
             "Give the component's own options by keyword, as a YAML would",
         )
-    return values(made)
+    return values(instance)

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from packaging.utils import canonicalize_name
 from pydantic.fields import FieldInfo
 
+from seqpipe.config.option_models import options_model
 from seqpipe.config.plugins import GROUP, Offer, Plugins
-from seqpipe.config.signature import options_model
 from seqpipe.errors import PluginError, UsageError, nearest
 from seqpipe.testing.isolation import IMPORT, check_import
 from seqpipe.testing.options import Subject
@@ -30,25 +30,25 @@ def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
             f"no installed distribution {package!r} has an entry point in the group {GROUP!r}{nearest(package, names)} "
             f"(there is: {', '.join(sorted(names)) or 'none'}); pip install it first"
         )
-    found = Plugins(entry_points)
+    plugins = Plugins(entry_points)
     for name in settings:
-        if not any(name.rpartition(".")[0] in ("", offer.name) for offer in found.offers):
-            names = {offer.name for offer in found.offers}
+        if not any(name.rpartition(".")[0] in ("", offer.name) for offer in plugins.offers):
+            names = {offer.name for offer in plugins.offers}
             raise UsageError(f"{name}: {package} offers no component of that name{nearest(name.split('.')[0], names)}")
-        if "." not in name and not any(name in _names(offer) for offer in found.offers):
+        if "." not in name and not any(name in _names(offer) for offer in plugins.offers):
             raise UsageError(f"{name}: no component of {package} has such an option; see `seqpipe plugins show NAME`")
     return [
-        *(_entry_point(entry_point, found) for entry_point in entry_points),
-        *(_component(offer, settings) for offer in found.offers),
+        *(_entry_point(entry_point, plugins) for entry_point in entry_points),
+        *(_component(offer, settings) for offer in plugins.offers),
     ]
 
 
-def _entry_point(entry_point: metadata.EntryPoint, found: Plugins) -> Report:
+def _entry_point(entry_point: metadata.EntryPoint, plugins: Plugins) -> Report:
     def loads() -> None:
-        for broken in found.broken:
+        for broken in plugins.broken:
             if broken.entry_point == entry_point.name:
                 raise FaultError(broken.reason, _LOADS)
-        if not found.offers:
+        if not plugins.offers:
             raise FaultError("its hooks offer no component", _LOADS)
 
     checks = [
@@ -68,9 +68,9 @@ def _component(offer: Offer, settings: Mapping[str, Any]) -> Report:
     except PluginError as error:
         return Report(component, (Finding(LOADS, "failed", str(error), _LOADS),))
     if missing:
-        told = f"{' and '.join(map(repr, missing))} {'have' if len(missing) > 1 else 'has'} no default"
+        message = f"{' and '.join(map(repr, missing))} {'have' if len(missing) > 1 else 'has'} no default"
         cure = f"Give --set {offer.name}.{missing[0]}=VALUE, or write Field(examples=[…]) into its annotation"
-        return Report(component, (Finding(OPTIONS, "skipped", told, cure),))
+        return Report(component, (Finding(OPTIONS, "skipped", message, cure),))
     return testing.report(Subject(offer.kind, cls, options), component)
 
 
@@ -79,14 +79,14 @@ def _options(cls: type, name: str, settings: Mapping[str, Any]) -> tuple[dict[st
     chosen, missing = {}, []
     for field, info in options_model(cls).model_fields.items():
         option = info.alias or field
-        given = [settings[key] for key in (f"{name}.{option}", option) if key in settings]
-        examples = given or _examples(info)
-        if given or (info.is_required() and examples):
+        set_values = [settings[key] for key in (f"{name}.{option}", option) if key in settings]
+        examples = set_values or _examples(info)
+        if set_values or (info.is_required() and examples):
             chosen[option] = examples[0]
         elif info.is_required():
             missing.append(option)
-    own = [key.partition(".")[2] for key in settings if key.startswith(f"{name}.")]
-    chosen |= {key: settings[f"{name}.{key}"] for key in own if key not in chosen}  # unknown: the check says so
+    unknown = [key.partition(".")[2] for key in settings if key.startswith(f"{name}.")]
+    chosen |= {key: settings[f"{name}.{key}"] for key in unknown if key not in chosen}  # unknown: the check says so
     return chosen, missing
 
 
@@ -100,11 +100,11 @@ def _names(offer: Offer) -> set[str]:
 
 def _examples(info: FieldInfo) -> list[Any]:
     """What `Field(examples=[…])` holds, wherever in the annotation it stands."""
-    found = list(info.examples or [])
-    for one in typing.get_args(info.annotation) if typing.get_origin(info.annotation) is Annotated else ():
-        found += getattr(one, "examples", None) or []
-    return found
+    examples = list(info.examples or [])
+    for item in typing.get_args(info.annotation) if typing.get_origin(info.annotation) is Annotated else ():
+        examples += getattr(item, "examples", None) or []
+    return examples
 
 
-def _same(one: str, other: str) -> bool:
-    return canonicalize_name(one) == canonicalize_name(other)
+def _same(first: str, second: str) -> bool:
+    return canonicalize_name(first) == canonicalize_name(second)

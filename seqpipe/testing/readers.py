@@ -11,7 +11,7 @@ from typing import Any
 from seqpipe.errors import DataError
 from seqpipe.testing.isolation import ACCESS, import_check, watched_call
 from seqpipe.testing.options import ROUND_TRIP, Subject, member_check, option_checks
-from seqpipe.testing.report import Check, FaultError, SkippedError
+from seqpipe.testing.report import Check, FaultError, NotApplicableError
 
 RECORDS, WHERE, BAD, STREAMS = "expected records", "where is file:line", "a bad line is a DataError", "streams"
 LARGE = 4_000_000  # bytes of the file that no reader should hold
@@ -33,20 +33,20 @@ _GIVE = "Call seqpipe.testing.check_reader(YourReader, content, expected) in a t
 def reader_checks(
     subject: Subject, content: str | bytes | None, expected: Sequence[Mapping[str, Any]], folder: Path
 ) -> list[Check]:
-    looks = _Looks(subject, content, expected, folder)
+    checks = _ReaderChecks(subject, content, expected, folder)
     return [
         *option_checks(subject),
         member_check(subject),
         import_check(subject),
-        Check(RECORDS, looks.records, _READ, (ROUND_TRIP,)),
-        Check(WHERE, looks.where, _WHERE, (RECORDS,)),
-        Check(BAD, looks.bad_line, _BAD, (RECORDS, WHERE)),
-        Check(STREAMS, looks.streams, _STREAMS, (RECORDS,)),
-        Check(ACCESS, looks.access, "", (RECORDS,)),
+        Check(RECORDS, checks.records, _READ, (ROUND_TRIP,)),
+        Check(WHERE, checks.where, _WHERE, (RECORDS,)),
+        Check(BAD, checks.bad_line, _BAD, (RECORDS, WHERE)),
+        Check(STREAMS, checks.streams, _STREAMS, (RECORDS,)),
+        Check(ACCESS, checks.access, "", (RECORDS,)),
     ]
 
 
-class _Looks:
+class _ReaderChecks:
     """The checks of one reader."""
 
     def __init__(
@@ -56,24 +56,24 @@ class _Looks:
         self.content = content.encode() if isinstance(content, str) else content
 
     def file(self, name: str, content: bytes | None = None) -> Path:
-        given = self.content if content is None else content
-        if given is None:
-            raise SkippedError("a file to read was not given", _GIVE)
+        data = self.content if content is None else content
+        if data is None:
+            raise NotApplicableError("a file to read was not given", _GIVE)
         path = self.folder / name
-        path.write_bytes(given)
+        path.write_bytes(data)
         return path
 
     def read(self, path: Path) -> Any:
         return iter(self.subject.cls(**self.subject.chosen).read(path))
 
     def records(self) -> None:
-        found = list(self.read(self.file("data.txt")))
-        for number, (got, wanted) in enumerate(zip(found, self.expected, strict=False), 1):
+        records = list(self.read(self.file("data.txt")))
+        for number, (got, wanted) in enumerate(zip(records, self.expected, strict=False), 1):
             kept = {key: value for key, value in got.items() if key != "where"}
             if kept != wanted:
                 raise FaultError(f"record {number} is {kept}, not {dict(wanted)}", _RECORDS)
-        if len(found) != len(self.expected):
-            raise FaultError(f"{len(found)} records are read, not {len(self.expected)}", _RECORDS)
+        if len(records) != len(self.expected):
+            raise FaultError(f"{len(records)} records are read, not {len(self.expected)}", _RECORDS)
 
     def where(self) -> None:
         path = self.file("data.txt")
@@ -91,7 +91,7 @@ class _Looks:
         try:
             content.decode()
         except UnicodeDecodeError:
-            raise SkippedError("the content is not UTF-8 text, of which it is known what a bad line is") from None
+            raise NotApplicableError("the content is not UTF-8 text, of which it is known what a bad line is") from None
         content += b"" if content.endswith(b"\n") else b"\n"
         path = self.file("bad.txt", content + _BAD_LINE + b"\n")
         bad, last = content.count(b"\n") + 1, 0
@@ -113,7 +113,7 @@ class _Looks:
         """The first record of a large file is there before the file is."""
         content = self.file("data.txt").read_bytes()
         if len(self.expected) < 2:
-            raise SkippedError("the content has one record only", "Give a content with two records or more")
+            raise NotApplicableError("the content has one record only", "Give a content with two records or more")
         content += b"" if content.endswith(b"\n") else b"\n"
         path = self.file("large.txt", content * (LARGE // len(content) + 1))
         tracemalloc.start()

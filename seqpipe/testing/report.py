@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from seqpipe.console import text_table
+
 State = Literal["ok", "failed", "skipped"]
 
 
@@ -26,8 +28,8 @@ class Finding:
     cure: str = ""
 
     def __str__(self) -> str:
-        told = f"{self.check}: {self.state}" + (f": {self.message}" if self.message else "")
-        return f"{told}\n    {self.cure}" if self.cure else told
+        text = f"{self.check}: {self.state}" + (f": {self.message}" if self.message else "")
+        return f"{text}\n    {self.cure}" if self.cure else text
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class Report:
     @property
     def failed(self) -> tuple[Finding, ...]:
         """The findings of the checks that failed."""
-        return tuple(one for one in self.findings if one.state == "failed")
+        return tuple(finding for finding in self.findings if finding.state == "failed")
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.component}: {_counted(self)}", *(f"  {one}" for one in self.failed)])
+        return "\n".join([f"{self.component}: {_counted(self)}", *(f"  {finding}" for finding in self.failed)])
 
 
 class FaultError(Exception):
@@ -59,7 +61,7 @@ class FaultError(Exception):
         super().__init__(message)
 
 
-class SkippedError(Exception):
+class NotApplicableError(Exception):
     """A check has nothing to look at; the message says why, the cure how it would have."""
 
     def __init__(self, message: str, cure: str = ""):
@@ -93,11 +95,11 @@ def _finding(check: Check) -> Finding:
         check.run()
     except FaultError as fault:
         return Finding(check.name, "failed", fault.message, fault.cure)
-    except SkippedError as skipped:
+    except NotApplicableError as skipped:
         return Finding(check.name, "skipped", skipped.message, skipped.cure)
     except Exception as error:  # a component may raise anything at all
-        told = " ".join(str(error).split())[:800]
-        return Finding(check.name, "failed", f"{type(error).__name__}: {told}", check.cure)
+        message = " ".join(str(error).split())[:800]
+        return Finding(check.name, "failed", f"{type(error).__name__}: {message}", check.cure)
     return Finding(check.name, "ok")
 
 
@@ -110,21 +112,25 @@ def insist(report: Report) -> Report:
 
 def table(reports: Sequence[Report]) -> str:
     """The reports as plain text: a line for each check of each component, then what failed, with the cures."""
-    rows = [(report.component, one.check, one.state) for report in reports for one in report.findings]
-    widths = [max([len(row[column]) for row in rows], default=0) for column in range(2)]
-    lines = []
-    for i, (component, check, state) in enumerate(rows):
-        shown = component if i == 0 or rows[i - 1][0] != component else ""
-        lines.append(f"{shown:<{widths[0]}}  {check:<{widths[1]}}  {state}")
+    rows = [
+        ("" if i else report.component, finding.check, finding.state)
+        for report in reports
+        for i, finding in enumerate(report.findings)
+    ]
+    lines = text_table(rows)
     for report in reports:
-        for one in report.findings:
-            if one.state == "failed" or one.cure:
-                lines += ["", f"{report.component}: {one.check}: {one.state}: {one.message}", f"  {one.cure}"]
+        for finding in report.findings:
+            if finding.state == "failed" or finding.cure:
+                lines += [
+                    "",
+                    f"{report.component}: {finding.check}: {finding.state}: {finding.message}",
+                    f"  {finding.cure}",
+                ]
     summary = [f"{report.component}: {_counted(report)}" for report in reports]
     return "\n".join([*lines, "", *(summary or ["nothing to check"])])
 
 
 def _counted(report: Report) -> str:
     count = len(report.failed)
-    looked = sum(one.state != "skipped" for one in report.findings)
-    return f"{count} of {looked} checks failed" if count else f"{looked} checks, all well"
+    checks = sum(finding.state != "skipped" for finding in report.findings)
+    return f"{count} of {checks} checks failed" if count else f"{checks} checks, all well"

@@ -57,21 +57,21 @@ _SEEDS = (
 
 
 def tokenizer_checks(subject: Subject) -> list[Check]:
-    looks = _Looks(subject)
+    checks = _TokenizerChecks(subject)
     return [
         *option_checks(subject),
         import_check(subject),
-        Check(TRAINS, looks.trains, _TRAINS, (ROUND_TRIP,)),
-        Check(SEEDS, looks.twice, _SEEDS, (TRAINS,)),
-        Check(SPECIAL, looks.specials, _SPECIAL, (TRAINS,)),
-        Check(DATA, looks.is_data, _DATA, (TRAINS,)),
-        Check(OFFSETS, looks.offsets, _OFFSETS, (TRAINS, SPECIAL)),
-        Check(WORDS, looks.words, _WORDS, (TRAINS, SEEDS, SPECIAL)),
-        access_check(subject, looks.trained, TRAINS),
+        Check(TRAINS, checks.trains, _TRAINS, (ROUND_TRIP,)),
+        Check(SEEDS, checks.twice, _SEEDS, (TRAINS,)),
+        Check(SPECIAL, checks.specials, _SPECIAL, (TRAINS,)),
+        Check(DATA, checks.is_data, _DATA, (TRAINS,)),
+        Check(OFFSETS, checks.offsets, _OFFSETS, (TRAINS, SPECIAL)),
+        Check(WORDS, checks.words, _WORDS, (TRAINS, SEEDS, SPECIAL)),
+        access_check(subject, checks.trained, TRAINS),
     ]
 
 
-class _Looks:
+class _TokenizerChecks:
     """The checks of one tokenizer."""
 
     def __init__(self, subject: Subject):
@@ -82,31 +82,31 @@ class _Looks:
         return self.subject.cls(**self.subject.chosen).train([*TEXTS] * 3)
 
     def trains(self) -> None:
-        made = self.trained()
-        if not isinstance(made, Tokenizer):
-            raise FaultError(f"`train` returns {type(made).__name__}, no tokenizers.Tokenizer", _TRAINS)
-        if not any(made.encode(text, add_special_tokens=False).ids for text in TEXTS):
+        tokenizer = self.trained()
+        if not isinstance(tokenizer, Tokenizer):
+            raise FaultError(f"`train` returns {type(tokenizer).__name__}, no tokenizers.Tokenizer", _TRAINS)
+        if not any(tokenizer.encode(text, add_special_tokens=False).ids for text in TEXTS):
             raise FaultError("it splits none of the texts that it has learned from", _TRAINS)
 
     def twice(self) -> None:
-        one, other = (self.trained().get_vocab() for _ in range(2))
-        if one != other:
+        first, second = (self.trained().get_vocab() for _ in range(2))
+        if first != second:
             raise FaultError("trained twice on the same texts it has another vocabulary", _SEEDS)
 
     def specials(self) -> None:
-        made = self.trained()
-        ids = {token: made.token_to_id(token) for token in SPECIALS}
+        tokenizer = self.trained()
+        ids = {token: tokenizer.token_to_id(token) for token in SPECIALS}
         if list(ids.values()) != list(range(len(SPECIALS))):
             raise FaultError(f"the ids of the special tokens are {ids}", _SPECIAL)
 
     def is_data(self) -> None:
-        made = self.trained()
-        again = Tokenizer.from_str(made.to_str())
+        tokenizer = self.trained()
+        loaded = Tokenizer.from_str(tokenizer.to_str())
         for text in (*TEXTS, *UNSEEN):
-            one, other = (tokenizer.encode(text, add_special_tokens=False) for tokenizer in (made, again))
-            if (one.ids, one.offsets) != (other.ids, other.offsets):
-                raise FaultError(f"{text!r} is {other.tokens} after saving and loading, not {one.tokens}", _DATA)
-            if made.decode(one.ids) != again.decode(other.ids):
+            before, after = (each.encode(text, add_special_tokens=False) for each in (tokenizer, loaded))
+            if (before.ids, before.offsets) != (after.ids, after.offsets):
+                raise FaultError(f"{text!r} is {after.tokens} after saving and loading, not {before.tokens}", _DATA)
+            if tokenizer.decode(before.ids) != loaded.decode(after.ids):
                 raise FaultError(f"{text!r} is written otherwise after saving and loading", _DATA)
 
     def docs(self) -> Iterator[Doc]:
@@ -127,27 +127,29 @@ class _Looks:
                 end = b
 
     def words(self) -> None:
-        made = self.trained()
-        featurizer = Featurizer(made, {})
-        if splits_words(made):
+        tokenizer = self.trained()
+        featurizer = Featurizer(tokenizer, {})
+        if splits_words(tokenizer):
             self.pieces(featurizer)
             return
         for doc in self.docs():
-            (other,) = featurizer.docs([{"words": doc.words}]) if doc.words else (doc,)
-            for word, one, two in zip(doc.words, doc.ids, other.ids, strict=True):
-                if one != two:
-                    told = [made.id_to_token(i) for i in (one, two)]
-                    raise FaultError(f"{word!r} is {told[0]!r} in a text, and {told[1]!r} as a word of its own", _WORDS)
+            (alone,) = featurizer.docs([{"words": doc.words}]) if doc.words else (doc,)
+            for word, id_in_text, id_alone in zip(doc.words, doc.ids, alone.ids, strict=True):
+                if id_in_text != id_alone:
+                    tokens = [tokenizer.id_to_token(i) for i in (id_in_text, id_alone)]
+                    raise FaultError(
+                        f"{word!r} is {tokens[0]!r} in a text, and {tokens[1]!r} as a word of its own", _WORDS
+                    )
         split = [doc.words for doc in featurizer.docs([{"text": text} for text in TEXTS])]
         again = self.subject.cls(**self.subject.chosen).train(split * 3)
-        if again.get_vocab() != made.get_vocab():
-            odd = sorted(again.get_vocab().keys() ^ made.get_vocab().keys())[:5]
+        if again.get_vocab() != tokenizer.get_vocab():
+            odd = sorted(again.get_vocab().keys() ^ tokenizer.get_vocab().keys())[:5]
             raise FaultError(f"trained on its own words it has another vocabulary: {odd}", _WORDS)
 
     def pieces(self, featurizer: Featurizer) -> None:
         """A text whose words are given has the pieces of the text."""
         for doc in self.docs():
             words = [doc.text[a:b] for a, b in doc.word_offsets]
-            (other,) = featurizer.docs([{"words": words, "text": doc.text}])
-            if (other.ids, other.starts) != (doc.ids, doc.starts):
-                raise FaultError(f"{doc.text!r} is {doc.words}, and with its words given {other.words}", _PIECES)
+            (split,) = featurizer.docs([{"words": words, "text": doc.text}])
+            if (split.ids, split.starts) != (doc.ids, doc.starts):
+                raise FaultError(f"{doc.text!r} is {doc.words}, and with its words given {split.words}", _PIECES)

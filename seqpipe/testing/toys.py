@@ -1,10 +1,9 @@
-"""One component in, a whole pipeline of toys around it out: what its checks build, train and export."""
+"""Toy components: the rest of the pipeline around a component under test."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,71 +13,12 @@ from tokenizers.models import WordPiece
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.config import loader as config
-from seqpipe.config import yaml
-from seqpipe.config.contract import expected_outputs, feature_kind, has_member, member, under_options
-from seqpipe.config.loader import Config
-from seqpipe.config.names import ROWLESS
-from seqpipe.config.plugins import Offer, Plugins
-from seqpipe.config.signature import plain, wired
-from seqpipe.errors import ConfigError
-from seqpipe.features.document import Column, Doc, Record
-from seqpipe.features.vocabulary import MASK, SPECIALS, UNK, word_level
+from seqpipe.features.document import Record
+from seqpipe.features.vocabulary import SPECIALS, UNK, word_level
 from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
-from seqpipe.testing.options import Subject
-from seqpipe.testing.report import FaultError
-from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
-from seqpipe.training.fit import Learned, learn
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.testing.toy_records import WORDS, records
 
 DIM = 6
-LABELS = ("a", "b", "c")
-_WORDS = ("Ada", "met", "Bo", "in", "Oslo", ".", "née", "extraordinarily", "播放", "9", "x-y", "too")
-_TAGS = {"Ada": "B-PER", "Bo": "B-PER", "Oslo": "B-LOC", "播放": "I-LOC"}
-_LENGTHS = (1, 4, 2, 7, 3, 1, 9, 5, 2, 6, 3, 8)
-_WIRING = (
-    "Every name that a method asks for must be given: ids and mask, the features that the class declares, x, what "
-    "earlier stages return (here: state), and in `loss` the targets of the answer kind"
-)
-
-
-def records() -> list[Record]:
-    """Short sentences with everything a head may learn: tags, labels, a number, another text, an answer, an order."""
-    found: list[Record] = []
-    for i, length in enumerate(_LENGTHS):
-        words = _words(i, length)
-        tags = [_TAGS.get(word, "O") for word in words]
-        target = " ".join(reversed(words))
-        found.append(
-            {"text": " ".join(words), "words": words, "tags": tags, "label": LABELS[i % 3], "target": target}
-            | {"labels": sorted({LABELS[i % 3], LABELS[i // 3 % 3]}), "score": i * 1.5 - 4, "where": f"toy:{i + 1}"}
-            | {"numbers": _numbers(i, length), "pointers": [*range(length)][::-1]}
-            | {"question": " ".join(_words(i + 3, i % 3)), "context": " ".join(words), "answers": _answer(words, i)}
-        )
-    return found
-
-
-def _answer(words: Sequence[str], i: int) -> dict[str, Any]:
-    """Some of the words, as SQuAD says it."""
-    first = i % len(words)
-    text = " ".join(words[first : first + 1 + i % 4])
-    return {"text": [text], "answer_start": [len(" ".join(words[:first])) + (first > 0)]}
-
-
-def _numbers(i: int, length: int) -> list[list[float]]:
-    """As many rows of numbers as there are words."""
-    return [[(i * 5 + j * 7) % 11 / 4.0, float(i - j), 1.0] for j in range(length)]
-
-
-def _words(i: int, length: int) -> list[str]:
-    return [_WORDS[(i * 5 + j * 7) % len(_WORDS)] for j in range(length)]
-
-
-def _pair(i: int, tokens: int) -> Record:
-    """Two texts and what parts them; the second of three is empty."""
-    first = tokens - 1 if tokens == 3 else (tokens - 1) // 3
-    words = _words(i, max(1, tokens - 1))
-    return {"question": " ".join(words[:first]), "context": " ".join(words[first:])}
 
 
 class ToyReader:
@@ -112,11 +52,11 @@ class ToyPieces:
     """Splits at blanks, and each word into its letters."""
 
     def train(self, texts: Any) -> Tokenizer:
-        letters = sorted(set("".join(_WORDS)))
+        letters = sorted(set("".join(WORDS)))
         tokens = [*SPECIALS, *letters, *("##" + letter for letter in letters)]
-        made = Tokenizer(WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNK))
-        made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        return made
+        tokenizer = Tokenizer(WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNK))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return tokenizer
 
 
 class ToyEmbedding(nn.Module):
@@ -218,9 +158,9 @@ def watching(names: Sequence[str], by_token: Sequence[str], tagging: bool = True
         def loss(self, x: Tensor, mask: Tensor, target: Tensor, *others: Tensor) -> Tensor:
             real = target if tagging else target[:, None].expand(mask.shape)
             error = F.cross_entropy(self.emissions(x[mask]), real[mask])
-            for other in others:
-                if other.is_floating_point() and other.numel():  # attention weights are left out where nobody looks
-                    error = error + other.square().mean()
+            for tensor in others:
+                if tensor.is_floating_point() and tensor.numel():  # attention weights are left out where nobody looks
+                    error = error + tensor.square().mean()
             return error
 
         def decide(self, x: Tensor, mask: Tensor, *others: Tensor) -> dict[str, Tensor]:
@@ -242,191 +182,7 @@ def watching(names: Sequence[str], by_token: Sequence[str], tagging: bool = True
         (ToyHead.loss, ("x", "mask", "tags" if tagging else "label")),
         (ToyHead.decide, ("x", "mask")),
     ]
-    for method, asked in methods:  # what it asks for is known only here
-        parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", *asked, *names)]
+    for method, fixed in methods:  # what it asks for is known only here
+        parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", *fixed, *names)]
         method.__signature__ = inspect.Signature(parameters)
     return ToyHead
-
-
-class Bench:
-    """A component under test in a pipeline of toys, built by the same code as every pipeline.
-
-    Args:
-        subject: The component.
-        folder: Where the YAML stands, and what training writes.
-    """
-
-    def __init__(self, subject: Subject, folder: Path):
-        self.subject, self.folder = subject, folder
-
-    @cached_property
-    def config(self) -> Config:
-        """The checked pipeline, its head looking at everything that the component returns."""
-        if self.subject.kind == "head":
-            encoder = ToyPlaces if "copy" in self._kinds() else ToyEncoder
-            return self._load(ToyCausal if self.is_language_model else encoder, watching((), ()))
-        returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
-        names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
-        tagging = not (self.replaces_mask or self.numbers)
-        probe = self._load(None, watching((), (), tagging))
-        if not names:
-            return probe
-        learned = learn(probe, self.records)
-        pipeline = Pipeline(probe, learned).eval()
-        batch = collate(learned, examples(probe, learned, self.records))
-        with torch.no_grad():
-            made = pipeline(batch)
-        by_token = [name for name in names if made[name].shape[:2] == made["mask"].shape]
-        return self._load(None, watching(names, by_token, tagging))
-
-    @property
-    def replaces_mask(self) -> bool:
-        """Whether the component makes other rows of the tokens: of words, or of sentences."""
-        return self.subject.kind == "encoder" and "mask" in member(self.subject.cls, "returns")
-
-    @property
-    def is_language_model(self) -> bool:
-        """Whether the component is a language-model head."""
-        return self.subject.kind == "head" and bool(member(self.subject.cls, "is_language_model"))
-
-    @property
-    def numbers(self) -> bool:
-        """Whether the component reads rows of numbers."""
-        return "matrix" in self._kinds()
-
-    @property
-    def pairs(self) -> bool:
-        """Whether the component is a head that reads two texts: it answers with a span, or asks for segments."""
-        cls = self.subject.cls
-        if self.subject.kind != "head":
-            return False
-        answer = under_options(cls, "answer", self.subject.chosen)
-        return answer == "span" or "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
-
-    @cached_property
-    def records(self) -> list[Record]:
-        """The toy records, with a value in every field that the component reads as a column.
-
-        Every third has no answer where the head may say so, and orders are closed if it wants.
-        """
-        fields = {feature.field for feature in self._features() if isinstance(feature, Column)}
-        found: list[Record] = [
-            {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
-        ]
-        if self.subject.chosen.get("close"):
-            return [{**record, "pointers": [*record["pointers"], record["pointers"][0]]} for record in found]
-        if not self.subject.chosen.get("no_answer"):
-            return found
-        nothing: Record = {"answers": {"text": [], "answer_start": []}}
-        return [{**record, **(nothing if i % 3 == 1 else {})} for i, record in enumerate(found)]
-
-    @property
-    def _tokenizer(self) -> type:
-        kinds = self._kinds()
-        return ToyPieces if "pieces" in kinds else ToyFewWords if "copy" in kinds else ToyTokenizer
-
-    def _kinds(self) -> set[str]:
-        """The kinds of feature that the component declares."""
-        return {feature_kind(feature) for feature in self._features()}
-
-    def _features(self) -> list[Any]:
-        """The features that the component declares, under its options."""
-        return [*under_options(self.subject.cls, "features", self.subject.chosen).values()]
-
-    def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
-        kind, cls = self.subject.kind, self.subject.cls
-        toys: dict[str, type | None] = {
-            "reader": ToyReader,
-            "tokenizer": self._tokenizer,
-            "embedding": ToyEmbedding,
-            "encoder": encoder,
-            "head": head,
-        } | {kind: cls}
-        content: dict[str, Any] = {
-            key: {"use": one.__name__} for key, one in toys.items() if one is not None and key != "reader"
-        }
-        content[kind] |= plain(dict(self.subject.options))
-        if kind == "head" and "target_vocabulary" in wired(cls):
-            content[kind]["target_tokenizer"] = "same"
-        if self.numbers:
-            del content["tokenizer"]
-            stages = {key: content.pop(key) for key in ("embedding", "encoder") if key in content}
-            content["inputs"] = {"numbers": {"field": "numbers", **stages}}
-        if self.pairs:
-            content["tokenizer"]["field"] = ["question", "context"]
-        content["name"] = "toy"
-        content["data"] = {"reader": "ToyReader", "train": "toy", "dev": "toy"}
-        content["train"] = {"epochs": 2, "batch_tokens": 16, "checkpoint_steps": 1, "threads": 1}
-        plugins = Plugins([])
-        owner = cls.__module__.partition(".")[0]
-        plugins.offers = [Offer(key, one.__name__, owner, "0", one) for key, one in toys.items() if one is not None]
-        path = self.folder / "toy.yaml"
-        path.write_text(yaml.dump(content), encoding="utf-8")
-        try:
-            return config.load(path, (), plugins, files=False)
-        except ConfigError as error:
-            told = "; ".join(f"{p.key}: {p.message}" if p.key else p.message for p in error.problems)
-            raise FaultError(f"a pipeline with it does not hold together: {told}", _WIRING) from error
-
-    @cached_property
-    def learned(self) -> Learned:
-        return learn(self.config, self.records)
-
-    @cached_property
-    def examples(self) -> list[Example]:
-        return examples(self.config, self.learned, self.records)
-
-    @property
-    def batches(self) -> Batches:
-        settings = self.config.train
-        return Batches(self.learned, self.examples, settings.batch_tokens, settings.batch_size, settings.seed)
-
-    @property
-    def answer(self) -> str:
-        return str(self.learned.tasks[0].answer["kind"])
-
-    def docs(self, lengths: Sequence[int]) -> list[Doc]:
-        """Texts of so many words, long words and short ones; pairs of so many tokens, which are two at least.
-
-        In every field that is read as a column stands one of its values.
-        """
-        columns = [one for one in self.learned.featurizer.features.values() if isinstance(one, Column)]
-        return self.learned.featurizer.docs(
-            [
-                {**self._posed(i, n), **{column.field: column.values[i % column.size] for column in columns}}
-                for i, n in enumerate(lengths)
-            ]
-        )
-
-    def _posed(self, i: int, tokens: int) -> Record:
-        """What is split into so many tokens, or has so many rows."""
-        if self.pairs:
-            return _pair(i, tokens)
-        if self.numbers:
-            return {"numbers": _numbers(i, tokens)}
-        words = _words(i, tokens)
-        if has_member(self.subject.cls, "fill_mask"):
-            words = [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(words)]
-        return {"words": words}
-
-    def batch(self) -> Batch:
-        """All toy records."""
-        return collate(self.learned, self.examples)
-
-    def pipeline(self, seed: int = 1, padding: float = 0.0) -> Pipeline:
-        """The pipeline at its first weights; `padding` is what stands in x where no word is."""
-        torch.manual_seed(seed)
-        made = Pipeline(self.config, self.learned)
-        set_padding(made, padding)
-        return made
-
-    def module(self, pipeline: Pipeline) -> nn.Module:
-        """The component itself."""
-        return next(module for stage, module in pipeline.stages if stage.kind == self.subject.kind)
-
-
-def set_padding(pipeline: Pipeline, value: float) -> None:
-    with torch.no_grad():
-        for module in pipeline.embedding:
-            if isinstance(module, ToyEmbedding):
-                module.table[0] = value

@@ -25,7 +25,7 @@ from seqpipe.config.contract import (
     special_tokens,
 )
 from seqpipe.config.head_answers import answer_kind, answer_settings
-from seqpipe.config.init_from import counterpart, told
+from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import LEARNED
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
@@ -328,7 +328,7 @@ def _old_labels(head: Component) -> Sequence[str]:
         return ()
     there = counterpart(head, source)
     task = Learned.load(source).tasks[there.number]
-    old_kind, kind, where = task.answer["kind"], answer_kind(head), f"the run {told(source)}"
+    old_kind, kind, where = task.answer["kind"], answer_kind(head), f"the run {relative_path(source)}"
     if old_kind != kind.kind:
         cure = "give its options their old values, or delete init"
         message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {cure}"

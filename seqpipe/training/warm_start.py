@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.config.component import by_source, describe
 from seqpipe.config.contract import declared_features, has_member, member
-from seqpipe.config.init_from import Stage, counterpart, differing, told
+from seqpipe.config.init_from import Stage, counterpart, differing, relative_path
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import CHECKPOINTS
 from seqpipe.config.signature import wired
@@ -58,7 +58,7 @@ class _Start:
 
     def __init__(self, stage: Component, module: nn.Module, there: Stage, mine: Names, theirs: Names):
         self.stage, self.module, self.there, self.mine, self.theirs = stage, module, there, mine, theirs
-        self.run = told(stage.frame["init"])
+        self.run = relative_path(stage.frame["init"])
         self.rows: Mapping[str, Axes | None] = member(module, "rows")
         self._refuse_unnamed_rows()
 
@@ -172,7 +172,7 @@ def _tokenizers(learned: Learned, config: Config) -> Iterator[str]:
     for chosen in (*config.tokenizers, *(one for one in targets if isinstance(one, Component))):
         if folder := chosen.frame.get("init"):
             unknown = _unknown(learned, texts[chosen.key]) if chosen.key in texts else ""
-            yield f"{chosen.key}: is that of {told(folder)}{unknown}"
+            yield f"{chosen.key}: is that of {relative_path(folder)}{unknown}"
             for change in differing(chosen, counterpart(chosen, folder)):
                 yield f"note: {chosen.key}: {change}, which changes nothing: the tokenizer is the run's"
 

@@ -15,7 +15,7 @@ from seqpipe.answers.base import Metric
 from seqpipe.answers.metrics.table import table
 from seqpipe.commands.run_folder import load_trained, open_run
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError
 from seqpipe.runtime.evaluate import evaluate, headline, headlines
 from seqpipe.training.fit import Learned

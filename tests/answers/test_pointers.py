@@ -18,7 +18,7 @@ from independent import Bundle, same
 from seqpipe import load
 from seqpipe.commands.full_run import run_all
 from seqpipe.config.loader import load as load_config
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.training.datasets import Batches, examples, of_epoch, read
 from seqpipe.training.fit import learn

@@ -13,8 +13,8 @@ from seqpipe.config.component import Component, Input
 from seqpipe.config.contract import ANSWERS, answer_kind
 from seqpipe.config.dataflow import explain, problems
 from seqpipe.config.plugins import Offer
-from seqpipe.config.signature import Size
 from seqpipe.errors import PluginError
+from seqpipe.types import Size
 
 
 def component(

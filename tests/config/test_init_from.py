@@ -11,7 +11,7 @@ import pytest
 from factory import tagging
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, Problem
 
 HEADS: list[dict[str, Any]] = [
@@ -64,7 +64,7 @@ def test_what_is_no_trained_run_is_told_with_a_cure(yaml: Path, gone: Sequence[s
     assert only.key == "encoder.init"
     with pytest.raises(ConfigError, match=told):
         load(yaml, ["encoder.init=runs/old"])
-    assert load(yaml, ["encoder.init=runs/old"], sources=False)
+    assert load(yaml, ["encoder.init=runs/old"], runs=False)
 
 
 def test_a_bundle_is_told_the_run_that_it_came_from(yaml: Path) -> None:

@@ -24,8 +24,9 @@ from seqpipe.config import dataflow as wiring
 from seqpipe.config import yaml
 from seqpipe.config.json_schema import schema
 from seqpipe.config.loader import load, resolved
+from seqpipe.config.option_models import options_model
 from seqpipe.config.plugins import KINDS, Offer, Plugins
-from seqpipe.config.signature import options_model
+from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, Problem
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
@@ -80,7 +81,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 
 def problems(path: Path, *overrides: str, files: bool = True) -> list[Problem]:
     try:
-        load(path, overrides, TOYS, files, sources=files)
+        load(path, overrides, TOYS, files, runs=files)
     except ConfigError as error:
         return error.problems
     return []
@@ -110,7 +111,7 @@ def shipped() -> dict[str, Any]:
 @pytest.mark.parametrize("path", sorted(PIPELINES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_pipeline_is_taken_as_written_and_with_every_default(path: Path) -> None:
     Draft202012Validator(shipped()).validate(yaml.parse(path.read_bytes(), str(path)).data)
-    Draft202012Validator(shipped()).validate(resolved(load(path, sources=False)))
+    Draft202012Validator(shipped()).validate(resolved(load(path, runs=False)))
 
 
 def test_what_init_writes_is_taken(tmp_path: Path) -> None:
@@ -295,10 +296,10 @@ def test_nothing_that_the_configuration_takes_is_refused(folder: Path) -> None:
         for value in dice.sample(VALUES, 7):
             tree = copy.deepcopy(yaml.parse(text.encode(), "x").data)
             put(tree, where, copy.deepcopy(value))
-            path.write_text(yaml.dump(tree), encoding="utf-8")
+            path.write_text(dump(tree), encoding="utf-8")
             if not problems(path, files=False):
                 taken += 1
-                assert valid(tree), yaml.dump(tree)
+                assert valid(tree), dump(tree)
     assert taken > 100
 
 

@@ -11,23 +11,12 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from seqpipe.config.contract import decode_options
-from seqpipe.config.signature import (
-    SIZE,
-    Means,
-    Row,
-    Size,
-    Tokens,
-    Uniform,
-    describe,
-    method_names,
-    options_model,
-    plain,
-    validate,
-    values,
-    wired,
-    words,
-)
+from seqpipe.config.option_models import Row, option_rows, options_model, validate, values
+from seqpipe.config.signature import method_names, wired
+from seqpipe.config.type_words import words
+from seqpipe.config.yaml_text import plain
 from seqpipe.errors import PluginError
+from seqpipe.types import SIZE, Means, Size, Tokens, Uniform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -159,7 +148,7 @@ def test_a_class_without_a_constructor_has_no_options() -> None:
     Module.__init__.__qualname__ = "Module.__init__"
     for cls in (Plain, Layer):
         assert wired(cls) == ()
-        assert describe(cls) == []
+        assert option_rows(cls) == []
 
 
 def test_a_dataclass_is_a_component_too() -> None:
@@ -173,7 +162,7 @@ def test_a_dataclass_is_a_component_too() -> None:
 
         column: int = 3
 
-    assert describe(Reader) == [Row("column", "a whole number", "3", "Which one.")]
+    assert option_rows(Reader) == [Row("column", "a whole number", "3", "Which one.")]
 
 
 def test_names_that_pydantic_uses_itself_can_be_options() -> None:
@@ -187,7 +176,7 @@ def test_names_that_pydantic_uses_itself_can_be_options() -> None:
     made, _ = validate(options_model(Copying), {"json": 5})
     assert made is not None
     assert values(made) == {"copy": True, "json": 5, "schema": "x", "model_fields": 2, "validate": 3}
-    assert [row.option for row in describe(Copying)] == ["copy", "json", "schema", "model_fields", "validate"]
+    assert [row.option for row in option_rows(Copying)] == ["copy", "json", "schema", "model_fields", "validate"]
 
 
 NOTHING: Any = None
@@ -292,7 +281,7 @@ def test_types_are_said_in_plain_words() -> None:
 
 
 def test_described_options_have_type_default_and_help() -> None:
-    rows = {row.option: row for row in describe(LSTM)}
+    rows = {row.option: row for row in option_rows(LSTM)}
     assert rows["hidden"] == Row("hidden", "a whole number above 0", "required", "Units in each direction.")
     assert rows["copy"] == Row("copy", "true or false", "false", "Whether to copy: yes or no.")
     assert rows["scheme"] == Row("scheme", "'a' or 'b'", "'a'", "How tags mark spans.")

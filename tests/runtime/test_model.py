@@ -251,7 +251,7 @@ def test_onnxruntime_itself_reads_no_file_either(
 ) -> None:
     path = forged(tiny_bundle, tmp_path, graph(outside(location))(bundle.read(tiny_bundle)))
     monkeypatch.chdir(path)
-    monkeypatch.setattr("seqpipe.runtime.graph_check.fault_of", lambda model: "")
+    monkeypatch.setattr("seqpipe.runtime.graph_check.refusal_reason", lambda model: "")
     for folder in (tmp_path, path):
         (folder / "table.bin").write_bytes(bytes(TABLE_BYTES))
     with pytest.raises(BundleError, match="refuses it"):

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from seqpipe.nn.kv_cache import PrefixCache
 from seqpipe.nn.loops import State
+from seqpipe.testing.bench import Bench
 from seqpipe.testing.incremental import PIECES, incremental_checks
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import inspected
 from seqpipe.testing.stages import quiet
-from seqpipe.testing.toys import Bench
 from seqpipe_plugins.encoders.lstm import LSTM
 
 

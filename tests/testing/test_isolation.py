@@ -11,7 +11,7 @@ from testing.readers_and_tokenizers import Lines
 from seqpipe.testing import check_reader, check_tokenizer
 from seqpipe.testing.isolation import check_import, watched_call
 from seqpipe.testing.options import Subject
-from seqpipe.testing.report import FaultError, SkippedError
+from seqpipe.testing.report import FaultError, NotApplicableError
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_torch_itself_costs_nothing_where_it_is_needed(written: Path) -> None:
 
 
 def test_a_class_of_main_is_left_out() -> None:
-    with pytest.raises(SkippedError, match="__main__"):
+    with pytest.raises(NotApplicableError, match="__main__"):
         check_import("__main__", needs_torch=False)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from seqpipe.testing import Finding, Report, table
-from seqpipe.testing.report import Check, FaultError, SkippedError, insist, inspected
+from seqpipe.testing.report import Check, FaultError, NotApplicableError, insist, inspected
 
 
 def fails() -> None:
@@ -15,7 +15,7 @@ def stumbles() -> None:
 
 
 def skips() -> None:
-    raise SkippedError("there is nothing", "Give something")
+    raise NotApplicableError("there is nothing", "Give something")
 
 
 CHECKS = [

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import EnvError, TrainingError
+from seqpipe.testing.bench import Bench
 from seqpipe.testing.options import Subject
-from seqpipe.testing.toys import Bench
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
 from seqpipe.training.pipeline import Pipeline

@@ -11,7 +11,7 @@ from factory import plugins, seqpipe, write_jsonl
 from torch import Tensor, nn
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, PluginError
 from seqpipe.runtime.evaluate import evaluate, goodness
 from seqpipe.testing import check_head

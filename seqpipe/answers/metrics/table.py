@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
 from seqpipe.answers.base import Metric
+from seqpipe.console import text_table
 
 PLAIN = Metric(percent=False)  # of a score that nothing is known of
 
@@ -29,12 +29,7 @@ def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     columns = list(dict.fromkeys(column for _, row in reversed(rows) for column in row))
     lines = [["", *(column.replace("_", " ") for column in columns)]]
     lines += [[label, *(_cell(column, row.get(column), metrics) for column in columns)] for label, row in rows]
-    widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
-    padded = ([" " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)] for line in lines)
-    return "\n".join(
-        "  ".join([line[0] + gaps[0], *(gap + cell for gap, cell in zip(gaps[1:], line[1:], strict=True))]).rstrip()
-        for line, gaps in zip(lines, padded, strict=True)
-    )
+    return "\n".join(text_table(lines, numbers=True))
 
 
 def metric_of(name: str, metrics: Mapping[str, Metric]) -> Metric:
@@ -51,8 +46,3 @@ def _cell(column: str, value: object, metrics: Mapping[str, Metric]) -> str:
     if isinstance(value, float):
         return shown(column, value, metrics)
     return "" if value is None else str(value)
-
-
-def _width(text: str) -> int:
-    """Columns on a terminal: Chinese and Japanese characters take two."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)

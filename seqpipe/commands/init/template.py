@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.commands.init.inspect_data import DataSummary, summarise
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml_text import dump
 from seqpipe.errors import UsageError
 from seqpipe.files import write
 

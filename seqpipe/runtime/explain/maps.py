@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from seqpipe.config.attention_maps import Attended
+from seqpipe.console import text_table
 from seqpipe.errors import BundleError
 from seqpipe.features.axes import SENTENCES, TOKENS
 from seqpipe.features.document import Doc
@@ -173,10 +174,10 @@ class Explanation:
             shown = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
             left_out = attention.weights.size and attention.mean.size - len(shown)
             more = [f"  … and {left_out:,} more"] if left_out else []
-            parts.append([f"{attention.name}, over {attention.over}:", *_columns(shown), *more])
+            parts.append([f"{attention.name}, over {attention.over}:", *_indented(shown), *more])
         for name, found in self.copied.items():
             parts.append([f"{name}, each word's probability of being generated, and its source:"])
-            parts[-1] += _columns(self.origin_rows(found)) if found else []
+            parts[-1] += _indented(self.origin_rows(found)) if found else []
         return "\n\n".join("\n".join(lines) for lines in parts)
 
     def _greatest(self, attention: Attention) -> list[tuple[float, list[str]]]:
@@ -317,6 +318,5 @@ def _short(text: str, most: int = 60) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+def _indented(rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"  {line}" for line in text_table(rows)]

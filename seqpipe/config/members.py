@@ -1,0 +1,170 @@
+"""The component contract: every member that seqpipe looks for on a component.
+
+A component is any class of the right shape; it need not inherit from anything. `MEMBERS` lists what seqpipe reads, with
+the default that holds where a class leaves a member out. The tables of docs/reference/contract.md are made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+STAGE = ("embedding", "encoder", "head")
+REQUIRED = object()  # default of a member that every class of its place has
+ABSENT = None  # default of a member that a class may leave out
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a component class or of what is built from it.
+
+    Args:
+        places: The kinds of component that may have it.
+        form: What it is: an attribute of the class or of the instance, a method, a static method.
+        type: Its type, or a method's signature.
+        meaning: What it says, one sentence.
+        default: What holds where it is left out.
+        by_options: Whether a static method of the options may stand in its place.
+    """
+
+    places: tuple[str, ...]
+    form: str
+    type: str
+    meaning: str
+    default: Any = ABSENT
+    by_options: bool = False
+
+
+MEMBERS: Mapping[str, Member] = {
+    # readers
+    "read": Member(("reader",), "method", "(path) -> iterator of records", "Read a file record by record.", REQUIRED),
+    "fields": Member(("reader",), "class attribute", "tuple of str", "The fields that its records may have."),
+    "records": Member(
+        ("reader",), "method", "(lines, name) -> iterator of records", "Read lines of text, such as standard input."
+    ),
+    "files": Member(("reader",), "method", "(path) -> list of paths", "Every file that belongs to a path."),
+    "changes": Member(("reader",), "method", "(path) -> bool", "Whether each epoch has other records.", ABSENT),
+    "epoch": Member(("reader",), "method", "(path, number) -> iterator of records", "The records of one epoch."),
+    # tokenizers
+    "train": Member(
+        ("tokenizer",), "method", "(texts) -> tokenizers.Tokenizer", "Fit a tokenizer to the training texts.", REQUIRED
+    ),
+    # every stage
+    "features": Member(
+        STAGE,
+        "class attribute",
+        "dict from names to features",
+        "Features it needs besides ids and mask.",
+        {},
+        True,
+    ),
+    "returns": Member(
+        ("embedding", "encoder"),
+        "class attribute",
+        "tuple of names, or dict from names to a shape and a dtype",
+        "What `forward` returns.",
+        ("x",),
+    ),
+    "explains": Member(
+        ("embedding", "encoder", "head"),
+        "class attribute",
+        "dict from names to words, sentences, pairs, written or steps",
+        "Which returned arrays are attention weights, and over what.",
+        {},
+        True,
+    ),
+    "dim": Member(("embedding", "encoder"), "attribute", "int", "Width of the x that it returns.", REQUIRED),
+    "forward": Member(
+        ("embedding", "encoder"), "method", "(names…) -> x or a dict", "Compute x from the names it asks for.", REQUIRED
+    ),
+    "rows": Member(
+        STAGE, "attribute", "dict from parameters to axes", "Which rows of a parameter belong to which names.", {}
+    ),
+    "join_state": Member(STAGE, "method", "(state) -> state", "Join the parts of a state for `init`.", dict),
+    "split_state": Member(STAGE, "method", "(state) -> state", "The inverse of `join_state`.", dict),
+    "joined_from": Member(
+        STAGE, "class attribute", "dict from parts to kind and use", "The stages of a run that `init` joins.", ABSENT
+    ),
+    "learning_rate_factor": Member(
+        STAGE, "method", "(parameter name) -> float", "Factor of the learning rate of a parameter.", lambda name: 1.0
+    ),
+    "messages": Member(STAGE, "method", "() -> list of str", "Messages printed before training.", ABSENT),
+    "example_length": Member(
+        STAGE, "attribute", "int or None", "A length of text that export has to compare as well.", ABSENT
+    ),
+    "first_tokens": Member(("encoder",), "attribute", "int", "The most tokens of the first text of a pair.", ABSENT),
+    # embeddings and encoders of a language model
+    "tokenwise": Member(
+        ("embedding",), "class attribute", "bool", "Whether a token's vector depends on that token alone.", False
+    ),
+    "embed": Member(
+        ("encoder",), "method", "(ids) -> dict", "Of an encoder without an embedding: the vectors of tokens.", ABSENT
+    ),
+    "causal_fix": Member(
+        ("encoder",),
+        "static method",
+        "(options) -> str",
+        "Of a causal encoder: the setting that it lacks to be causal, or an empty string.",
+        ABSENT,
+    ),
+    "cache_shape": Member(
+        ("encoder",), "attribute", "(int, int)", "Shape of a slot of its cache: one a token, or one."
+    ),
+    "import_cache": Member(("encoder",), "method", "(cache) -> memory", "Import the cache from an input of the graph."),
+    "export_cache": Member(
+        ("encoder",), "method", "(prefix, state, slots) -> Tensor", "Export the cache as an output of the graph."
+    ),
+    "prefill": Member(
+        ("encoder",), "method", "(x, mask, prefix) -> x and memory", "Read several tokens of a prompt at once."
+    ),
+    "init_cache": Member(
+        ("encoder",), "method", "(prefix, max_length) -> state", "Create the state of a decoding loop."
+    ),
+    "step": Member(("encoder",), "method", "(x, t, prefix, state) -> x and state", "Decode one token."),
+    "max_length": Member(("encoder",), "attribute", "int or None", "The most tokens of a text.", ABSENT),
+    "set_stateful": Member(
+        ("encoder",), "method", "(rows or None)", "Start or stop carrying states across batches.", ABSENT
+    ),
+    "carried_state": Member(("encoder",), "attribute", "Tensor or None", "The states that are carried.", ABSENT),
+    # heads
+    "answer": Member(("head",), "class attribute", "str", "The name of its answer kind.", ABSENT, True),
+    "answer_settings": Member(
+        ("head",), "class attribute", "dict", "What the answer kind has to know: its settings.", {}, True
+    ),
+    "score_types": Member(
+        ("head",), "class attribute", "dict from names to seqpipe.Metric", "How its own scores are read.", {}
+    ),
+    "loss": Member(("head",), "method", "(names…) -> Tensor", "The training loss, one number.", REQUIRED),
+    "decide": Member(
+        ("head",), "method", "(names…, *, options) -> dict", "The decision, inside the exported graph.", REQUIRED
+    ),
+    "score": Member(("head",), "method", "(names…) -> (B,)", "Log-probability of a decision.", ABSENT),
+    "margin": Member(("head",), "method", "(names…) -> (B,)", "Distance to another decision.", ABSENT),
+    "explain": Member(("head",), "method", "(names…) -> dict", "Attention weights of a decision.", ABSENT),
+    "metrics": Member(("head",), "static method", "(options, gold, predicted) -> dict", "Metrics of its own.", ABSENT),
+    "needs_dev": Member(
+        ("head",), "static method", "(options) -> str", "The option under which it chooses something on dev.", ABSENT
+    ),
+    "evidence": Member(("head",), "method", "(names…) -> dict", "Rows of a dev batch to choose from.", ABSENT),
+    "calibrate": Member(("head",), "method", "(evidence)", "Choose on dev, into buffers.", ABSENT),
+    "calibration": Member(("head",), "method", "() -> JSON", "What was chosen.", ABSENT),
+    "inactive_options": Member(
+        ("head",),
+        "static method",
+        "(options) -> list of str",
+        "Decode options without effect under these options.",
+        ABSENT,
+    ),
+    "is_language_model": Member(("head",), "class attribute", "bool", "Whether it is a language model.", False),
+    "self_supervised": Member(("head",), "class attribute", "bool", "Whether it is self-supervised.", False, True),
+    "corrupted_inputs": Member(
+        ("head",), "class attribute", "tuple of names", "What `corrupt_batch` replaces or adds.", (), True
+    ),
+    "corrupt_batch": Member(("head",), "method", "(names…) -> dict", "Corrupt the inputs of a batch.", ABSENT),
+    "measures": Member(("head",), "method", "(names…) -> dict", "Sums and counts of its own dev scores.", ABSENT),
+    "special_tokens": Member(
+        ("head",), "class attribute", "tuple of str", "Further special tokens of the vocabulary.", (), True
+    ),
+    "adds_bos": Member(("head",), "attribute", "bool", "Of a language model: whether [BOS] begins a text.", ABSENT),
+}

@@ -1,0 +1,254 @@
+"""A component under test in a pipeline of toys, which its checks build, train and export."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqpipe.config import loader
+from seqpipe.config.contract import expected_outputs, feature_kind, has_member, member, under_options
+from seqpipe.config.model import Config
+from seqpipe.config.names import ROWLESS
+from seqpipe.config.plugins import Offer, Plugins
+from seqpipe.config.signature import wired
+from seqpipe.config.yaml_text import dump, plain
+from seqpipe.errors import ConfigError
+from seqpipe.features.document import Arrays, Column, Doc, Record
+from seqpipe.features.vocabulary import MASK
+from seqpipe.testing.options import Subject
+from seqpipe.testing.report import FaultError
+from seqpipe.testing.toy_records import LABELS, number_rows, records, text_pair, word_list
+from seqpipe.testing.toys import (
+    ToyCausal,
+    ToyEmbedding,
+    ToyEncoder,
+    ToyFewWords,
+    ToyPieces,
+    ToyPlaces,
+    ToyReader,
+    ToyTokenizer,
+    watching,
+)
+from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
+from seqpipe.training.fit import Learned, learn
+from seqpipe.training.pipeline import Pipeline, option_table
+
+RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are looked at alone and together
+_WIRING = (
+    "Every name that a method asks for must be given: ids and mask, the features that the class declares, x, what "
+    "earlier stages return (here: state), and in `loss` the targets of the answer kind"
+)
+
+
+class Bench:
+    """A component under test in a pipeline of toys, built by the same code as every pipeline.
+
+    Args:
+        subject: The component.
+        folder: Where the YAML stands, and what training writes.
+    """
+
+    def __init__(self, subject: Subject, folder: Path):
+        self.subject, self.folder = subject, folder
+
+    @cached_property
+    def config(self) -> Config:
+        """The checked pipeline, its head looking at everything that the component returns."""
+        if self.subject.kind == "head":
+            encoder = ToyPlaces if "copy" in self._kinds() else ToyEncoder
+            return self._load(ToyCausal if self.is_language_model else encoder, watching((), ()))
+        returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
+        names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
+        tagging = not (self.replaces_mask or self.numbers)
+        probe = self._load(None, watching((), (), tagging))
+        if not names:
+            return probe
+        learned = learn(probe, self.records)
+        pipeline = Pipeline(probe, learned).eval()
+        batch = collate(learned, examples(probe, learned, self.records))
+        with torch.no_grad():
+            tensors_by_name = pipeline(batch)
+        shape = tensors_by_name["mask"].shape
+        by_token = [name for name in names if tensors_by_name[name].shape[:2] == shape]
+        return self._load(None, watching(names, by_token, tagging))
+
+    @property
+    def replaces_mask(self) -> bool:
+        """Whether the component makes other rows of the tokens: of words, or of sentences."""
+        return self.subject.kind == "encoder" and "mask" in member(self.subject.cls, "returns")
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether the component is a language-model head."""
+        return self.subject.kind == "head" and bool(member(self.subject.cls, "is_language_model"))
+
+    @property
+    def numbers(self) -> bool:
+        """Whether the component reads rows of numbers."""
+        return "matrix" in self._kinds()
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the component is a head that reads two texts: it answers with a span, or asks for segments."""
+        cls = self.subject.cls
+        if self.subject.kind != "head":
+            return False
+        answer = under_options(cls, "answer", self.subject.chosen)
+        return answer == "span" or "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """The toy records, with a value in every field that the component reads as a column.
+
+        Every third has no answer where the head may say so, and orders are closed if it wants.
+        """
+        fields = {feature.field for feature in self._features() if isinstance(feature, Column)}
+        toy_records: list[Record] = [
+            {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
+        ]
+        if self.subject.chosen.get("close"):
+            return [{**record, "pointers": [*record["pointers"], record["pointers"][0]]} for record in toy_records]
+        if not self.subject.chosen.get("no_answer"):
+            return toy_records
+        nothing: Record = {"answers": {"text": [], "answer_start": []}}
+        return [{**record, **(nothing if i % 3 == 1 else {})} for i, record in enumerate(toy_records)]
+
+    @property
+    def _tokenizer(self) -> type:
+        kinds = self._kinds()
+        return ToyPieces if "pieces" in kinds else ToyFewWords if "copy" in kinds else ToyTokenizer
+
+    def _kinds(self) -> set[str]:
+        """The kinds of feature that the component declares."""
+        return {feature_kind(feature) for feature in self._features()}
+
+    def _features(self) -> list[Any]:
+        """The features that the component declares, under its options."""
+        return [*under_options(self.subject.cls, "features", self.subject.chosen).values()]
+
+    def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
+        kind, cls = self.subject.kind, self.subject.cls
+        toys: dict[str, type | None] = {
+            "reader": ToyReader,
+            "tokenizer": self._tokenizer,
+            "embedding": ToyEmbedding,
+            "encoder": encoder,
+            "head": head,
+        } | {kind: cls}
+        content: dict[str, Any] = {
+            key: {"use": toy.__name__} for key, toy in toys.items() if toy is not None and key != "reader"
+        }
+        content[kind] |= plain(dict(self.subject.options))
+        if kind == "head" and "target_vocabulary" in wired(cls):
+            content[kind]["target_tokenizer"] = "same"
+        if self.numbers:
+            del content["tokenizer"]
+            stages = {key: content.pop(key) for key in ("embedding", "encoder") if key in content}
+            content["inputs"] = {"numbers": {"field": "numbers", **stages}}
+        if self.pairs:
+            content["tokenizer"]["field"] = ["question", "context"]
+        content["name"] = "toy"
+        content["data"] = {"reader": "ToyReader", "train": "toy", "dev": "toy"}
+        content["train"] = {"epochs": 2, "batch_tokens": 16, "checkpoint_steps": 1, "threads": 1}
+        plugins = Plugins([])
+        owner = cls.__module__.partition(".")[0]
+        plugins.offers = [Offer(key, toy.__name__, owner, "0", toy) for key, toy in toys.items() if toy is not None]
+        path = self.folder / "toy.yaml"
+        path.write_text(dump(content), encoding="utf-8")
+        try:
+            return loader.load(path, (), plugins, files=False)
+        except ConfigError as error:
+            problems = "; ".join(f"{p.key}: {p.message}" if p.key else p.message for p in error.problems)
+            raise FaultError(f"a pipeline with it does not hold together: {problems}", _WIRING) from error
+
+    @cached_property
+    def learned(self) -> Learned:
+        return learn(self.config, self.records)
+
+    @cached_property
+    def examples(self) -> list[Example]:
+        return examples(self.config, self.learned, self.records)
+
+    @property
+    def batches(self) -> Batches:
+        settings = self.config.train
+        return Batches(self.learned, self.examples, settings.batch_tokens, settings.batch_size, settings.seed)
+
+    @property
+    def answer(self) -> str:
+        return str(self.learned.tasks[0].answer["kind"])
+
+    def docs(self, lengths: Sequence[int]) -> list[Doc]:
+        """Texts of so many words, long words and short ones; pairs of so many tokens, which are two at least.
+
+        In every field that is read as a column stands one of its values.
+        """
+        columns = [column for column in self.learned.featurizer.features.values() if isinstance(column, Column)]
+        return self.learned.featurizer.docs(
+            [
+                {**self._unanswered(i, n), **{column.field: column.values[i % column.size] for column in columns}}
+                for i, n in enumerate(lengths)
+            ]
+        )
+
+    def _unanswered(self, i: int, tokens: int) -> Record:
+        """What is split into so many tokens, or has so many rows."""
+        if self.pairs:
+            return text_pair(i, tokens)
+        if self.numbers:
+            return {"numbers": number_rows(i, tokens)}
+        words = word_list(i, tokens)
+        if has_member(self.subject.cls, "fill_mask"):
+            words = [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(words)]
+        return {"words": words}
+
+    def batch(self) -> Batch:
+        """All toy records."""
+        return collate(self.learned, self.examples)
+
+    def pipeline(self, seed: int = 1, padding: float = 0.0) -> Pipeline:
+        """The pipeline at its first weights; `padding` is what stands in x where no word is."""
+        torch.manual_seed(seed)
+        pipeline = Pipeline(self.config, self.learned)
+        set_padding(pipeline, padding)
+        return pipeline
+
+    def feeds(self, lengths: Sequence[int]) -> Arrays:
+        """The features of texts of so many words."""
+        return self.learned.featurizer.collate(self.docs(lengths))
+
+    def decide(self, pipeline: Pipeline, feeds: Arrays) -> Arrays:
+        """The decision with every size at 3, where a head has decode options of that type."""
+        sizes = {n: 3 for n, option in option_table(self.config.head[0]).items() if option["type"] == "size"}
+        with torch.no_grad():
+            return {name: tensor.numpy() for name, tensor in pipeline.decide(tensors(feeds), sizes).items()}
+
+    def module(self, pipeline: Pipeline) -> nn.Module:
+        """The component itself."""
+        return next(module for stage, module in pipeline.stages if stage.kind == self.subject.kind)
+
+
+def set_padding(pipeline: Pipeline, value: float) -> None:
+    with torch.no_grad():
+        for module in pipeline.embedding:
+            if isinstance(module, ToyEmbedding):
+                module.table[0] = value
+
+
+def tensors(arrays: Arrays) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
+
+
+@torch.no_grad()
+def perturb(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with its weights moved a little: at first a head may think all targets equally likely."""
+    for parameter in pipeline.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    return pipeline

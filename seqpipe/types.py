@@ -1,0 +1,32 @@
+"""Types of options: bounds that many options share, and marks that say how seqpipe reads an option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+SIZE = "size"  # marks a decode option that the graph takes as the length of an input vector, and so stays dynamic
+CHECKPOINT = "checkpoint"  # marks an option that is a folder if there is one of that name, else a name on the hub
+TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B, n) int64
+UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 up to but not 1, (B, beams, max_length)
+
+Positive = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]  # a momentum, a decay, a share of the steps
+Probability = Fraction  # of dropout and masking: at 1 nothing would be left
+Size = Annotated[int, Field(ge=1, le=100_000), SIZE]
+if TYPE_CHECKING:
+    Tokens = Any  # a tensor or None; what reads signatures has no PyTorch
+    Uniform = Any
+else:
+    Tokens = Annotated[None, TOKENS]
+    Uniform = Annotated[None, UNIFORM]
+
+
+@dataclass(frozen=True)
+class Means:
+    """Metadata of an Annotated type: the words by which a person knows what it means."""
+
+    words: str
