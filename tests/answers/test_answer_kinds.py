@@ -235,7 +235,7 @@ def test_the_reference_of_text_is_a_field_of_the_record() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *(Tags(LABELS), Spans(LABELS, "ner"), Text(WRITER, "reversed"), Label(("a", "b"), "mood")),
+        *(Tags(LABELS), Spans(LABELS, "ner", "BIOES"), Text(WRITER, "reversed"), Label(("a", "b"), "mood")),
         *(Labels(("a", "b"), "moods"), Score("stars"), Vector(("a", "b"))),
     ],
 )
@@ -244,8 +244,8 @@ def test_an_answer_kind_is_built_again_from_its_manifest(kind: AnswerKind) -> No
     assert (type(again), again.manifest()) == (type(kind), kind.manifest())
 
 
-@pytest.mark.parametrize("manifest", [{}, {"kind": "boxes"}, {"kind": "text"}])
-def test_an_unknown_answer_kind_asks_for_an_update(manifest: dict[str, str]) -> None:
+@pytest.mark.parametrize("manifest", [{}, {"kind": "boxes"}, {"kind": 3}, {"kind": "joint"}])
+def test_an_unknown_answer_kind_asks_for_an_update(manifest: dict[str, Any]) -> None:
     with pytest.raises(BundleError, match="update seqpipe"):
         head_answer_from(manifest, None)
 
