@@ -49,16 +49,16 @@ def quality(name: str, seeds: Sequence[int], given: Sequence[str], data: Path | 
 def tell(run: Path) -> None:
     """The test scores of a bundle, greedy and under a beam."""
     import seqpipe
-    from seqpipe.answers.metrics.counters import counter, table
+    from seqpipe.answers.metrics.table import table
 
     model = seqpipe.load(run / "bundle", "cpu")
     records = [json.loads(line) for line in (FOLDER / "test.jsonl").read_text(encoding="utf-8").splitlines()]
     kind = model.predictor.kind
     for options in ({}, BEAM):
-        counts = counter("text", getattr(kind, "unknown_words", None))
+        counts = kind.counter()
         for record, answer in zip(records, model(records, **options), strict=True):
             counts.add(kind.gold(record), kind.predicted(answer))
-        print(options or "greedy", table(counts.result()), sep="\n", flush=True)
+        print(options or "greedy", table(counts.result(), kind.metrics), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -53,17 +53,17 @@ def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
 
 
 def _scores(run: Path) -> Iterable[str]:
-    from seqpipe.answers.metrics.counters import counter, shown
+    from seqpipe.answers.metrics.table import shown
 
-    _, model, records = _opened(run)
-    kind = model.predictor.kind
+    opened, model, records = _opened(run)
+    (head,), kind = opened.config.head, model.predictor.kind
     for beams in BEAMS:
-        counts = counter(kind.kind, kind.task)
-        for record, answer in zip(records, model(iter(records), beams=beams), strict=True):
-            counts.add(kind.gold(record), kind.predicted(answer))
-        scores = counts.result()
-        told = ", ".join(f"{name} {shown(name, scores[name])}" for name in SHOWN[kind.task])
-        yield f"beam {beams}: {told}"
+        predicted = [kind.predicted(answer) for answer in model(iter(records), beams=beams)]
+        scores = head.cls.metrics(head.options, [kind.gold(record) for record in records], predicted)
+        line = ", ".join(
+            f"{name} {shown(name, scores[name], head.cls.score_types)}" for name in SHOWN[head.options["task"]]
+        )
+        yield f"beam {beams}: {line}"
 
 
 def _same(run: Path) -> str:

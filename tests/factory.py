@@ -18,11 +18,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import pytest
 
+from seqpipe import Metric
 from seqpipe.commands.app import main
 from seqpipe.config.loader import Config, load
 from seqpipe.config.plugins import Offer, Plugins
@@ -330,6 +331,7 @@ def toy_heads() -> dict[str, tuple[str, type]]:
         """The likeliest label of a linear layer of the mean of x."""
 
         answer = "label"
+        score_types: ClassVar = {"mean_absolute_error": Metric(percent=False, more_is_better=False)}
 
         def __init__(self, dim: int, labels: Sequence[str], *, order: tuple[str, ...] = ()):
             super().__init__()

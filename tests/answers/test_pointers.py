@@ -214,7 +214,7 @@ def test_a_hull_of_points_on_one_line_is_refused(tmp_path: Path) -> None:
 
 def test_a_task_of_the_plane_needs_points(tmp_path: Path) -> None:
     config = load_config(of_words(tmp_path, head=HULL | {"target": "names"}))
-    with pytest.raises(ConfigError, match="task hull is of points, and this source is a text"):
+    with pytest.raises(ConfigError, match="its task is of points, and this input is a text; give points"):
         learn(config, records_of(config))
 
 

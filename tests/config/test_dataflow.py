@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
+from seqpipe.answers.tagging import Spans, Tags
+from seqpipe.answers.text import Text
 from seqpipe.config.checks.dataflow import explain, problems
 from seqpipe.config.component import Component, Input
-from seqpipe.config.contract import ANSWERS, answer_kind
+from seqpipe.config.head_answers import answer_kind
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
 from seqpipe.types import Size
@@ -243,10 +245,9 @@ def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:
 
 
 def test_the_answer_kind_may_depend_on_the_options() -> None:
-    assert answer_kind(component("head", Tagger, {"scheme": "none"})) == "tags"
-    assert answer_kind(component("head", Tagger, {"scheme": "BIOES"})) == "spans"
-    assert answer_kind(component("head", Writer)) == "text"
-    assert set(ANSWERS) == {"tags", "spans", "label", "labels", "score", "text", "pointers", "vector", "span"}
+    assert answer_kind(component("head", Tagger, {"scheme": "none"})) is Tags
+    assert answer_kind(component("head", Tagger, {"scheme": "BIOES"})) is Spans
+    assert answer_kind(component("head", Writer)) is Text
 
 
 def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it() -> None:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from seqpipe.answers.geometry import area, hulls, is_simple, length, opened, same_polygon, tours
+from seqpipe_plugins.geometry import area, hulls, is_simple, length, opened, same_polygon, tours
 
 SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], float)
 
