@@ -37,8 +37,8 @@ def train(
     """Train only."""
     console = make_console(quiet, verbose)
     config = load_config(console, file, overrides, sets, seed)
-    from seqpipe.commands.run_folder import RUNS, start_run
-    from seqpipe.commands.training_run import train_run
+    from seqpipe.commands.runs.run_folder import RUNS, start_run
+    from seqpipe.commands.runs.training_run import train_run
     from seqpipe.config.run_layout import STATE
 
     folder = RUNS / config.name

@@ -12,7 +12,7 @@ from factory import QUIET, Watched, parts, seqpipe, tagging, tiny, write_jsonl, 
 
 from seqpipe import load as open_bundle
 from seqpipe.answers.metrics.counters import table
-from seqpipe.commands.run_folder import load_trained, open_run
+from seqpipe.commands.runs.run_folder import load_trained, open_run
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError

@@ -130,7 +130,7 @@ def test_a_bundle_in_int8_answers_alike_and_is_smaller(tmp_path: Path) -> None:
 
 
 def test_a_bundle_that_int8_spoils_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqpipe.commands.full_run import run_all
+    from seqpipe.commands.runs.full_run import run_all
     from seqpipe.config.loader import load as load_config
 
     monkeypatch.setattr(quantising, "_MOST", 0.1)  # every weight becomes 0

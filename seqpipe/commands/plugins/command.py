@@ -22,7 +22,7 @@ def list_by_default(context: typer.Context) -> None:
 @app.command("list")
 def list_all() -> None:
     """List every component and every broken plugin."""
-    from seqpipe.commands.component_listing import list_components
+    from seqpipe.commands.plugins.listing import list_components
 
     typer.echo(list_components())
 
@@ -32,7 +32,7 @@ def show(
     name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm to be exact.")],
 ) -> None:
     """Show a component's options with their types, defaults and meaning."""
-    from seqpipe.commands.component_listing import show_component
+    from seqpipe.commands.plugins.listing import show_component
 
     typer.echo(show_component(name))
 
@@ -51,7 +51,7 @@ def new(
     quiet: Quiet = False,
 ) -> None:
     """Write a plugin package that installs and whose test passes, to start from."""
-    from seqpipe.commands.scaffold import write_package
+    from seqpipe.commands.plugins.scaffold import write_package
 
     folder = write_package(name, kind, output, license, use)
     console = make_console(quiet)

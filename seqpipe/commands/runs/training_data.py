@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from seqpipe.answers.data_warnings import warnings_about
-from seqpipe.commands.run_folder import Run
+from seqpipe.commands.runs.run_folder import Run
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError

@@ -17,11 +17,11 @@ import pytest
 from conftest import Install
 from factory import Done, environ, process, seqpipe
 
-from seqpipe.commands.scaffold import LICENSES, write_package
+from seqpipe.commands.plugins.scaffold import LICENSES, write_package
 from seqpipe.config.plugins import KINDS
 from seqpipe.errors import UsageError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MOST_LINES = 60  # of Python in a package: hook, module and test
 
 
@@ -194,8 +194,8 @@ def test_the_apache_licence_is_whole(tmp_path: Path) -> None:
 
 def test_the_templates_are_shipped() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["seqpipe.commands"]
-    folder = ROOT / "seqpipe" / "commands"
+    patterns = project["tool"]["setuptools"]["package-data"]["seqpipe.commands.plugins"]
+    folder = ROOT / "seqpipe" / "commands" / "plugins"
     templates = {path for path in (folder / "templates").rglob("*") if path.is_file()}
     assert templates
     assert templates <= {path for pattern in patterns for path in folder.glob(pattern)}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import files
-from seqpipe.commands.fingerprint import differences, fingerprint
-from seqpipe.commands.run_lock import run_lock
+from seqpipe.commands.runs.fingerprint import differences, fingerprint
+from seqpipe.commands.runs.run_lock import run_lock
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
 from seqpipe.config.yaml import dump

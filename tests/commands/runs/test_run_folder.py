@@ -15,11 +15,11 @@ import torch
 from conftest import Install
 from factory import LEAN, Watched, begin_run, seqpipe, tagging, tiny, train_run, write_conll
 
-from seqpipe.commands.fingerprint import differences, fingerprint
-from seqpipe.commands.full_run import run_all, run_seeds
-from seqpipe.commands.held_out import held_out_records
-from seqpipe.commands.run_folder import Run, load_trained, open_run
-from seqpipe.commands.training_run import resolve_device
+from seqpipe.commands.runs.fingerprint import differences, fingerprint
+from seqpipe.commands.runs.full_run import run_all, run_seeds
+from seqpipe.commands.runs.held_out import held_out_records
+from seqpipe.commands.runs.run_folder import Run, load_trained, open_run
+from seqpipe.commands.runs.training_run import resolve_device
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError

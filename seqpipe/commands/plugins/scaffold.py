@@ -165,4 +165,4 @@ def _class_name(name: str, kind: str) -> str:
 
 
 def _template(name: str) -> str:
-    return (resources.files("seqpipe.commands") / "templates" / f"{name}.txt").read_text(encoding="utf-8")
+    return (resources.files("seqpipe.commands.plugins") / "templates" / f"{name}.txt").read_text(encoding="utf-8")

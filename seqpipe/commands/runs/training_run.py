@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import torch
 
-from seqpipe.commands.data_checks import refuse_long_pairs, report_unseen_labels
-from seqpipe.commands.dev_scores import DevScores
-from seqpipe.commands.run_folder import Run
-from seqpipe.commands.training_data import TrainingData, dev_batches, load_data, text_windows
+from seqpipe.commands.runs.data_checks import refuse_long_pairs, report_unseen_labels
+from seqpipe.commands.runs.dev_scores import DevScores
+from seqpipe.commands.runs.run_folder import Run
+from seqpipe.commands.runs.training_data import TrainingData, dev_batches, load_data, text_windows
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import LAST
 from seqpipe.console import Console

@@ -7,7 +7,7 @@ from typing import Any
 from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.generation import prompts
 from seqpipe.answers.metrics.counters import table
-from seqpipe.commands.run_folder import Run
+from seqpipe.commands.runs.run_folder import Run
 from seqpipe.config.contract import is_language_model
 from seqpipe.console import Console
 from seqpipe.features.document import Record

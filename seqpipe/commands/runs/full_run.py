@@ -9,9 +9,9 @@ from typing import Any
 
 from seqpipe import files
 from seqpipe.answers.metrics.counters import shown
-from seqpipe.commands.held_out import held_out_records, score_test_sets
-from seqpipe.commands.run_folder import Run, start_run
-from seqpipe.commands.training_run import train_run
+from seqpipe.commands.runs.held_out import held_out_records, score_test_sets
+from seqpipe.commands.runs.run_folder import Run, start_run
+from seqpipe.commands.runs.training_run import train_run
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import SCORES
 from seqpipe.console import Console
