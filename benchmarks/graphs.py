@@ -34,8 +34,9 @@ def export(folder: Path, names: Sequence[str]) -> None:
     import torch
 
     from seqpipe.config.loader import load
+    from seqpipe.export.example_inputs import random_batches
     from seqpipe.export.graph import to_onnx
-    from seqpipe.export.parity import given_to, grid, trials
+    from seqpipe.export.trial_options import option_inputs, trial_options
     from seqpipe.training.datasets import sample
     from seqpipe.training.fit import learn
     from seqpipe.training.pipeline import Pipeline, option_table
@@ -49,9 +50,9 @@ def export(folder: Path, names: Sequence[str]) -> None:
         data = to_onnx(pipeline, options, config.export.opset, config.export.explain)
         (folder / f"{name}.onnx").write_bytes(data)
         feeds = [
-            batch | given_to(batch, options, chosen)
-            for chosen in trials(options)
-            for batch in grid(learned, 1, SIZES, LENGTHS)
+            batch | option_inputs(batch, options, chosen)
+            for chosen in trial_options(options)
+            for batch in random_batches(learned, 1, SIZES, LENGTHS)
         ]
         (folder / f"{name}.inputs").write_bytes(pickle.dumps(feeds))
 

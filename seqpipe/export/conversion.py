@@ -19,7 +19,8 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Outpu
 from torch.onnx._internal.exporter import _core, _ir_passes
 
 from seqpipe.export.onnx_registry import onnx_registry
-from seqpipe.export.tracing import Traced, UntraceableError, trace
+from seqpipe.export.recorder import UntraceableError
+from seqpipe.export.tracing import Traced, trace
 
 _LEAST_OPSET = 18  # that PyTorch translates to; lower ones are converted to
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from seqpipe.config.component import describe
 from seqpipe.config.names import ROWLESS
 from seqpipe.errors import ExportError, PluginError, SeqpipeError
+from seqpipe.export.example_inputs import random_batches, shortest_row, with_other_padding
 from seqpipe.export.graph import stages_to_onnx
-from seqpipe.export.parity import CLOSE, RELATIVE, grid, pollute, shortest
+from seqpipe.export.parity import CLOSE, RELATIVE
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.onnx_runtime import onnxruntime
 from seqpipe.training.pipeline import Pipeline
@@ -44,12 +45,12 @@ def culprit(pipeline: Pipeline, opset: int) -> str:
 
 def _leak(pipeline: Pipeline, count: int) -> str:
     """Whether real tokens change with the padding or the rows around them, in PyTorch alone."""
-    for feeds in grid(pipeline.learned, 1, (3,), (2, 7)):
+    for feeds in random_batches(pipeline.learned, 1, (3,), (2, 7)):
         whole, real = _made(pipeline, count, feeds)
-        for name, array in _made(pipeline, count, pollute(pipeline.learned, feeds))[0].items():
+        for name, array in _made(pipeline, count, with_other_padding(pipeline.learned, feeds))[0].items():
             if not _close(_real(array, real), _real(whole[name], real)):
                 return f"{name!r} of real tokens changes with what stands in the padding; use `mask`"
-        row, alone = shortest(pipeline.learned, feeds)
+        row, alone = shortest_row(pipeline.learned, feeds)
         for name, array in _made(pipeline, count, alone)[0].items():
             here = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
             if not _close(array, here[tuple(slice(0, n) for n in array.shape)]):
@@ -61,7 +62,7 @@ def _graph_fault(pipeline: Pipeline, count: int, opset: int) -> str:
     """Whether the graph of the stages so far cannot be made, fails, or differs."""
     try:
         session = onnxruntime.InferenceSession(stages_to_onnx(pipeline, count, opset), _quiet())
-        for feeds in grid(pipeline.learned, 1, (1, 3), (7, 1)):
+        for feeds in random_batches(pipeline.learned, 1, (1, 3), (7, 1)):
             given = {one.name: feeds[one.name] for one in session.get_inputs()}
             got = session.run(None, given)
             made, real = _made(pipeline, count, feeds)

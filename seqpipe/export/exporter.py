@@ -18,9 +18,10 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.signature import plain
 from seqpipe.console import Console
+from seqpipe.export.comparison import Comparison
 from seqpipe.export.golden import golden_examples
 from seqpipe.export.graph_cache import GraphCache
-from seqpipe.export.parity_gate import SEED, Comparison, verify_parity
+from seqpipe.export.parity_gate import SEED, verify_parity
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.export.precision import judge_int8
 from seqpipe.export.verified import use_graph

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from seqpipe.export.comparison import Comparison
 from seqpipe.export.generated_records import probe_records
-from seqpipe.export.parity import shortened
-from seqpipe.export.parity_gate import Comparison
+from seqpipe.export.trial_options import with_short_texts
 from seqpipe.features.document import Featurizer, Record
 from seqpipe.features.sources import columns
 from seqpipe.runtime.evaluate import posed
@@ -37,7 +37,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[d
     examples = _answered(comparison, asked, {})
     several = [name for name in comparison.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
-        options = shortened(comparison.options, dict.fromkeys(several, SEVERAL))
+        options = with_short_texts(comparison.options, dict.fromkeys(several, SEVERAL))
         examples += _answered(comparison, [examples[0]["record"]], options)
     return examples
 
@@ -45,7 +45,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[d
 def _answered(
     comparison: Comparison, records: Sequence[dict[str, Any]], options: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    expected, got = comparison.compared(records, **options)
+    expected, got = comparison.answer_both(records, **options)
     return [
         {"record": record, **({"options": options} if options else {}), "answer": one}
         for record, one, other in zip(records, expected, got, strict=True)

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from seqpipe.config.names import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
+from seqpipe.export.example_inputs import random_doc
 from seqpipe.export.graph_key import raw_bytes
-from seqpipe.export.parity import random_doc
 from seqpipe.export.passes.linear_layers import rewritten
 from seqpipe.export.passes.loop_invariants import hoisted
 from seqpipe.features.document import Arrays
@@ -157,7 +157,7 @@ def _exported(
 
 def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tuple[Arrays, Arrays]:
     random = np.random.default_rng(0)
-    docs = [random_doc(pipeline.learned.featurizer, n, random, apart=True) for n in (max([7, *pipeline.long]), 2, 3)]
+    docs = [random_doc(pipeline.learned.featurizer, n, random, unlike=True) for n in (max([7, *pipeline.long]), 2, 3)]
     chosen: dict[str, Any] = {}
     sizes = iter(_SIZES)
     for name, option in options.items():

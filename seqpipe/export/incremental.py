@@ -8,7 +8,8 @@ import numpy as np
 
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.errors import PluginError
-from seqpipe.export.parity import TIE, Tally, compare, given_to, margins
+from seqpipe.export.parity import TIE, Tally, compare, margins
+from seqpipe.export.trial_options import option_inputs
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.predictor import Run
@@ -40,7 +41,7 @@ def compare_pieces(
             f"head: {type(pipeline.heads[0]).__name__} continues texts without the decode option {missing[0]!r}; add it"
         )
     for feeds in batches:
-        given = given_to(feeds, options, {})
+        given = option_inputs(feeds, options, {})
         whole = onnx_run(feeds | given | _exactly(sum(PIECES), given))
         pieces, now, past = [], feeds, dict[str, np.ndarray]()
         for length in PIECES:

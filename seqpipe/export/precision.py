@@ -10,8 +10,10 @@ import numpy as np
 
 from seqpipe.answers.metrics.counters import FRACTIONS, shown
 from seqpipe.errors import ParityError
-from seqpipe.export.parity import given_to, grid, shortened
-from seqpipe.export.parity_gate import Comparison, drawn
+from seqpipe.export.comparison import Comparison
+from seqpipe.export.example_inputs import random_batches
+from seqpipe.export.parity_gate import sampled
+from seqpipe.export.trial_options import option_inputs, with_short_texts
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import masks
 from seqpipe.runtime.evaluate import evaluate, goodness, headline, posed
@@ -41,7 +43,7 @@ def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) 
         ParityError: if the metric is worse by more than `MOST_LOST`, or more than `MOST_CHANGED` of the decisions are
             others.
     """
-    some = drawn(records)
+    some = sampled(records)
     (name, expected), (_, got) = (headline(evaluate(one.predictor, some)[""]) for one in (comparison.model, small))
     told = f"{name} is {shown(name, got)} in int8 and {shown(name, expected)} in fp32 on {len(some):,} records"
     found = {"precision": "int8", "onnxruntime": got}
@@ -62,7 +64,7 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
 
     def add(feeds: Arrays) -> None:
         nonlocal same, count
-        options = given_to(feeds, comparison.options, shortened(comparison.options, {}))
+        options = option_inputs(feeds, comparison.options, with_short_texts(comparison.options, {}))
         one, other = (model.run(feeds | options) for model in (comparison.model, small))
         for equal in _equal(one, other, feeds):
             same, count = same + int(equal.sum()), count + equal.size
@@ -73,7 +75,7 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
     for seed in itertools.count():
         if count >= DECISIONS:
             break
-        for feeds in grid(comparison.pipeline.learned, seed, (7,), (2, 9)):
+        for feeds in random_batches(comparison.pipeline.learned, seed, (7,), (2, 9)):
             add(feeds)
     return same, count
 

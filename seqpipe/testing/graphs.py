@@ -9,9 +9,11 @@ from typing import Any
 import onnx
 
 from seqpipe.errors import ExportError, ParityError
+from seqpipe.export.example_inputs import random_batches
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.incremental import compare_pieces
-from seqpipe.export.parity import Tally, compare, given_to, grid, settle, trials
+from seqpipe.export.parity import Tally, compare, resolve_ties
+from seqpipe.export.trial_options import option_inputs, trial_options
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.testing.report import Check, FaultError, SkippedError
@@ -108,13 +110,15 @@ class Graph:
         bench, tally = self.bench, Tally()
         pipeline = bench.pipeline(2, NAN).eval()
         ours, theirs = predictor(pipeline, bench.config).run, _session(self.made)
-        for given in trials(self.options):
-            for feeds in grid(bench.learned, 1, SIZES, LENGTHS):
-                compare(tally, pipeline, ours, theirs, feeds, given_to(feeds, self.options, given))
+        for given in trial_options(self.options):
+            for feeds in random_batches(bench.learned, 1, SIZES, LENGTHS):
+                compare(tally, pipeline, ours, theirs, feeds, option_inputs(feeds, self.options, given))
         if pipeline.kept:
-            compare_pieces(tally, pipeline, ours, theirs, grid(bench.learned, 1, (1, 3), (1, 7)), self.options)
+            compare_pieces(
+                tally, pipeline, ours, theirs, random_batches(bench.learned, 1, (1, 3), (1, 7)), self.options
+            )
         try:
-            settle(tally, pipeline, ours, theirs, self.options)
+            resolve_ties(tally, pipeline, ours, theirs, self.options)
         except ParityError as error:
             raise FaultError(str(error), _PARITY) from error
 

@@ -13,7 +13,9 @@ from factory import parts, tiny, writing
 
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
-from seqpipe.export.parity import LENGTHS, SIZES, Tally, compare, grid, settle, shortened
+from seqpipe.export.example_inputs import LENGTHS, SIZES, random_batches
+from seqpipe.export.parity import Tally, compare, resolve_ties
+from seqpipe.export.trial_options import with_short_texts
 from seqpipe.features.document import Arrays
 from seqpipe.nn.search import EOS
 from seqpipe.runtime.decode_options import option_arrays
@@ -42,7 +44,7 @@ def compared(both: tuple[Pipeline, Run], change: Change, shapes: Any = ((3,), (7
         return decision
 
     tally = Tally()
-    for feeds in grid(pipeline.learned, 0, *shapes):
+    for feeds in random_batches(pipeline.learned, 0, *shapes):
         compare(tally, pipeline, run, changed, feeds, {})
     return tally
 
@@ -57,7 +59,7 @@ def test_the_same_answers_are_the_same(both: tuple[Pipeline, Run]) -> None:
 
 
 def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Pipeline, Run]) -> None:
-    feeds = list(grid(both[0].learned, 1))
+    feeds = list(random_batches(both[0].learned, 1))
     assert [array["ids"].shape for array in feeds] == [(B, T) for B in SIZES for T in LENGTHS]
     assert all(array["mask"][0].all() for array in feeds)
     assert not feeds[-1]["mask"].all()
@@ -134,12 +136,12 @@ def test_equally_good_decisions_are_counted_as_ties_and_many_of_them_are_refused
 
     tally = compared((pipeline, run), another, ((7,), (5,)))
     assert (tally.decisions, tally.ties, tally.different) == (7, 1, 0)
-    settle(tally, pipeline, run, run, {})  # one of a thousand is
+    resolve_ties(tally, pipeline, run, run, {})  # one of a thousand is
     assert (tally.decisions >= 1_000, tally.ties) == (True, 1)
     tally = compared((pipeline, run), another, ((7, 7), (5,)))
     assert tally.ties == 2
     with pytest.raises(ParityError, match=r"2 of 1,?0\d\d decisions hang on margins under 0\.0001"):
-        settle(tally, pipeline, run, run, {})
+        resolve_ties(tally, pipeline, run, run, {})
 
 
 def test_a_tie_is_one_in_the_models_own_score_only(tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
 
 def test_the_score_of_a_text_may_be_off_by_the_root_of_its_length_times_as_much(writes: tuple[Pipeline, Run]) -> None:
     pipeline, run = writes
-    made = run(next(grid(pipeline.learned, 0, (3,), (7,))))
+    made = run(next(random_batches(pipeline.learned, 0, (3,), (7,))))
     assert ((made["tokens"] != 0).sum(2) == 100).all()
     allowed = 10 * 1e-4 + 1e-5 * float(np.abs(made["scores"]).min())
     for off, different in ((0.9 * allowed, 0), (1.5 * allowed, 3)):
@@ -203,5 +205,5 @@ def test_texts_of_random_input_are_short_unless_something_else_is_chosen() -> No
     options = {
         name: {"type": "size", "default": n} for name, n in (("max_length", 100), ("b.max_length", 5), ("beams", 1))
     }
-    assert shortened(options, {}) == {"max_length": 8, "b.max_length": 5}
-    assert shortened(options, {"max_length": 3, "beams": 2}) == {"max_length": 3, "b.max_length": 5, "beams": 2}
+    assert with_short_texts(options, {}) == {"max_length": 8, "b.max_length": 5}
+    assert with_short_texts(options, {"max_length": 3, "beams": 2}) == {"max_length": 3, "b.max_length": 5, "beams": 2}

@@ -20,13 +20,14 @@ from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
 from seqpipe.export import parity_gate
+from seqpipe.export.comparison import Comparison
 from seqpipe.export.exporter import bundle_manifest, export
 from seqpipe.export.generated_records import SCRIPTS, probe_records
 from seqpipe.export.golden import golden_examples
 from seqpipe.export.graph_cache import GraphCache
-from seqpipe.export.parity import moved, trials
-from seqpipe.export.parity_gate import Comparison, verify_parity
+from seqpipe.export.parity_gate import verify_parity
 from seqpipe.export.precision import judge_int8
+from seqpipe.export.trial_options import options_off_default, trial_options
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds import Chars, feature_from
 from seqpipe.runtime import bundle
@@ -88,17 +89,17 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
     writer: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    compared = parity_gate.Comparison.compared
+    answer_both = Comparison.answer_both
     monkeypatch.setattr(
-        parity_gate.Comparison,
-        "compared",
-        lambda self, records, **options: seen.append((len(records), options)) or compared(self, records, **options),
+        Comparison,
+        "answer_both",
+        lambda self, records, **options: seen.append((len(records), options)) or answer_both(self, records, **options),
     )
     monkeypatch.setattr(parity_gate, "WITH_OPTIONS", {"records": 5, "texts": 7})
     stated = writer.export("with_options").manifest["parity"]
     assert (stated["texts"], stated["records_with_options"]) == (7, 5)
     assert sum(n == 12 and bool(options) for n, options in seen) == len(
-        trials(load(writer.folder / "bundle", "cpu").predictor.options)
+        trial_options(load(writer.folder / "bundle", "cpu").predictor.options)
     )
 
 
@@ -235,10 +236,12 @@ def test_every_option_that_the_graph_ignores_is_found(tags: Trained, writer: Tra
 
 def test_every_option_is_tried_off_its_default(writer: Trained) -> None:
     known = option_table(*writer.config.head)
-    tried = {name for given in trials(known) for name in given} | {*moved(known)}
+    tried = {name for given in trial_options(known) for name in given} | {*options_off_default(known)}
     assert {name.replace("uniform", "seed") for name in known} == tried
-    assert all(given[name] != known[name]["default"] for name, some in moved(known).items() for given in some)
-    assert moved({"a.top_p": {"type": "float", "default": 1.0, "minimum": 0.0, "maximum": 1.0}}) == {
+    assert all(
+        given[name] != known[name]["default"] for name, some in options_off_default(known).items() for given in some
+    )
+    assert options_off_default({"a.top_p": {"type": "float", "default": 1.0, "minimum": 0.0, "maximum": 1.0}}) == {
         "a.top_p": [{"a.seed": 7, "a.top_p": 0.5}]
     }
 
@@ -249,8 +252,8 @@ def test_many_records_are_read_and_a_part_of_them_that_a_seed_chooses_is_answere
     monkeypatch.setattr(parity_gate, "MOST_RECORDS", 5)
     stated = tags.export("drawn").manifest["parity"]
     assert (stated["records"], stated["read"] > len(tags.records)) == (5, True)
-    assert parity_gate.drawn(tags.records) == parity_gate.drawn(tags.records)
-    assert len({record["where"] for record in parity_gate.drawn(tags.records)}) == 5
+    assert parity_gate.sampled(tags.records) == parity_gate.sampled(tags.records)
+    assert len({record["where"] for record in parity_gate.sampled(tags.records)}) == 5
 
 
 def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,13 +262,13 @@ def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest
         return [{**span, "score": span["score"] - 1e-5} for span in answer]
 
     ours = Comparison(tags.pipeline, tags.config, load(tags.folder / "bundle", "cpu"))
-    compared = Comparison.compared
+    answer_both = Comparison.answer_both
 
     def near(self: Comparison, records: Any, **options: Any) -> Any:
-        expected, _ = compared(self, records, **options)
+        expected, _ = answer_both(self, records, **options)
         return expected, [nearly(answer) if not options else answer for answer in expected]
 
-    monkeypatch.setattr(Comparison, "compared", near)
+    monkeypatch.setattr(Comparison, "answer_both", near)
     examples = golden_examples(ours, tags.records)
     assert any(example["answer"] for example in examples)
     for example in examples:
@@ -275,20 +278,20 @@ def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest
 def test_ties_among_other_texts_and_options_allow_no_other_metric(
     tags: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared, metrics = Comparison.compared, iter([("f1", 1.0), ("f1", 0.5)])
+    answer_both, metrics = Comparison.answer_both, iter([("f1", 1.0), ("f1", 0.5)])
 
     def tied(self: Comparison, records: Any, **options: Any) -> Any:
         self.ties += 1_000 * bool(options)
-        return compared(self, records, **options)
+        return answer_both(self, records, **options)
 
     monkeypatch.setattr(parity_gate, "headline", lambda scores: next(metrics))
-    monkeypatch.setattr(Comparison, "compared", tied)
+    monkeypatch.setattr(Comparison, "answer_both", tied)
     assert "f1 is 0.500000 with onnxruntime and 1.000000 with PyTorch" in tags.refused()
 
 
 def test_an_option_that_changes_no_decision_is_named(writer: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "length_penalty" not in writer.export("effect").manifest["parity"]["without_effect"]
-    monkeypatch.setattr(parity_gate, "_matters", lambda ours, feeds, name, given: name != "length_penalty")
+    monkeypatch.setattr(parity_gate, "_matters", lambda ours, feeds, name, chosen: name != "length_penalty")
     assert writer.export("none").manifest["parity"]["without_effect"] == ["length_penalty"]
 
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from seqpipe.export.conversion import onnx_model
 from seqpipe.export.onnx_registry import onnx_registry
-from seqpipe.export.tracing import UntraceableError, trace
+from seqpipe.export.recorder import UntraceableError
+from seqpipe.export.tracing import trace
 from seqpipe.nn.loops import State, scan, while_loop
 
 AXES = {"x": ("t", "b"), "n": ("b",)}
