@@ -16,8 +16,8 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, TrainingError
 from seqpipe.export.example_inputs import random_batches
-from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph_cache import GraphCache
+from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity import Tally, compare, resolve_ties
 from seqpipe.export.parity_gate import one_thread
 from seqpipe.export.trial_options import option_inputs, with_short_texts

@@ -15,8 +15,9 @@ from seqpipe import load
 from seqpipe.config.loader import Config
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export.comparison import Comparison
-from seqpipe.export.exporter import bundle_files, bundle_manifest, export
+from seqpipe.export.exporter import export
 from seqpipe.export.graph import to_onnx
+from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity_gate import verify_parity
 from seqpipe.features.document import Featurizer
 from seqpipe.runtime import bundle

@@ -21,10 +21,11 @@ from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
 from seqpipe.export import parity_gate
 from seqpipe.export.comparison import Comparison
-from seqpipe.export.exporter import bundle_manifest, export
+from seqpipe.export.exporter import export
 from seqpipe.export.generated_records import SCRIPTS, probe_records
 from seqpipe.export.golden import golden_examples
 from seqpipe.export.graph_cache import GraphCache
+from seqpipe.export.manifest import bundle_manifest
 from seqpipe.export.parity_gate import verify_parity
 from seqpipe.export.precision import judge_int8
 from seqpipe.export.trial_options import options_off_default, trial_options

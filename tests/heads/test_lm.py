@@ -20,9 +20,10 @@ from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, DataError, ParityError, PluginError, UsageError
-from seqpipe.export.exporter import bundle_files, bundle_manifest, export
+from seqpipe.export.exporter import export
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.incremental import compare_pieces
+from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity import Tally
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
