@@ -94,15 +94,10 @@ def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: 
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
     tally, reference = Tally(), predictor(pipeline, config, explain=config.export.explain)
     short = random_batches(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
-    for feeds in itertools.chain(short, random_batches(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)):
-        compare(
-            tally,
-            pipeline,
-            reference.run,
-            model.run_all,
-            feeds,
-            option_inputs(feeds, options, with_short_texts(options, {})),
-        )
+    long = random_batches(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)
+    for feeds in itertools.chain(short, long):
+        inputs = option_inputs(feeds, options, with_short_texts(options, {}))
+        compare(tally, pipeline, reference.run, model.run_all, feeds, inputs)
     resolve_ties(tally, pipeline, reference.run, model.run_all, options)
     return tally
 

@@ -1,4 +1,4 @@
-"""A pipeline's inputs in, records out that no data set holds: what every way of reading text has to read alike."""
+"""Generated records that no data set holds, which training and the bundle have to read alike."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _LONG, _MOST = 2_000, 20_000  # letters of a word that is cut, and tokens of a t
 
 
 def probe_records(source: Inputs, tokens: int, seed: int = 1) -> Iterator[Record]:
-    """Records of all scripts, of all that is learned, blank and at the limit of length, raw and already split.
+    """Records of all scripts, of all vocabularies, blank and at the limit of length, raw and already split.
 
     Args:
-        source: What reads them.
+        source: The inputs of the pipeline.
         tokens: The most tokens that a text may have.
-        seed: What is drawn follows from it.
+        seed: Random seed.
     """
     draw = random.Random(seed)
     for text in _texts(source, tokens, draw):
@@ -53,27 +53,27 @@ def _texts(source: Inputs, tokens: int, draw: random.Random) -> Iterator[str]:
     yield from ("".join(draw.choices(characters, k=length)) for length in (1, 2, 3, 5, 20, 21, 80, 400))
     yield "a" * _LONG
     yield from (" ".join(["a"] * length) for length in (tokens, tokens + 1) if length <= _MOST)
-    names = sorted({name for one in _learned(source) for name in one})
+    names = sorted({name for vocabulary in _vocabularies(source) for name in vocabulary})
     for i in range(0, len(names := draw.sample(names, min(len(names), MOST_NAMES))), _NAMES):
         yield " ".join(names[i : i + _NAMES])
 
 
-def _learned(source: Inputs) -> Iterator[list[str]]:
+def _vocabularies(source: Inputs) -> Iterator[list[str]]:
     """The tokens of every vocabulary, and the names of every feature."""
-    for one in sources_of(source).values():
-        if isinstance(one, Featurizer):
-            yield [token for token in one.tokenizer.get_vocab() if token not in SPECIALS]
-        yield from ([*feature.names] for feature in one.features.values())
+    for part in sources_of(source).values():
+        if isinstance(part, Featurizer):
+            yield [token for token in part.tokenizer.get_vocab() if token not in SPECIALS]
+        yield from ([*feature.names] for feature in part.features.values())
 
 
 def _record(source: Inputs, text: str, draw: random.Random) -> dict[str, Any]:
-    """A record with this text in every field of text; rows of numbers and what stands in columns are drawn."""
+    """A record with this text in every field of text; rows of numbers and values of columns are random."""
     record: dict[str, Any] = {}
-    for one in sources_of(source).values():
-        if isinstance(one, Rows):
-            width = next((feature.size for feature in one.features.values()), 1)
-            record[one.field] = [[draw.gauss(0, 3) for _ in range(width)] for _ in range(draw.randint(1, 12))]
+    for part in sources_of(source).values():
+        if isinstance(part, Rows):
+            width = next((feature.size for feature in part.features.values()), 1)
+            record[part.field] = [[draw.gauss(0, 3) for _ in range(width)] for _ in range(draw.randint(1, 12))]
         else:
-            record |= dict.fromkeys(one.fields, text)
-    stated = (one for one in source.features.values() if isinstance(one, Column))
-    return record | {one.field: draw.choice(one.values) for one in stated}
+            record |= dict.fromkeys(part.fields, text)
+    columns = (feature for feature in source.features.values() if isinstance(feature, Column))
+    return record | {column.field: draw.choice(column.values) for column in columns}

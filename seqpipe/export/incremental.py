@@ -1,4 +1,4 @@
-"""Compare incremental decoding, with what the graph kept as input, with decoding in one run."""
+"""Compare incremental decoding, with the graph's cache as input, with decoding in one run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PIECES = (1, 2, 4)  # tokens of each run after the prompt
 def compare_pieces(
     tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, batches: Iterable[Arrays], options: Known
 ) -> None:
-    """Writes behind each text of a batch in runs of `PIECES`, given what the graph kept, and adds to the tally.
+    """Continue each text of a batch in runs of `PIECES` with the cache of the run before, and add to the tally.
 
     Each run is compared with PyTorch on the same `past.…`, and the tokens of all runs with those of one run.
 
     Args:
-        tally: Counts what differs.
-        pipeline: With something that is `kept`.
-        torch_run: Features, options and what was kept to a decision, in PyTorch.
+        tally: Counts differences.
+        pipeline: With a cache.
+        torch_run: Features, options and cache to a decision, in PyTorch.
         onnx_run: The same in onnxruntime.
         batches: Features of texts, the prompts.
         options: Decode options of the head.
@@ -41,12 +41,12 @@ def compare_pieces(
             f"head: {type(pipeline.heads[0]).__name__} continues texts without the decode option {missing[0]!r}; add it"
         )
     for feeds in batches:
-        given = option_inputs(feeds, options, {})
-        whole = onnx_run(feeds | given | _exactly(sum(PIECES), given))
+        defaults = option_inputs(feeds, options, {})
+        whole = onnx_run(feeds | defaults | _exactly(sum(PIECES), defaults))
         pieces, now, past = [], feeds, dict[str, np.ndarray]()
         for length in PIECES:
-            arrays = given | _exactly(length, given)
-            _, got, _ = compare(tally, pipeline, torch_run, onnx_run, now, arrays | past, garbage=False)
+            inputs = defaults | _exactly(length, defaults)
+            _, got, _ = compare(tally, pipeline, torch_run, onnx_run, now, inputs | past, garbage=False)
             pieces.append(got["tokens"])
             past = {PAST + name.removeprefix(PRESENT): array for name, array in got.items() if name.startswith(PRESENT)}
             now = feeds | {"ids": got["tokens"][:, 0, -1:], "mask": np.ones((len(got["tokens"]), 1), bool)}
@@ -56,10 +56,10 @@ def compare_pieces(
             tied = margins(pipeline, feeds, whole, whole | {"tokens": joined}) < TIE
             tally.ties += int((differ & tied).sum())
             tally.different += int((differ & ~tied).sum())
-            tally.where = tally.where or "a text in pieces, `past.…` given, is not the text as a whole"
+            tally.where = tally.where or "a text in pieces, with `past.…`, is not the text as a whole"
         tally.decisions += len(differ)
 
 
-def _exactly(length: int, given: Arrays) -> Arrays:
+def _exactly(length: int, defaults: Arrays) -> Arrays:
     """So many tokens, and no end before."""
-    return {"max_length": np.zeros(length, np.int64), "min_length": np.array(length, given["min_length"].dtype)}
+    return {"max_length": np.zeros(length, np.int64), "min_length": np.array(length, defaults["min_length"].dtype)}

@@ -1,4 +1,4 @@
-"""A bundle in fp32 and the same in int8 in, whether the integers cost too much out."""
+"""The judgement whether a bundle in int8 answers nearly as well as in fp32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seqpipe.runtime.model import LOOSE, Model
 from seqpipe.runtime.predictor import batches
 
 MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, and of any other metric
-RECORDS = 200  # on fewer a metric tells too little
+RECORDS = 200  # on fewer a metric says too little
 DECISIONS, MOST_CHANGED = 1_000, 0.01  # compared instead, and the share of them that int8 may change
 
 _CURE = "set export.precision: fp32, or make the model wider or train it longer"
@@ -43,19 +43,21 @@ def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) 
         ParityError: if the metric is worse by more than `MOST_LOST`, or more than `MOST_CHANGED` of the decisions are
             others.
     """
-    some = sampled(records)
-    (name, expected), (_, got) = (headline(evaluate(one.predictor, some)[""]) for one in (comparison.model, small))
-    told = f"{name} is {shown(name, got)} in int8 and {shown(name, expected)} in fp32 on {len(some):,} records"
-    found = {"precision": "int8", "onnxruntime": got}
-    if len(some) >= RECORDS:
+    sample = sampled(records)
+    (name, expected), (_, got) = (
+        headline(evaluate(model.predictor, sample)[""]) for model in (comparison.model, small)
+    )
+    metrics = f"{name} is {shown(name, got)} in int8 and {shown(name, expected)} in fp32 on {len(sample):,} records"
+    report = {"precision": "int8", "onnxruntime": got}
+    if len(sample) >= RECORDS:
         worse = goodness({name: expected}, None) - goodness({name: got}, None)
         if worse > (MOST_LOST if name in FRACTIONS else MOST_LOST_SHARE * abs(expected)) + 1e-9:
-            raise ParityError(f"{told}; {_CURE}")
-        return found
-    same, count = _agreement(comparison, small, some)
+            raise ParityError(f"{metrics}; {_CURE}")
+        return report
+    same, count = _agreement(comparison, small, sample)
     if count - same > MOST_CHANGED * count:
-        raise ParityError(f"{same:,} of {count:,} decisions in int8 are those in fp32, and {told}; {_CURE}")
-    return found | {"agreement": same / count, "compared": count}
+        raise ParityError(f"{same:,} of {count:,} decisions in int8 are those in fp32, and {metrics}; {_CURE}")
+    return report | {"agreement": same / count, "compared": count}
 
 
 def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) -> tuple[int, int]:
@@ -65,8 +67,8 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
     def add(feeds: Arrays) -> None:
         nonlocal same, count
         options = option_inputs(feeds, comparison.options, with_short_texts(comparison.options, {}))
-        one, other = (model.run(feeds | options) for model in (comparison.model, small))
-        for equal in _equal(one, other, feeds):
+        expected, got = (model.run(feeds | options) for model in (comparison.model, small))
+        for equal in _equal(expected, got, feeds):
             same, count = same + int(equal.sum()), count + equal.size
 
     docs = comparison.docs([posed(comparison.kind, record) for record in records])
@@ -80,13 +82,13 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
     return same, count
 
 
-def _equal(one: Arrays, other: Arrays, feeds: Arrays) -> Iterator[np.ndarray]:
+def _equal(expected: Arrays, got: Arrays, feeds: Arrays) -> Iterator[np.ndarray]:
     """Of each decision, flat, whether it is the same: a tag, a label, a token of the best text; of numbers, whether
     they are as near as golden examples in int8 have to be."""
-    head_of = {name: name.rpartition(".")[0] for name in one}
-    decided = {head_of[name] for name, array in one.items() if array.dtype.kind == "i"}  # heads that choose
-    for name in one:
-        output, a, b = name.rpartition(".")[2], one[name], other[name]
+    head_of = {name: name.rpartition(".")[0] for name in expected}
+    decided = {head_of[name] for name, array in expected.items() if array.dtype.kind == "i"}  # heads that choose
+    for name in expected:
+        output, a, b = name.rpartition(".")[2], expected[name], got[name]
         if output in _ABSENT:
             size = max(a.shape[2], b.shape[2])
             a, b = (_padded(array[:, 0], size, _ABSENT[output]) for array in (a, b))

@@ -114,9 +114,8 @@ class Graph:
             for feeds in random_batches(bench.learned, 1, SIZES, LENGTHS):
                 compare(tally, pipeline, ours, theirs, feeds, option_inputs(feeds, self.options, given))
         if pipeline.kept:
-            compare_pieces(
-                tally, pipeline, ours, theirs, random_batches(bench.learned, 1, (1, 3), (1, 7)), self.options
-            )
+            prompts = random_batches(bench.learned, 1, (1, 3), (1, 7))
+            compare_pieces(tally, pipeline, ours, theirs, prompts, self.options)
         try:
             resolve_ties(tally, pipeline, ours, theirs, self.options)
         except ParityError as error:

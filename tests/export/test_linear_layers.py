@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, helper, numpy_helper, parser
 
-from seqpipe.export.passes.linear_layers import rewritten
+from seqpipe.export.passes.linear_layers import rewrite_linear_layers
 
 START = """
     size = Shape <start: int = 0, end: int = 2> (x)
@@ -73,10 +73,10 @@ def model(body: str, *outputs: str) -> ModelProto:
 
 
 def changed(before: ModelProto) -> ModelProto:
-    """The model rewritten, after a look at whether it still answers the same at several sizes."""
+    """The model rewrite_linear_layers, after a look at whether it still answers the same at several sizes."""
     after = ModelProto()
     after.CopyFrom(before)
-    rewritten(after.graph)
+    rewrite_linear_layers(after.graph)
     onnx.checker.check_model(after, full_check=True)
     sides = [onnxruntime.InferenceSession(one.SerializeToString()) for one in (before, after)]
     for size in [(1, 1), (2, 3), (5, 7)]:

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
-from seqpipe.export.passes.loop_invariants import bodies, hoisted
+from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -68,7 +68,7 @@ def operators(graph: GraphProto) -> list[str]:
 def moved(model: ModelProto) -> ModelProto:
     """The model with its loops relieved; it computes what it did, as often as it is asked to."""
     changed = ModelProto.FromString(model.SerializeToString())
-    hoisted(changed.graph)
+    hoist_loop_invariants(changed.graph)
     for times in (0, 1, 5):
         np.testing.assert_array_equal(run(changed, times), run(model, times))
     return changed

@@ -84,18 +84,18 @@ def _module_name(name: str) -> str:
 
 def _check_free(name: str, module: str) -> None:
     """Raise UsageError if the name means something here already."""
-    other = f"choose another, such as 'acme-{name}'"
+    cure = f"choose another, such as 'acme-{name}'"
     if module in ("seqpipe", "seqpipe_plugins"):
-        raise UsageError(f"{name!r} is seqpipe's own name; {other}")
+        raise UsageError(f"{name!r} is seqpipe's own name; {cure}")
     if module in sys.stdlib_module_names:
-        raise UsageError(f"{name!r} is a module of Python's own; {other}")
+        raise UsageError(f"{name!r} is a module of Python's standard library; {cure}")
     try:
         whose = f"the distribution {name} {metadata.version(name)}"
     except metadata.PackageNotFoundError:
         if importlib.util.find_spec(module) is None:
             return
         whose = f"a module {module!r}"
-    raise UsageError(f"{name!r}: there is {whose} here already; {other}")
+    raise UsageError(f"{name!r}: there is {whose} here already; {cure}")
 
 
 def _check_use(use: str) -> None:
@@ -104,8 +104,8 @@ def _check_use(use: str) -> None:
     for offer in Plugins().offers:
         if offer.name.lower() == use.lower():
             whose = f"{offer.distribution} {offer.version}"
-            other = f"choose another, such as 'acme-{use}', or say with --use what a YAML shall call it"
-            raise UsageError(f"{use!r} is the name of {offer.kind} {offer.name!r} of {whose}; {other}")
+            cure = f"choose another, such as 'acme-{use}', or give --use its name in a YAML"
+            raise UsageError(f"{use!r} is the name of {offer.kind} {offer.name!r} of {whose}; {cure}")
 
 
 def _files(name: str, use: str, module: str, kind: str, license: str) -> dict[str, str]:
@@ -161,7 +161,7 @@ def _class_name(name: str, kind: str) -> str:
     """Return the name in one word, for the class; the kind is appended where the templates use that word already."""
     word = "".join(part[:1].upper() + part[1:] for part in re.split("[-._]+", name))
     used = set(re.findall(r"\w+", _template(f"{kind}.py") + _template(f"{kind}_test.py")))
-    return word + kind.capitalize() if word in used or hasattr(builtins, word) else word
+    return word + kind.capitalize() if word in used or word in dir(builtins) else word
 
 
 def _template(name: str) -> str:

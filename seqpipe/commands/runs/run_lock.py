@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from seqpipe.config.run_layout import LOCK, RUN_FILES, STATE
@@ -89,11 +89,13 @@ def _open_locked(folder: Path) -> int:
             except FileNotFoundError:  # the folder was moved aside just now
                 make_folder(folder)
                 continue
-        try:
+        with ExitStack() as unless_locked:
+            unless_locked.callback(os.close, handle)
             is_locked = _try_lock(handle, path)
             if is_locked and _is_at(handle, path):  # and not of a run that was moved aside just now
                 with disk_errors_named(path):
                     _write_holder(handle)
+                unless_locked.pop_all()
                 return handle
             late = time.monotonic() > deadline
             if (late or not is_locked) and (holder := _holder(path, late)):
@@ -101,10 +103,6 @@ def _open_locked(folder: Path) -> int:
                     f"{folder}: {holder} is writing into this run; wait until it ends, or stop it, or write "
                     "somewhere else (name: in the YAML, --output of `export` and `vectors`)"
                 )
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
         time.sleep(_PAUSE)
 
 
@@ -117,8 +115,8 @@ def _try_lock(handle: int, path: Path) -> bool:
     except OSError as error:
         raise EnvError(
             f"{path}: this file system has no locks ({error.strerror}), so two processes could write into one run; "
-            f"make `runs` a link to a folder on another disk, or mount this one with locks. {VARIABLE}=off goes "
-            "without: then nothing but you sees to it that a run has one writer"
+            f"make `runs` a link to a folder on another disk, or mount this one with locks. {VARIABLE}=off "
+            "switches locking off: then you have to make sure yourself that a run has one writer"
         ) from error
     return True
 

@@ -218,7 +218,7 @@ WRONG = {
     "seqpipe": "is seqpipe's own name; choose another, such as 'acme-seqpipe'",
     "seqpipe-nlp": "there is the distribution seqpipe-nlp",
     "Seqpipe.Plugins": "is seqpipe's own name",
-    "json": "is a module of Python's own",
+    "json": "is a module of Python's standard library",
     "lstm": "is the name of encoder 'lstm' of seqpipe-nlp",
     "Char-CNN": "is the name of embedding 'char-cnn' of seqpipe-nlp",
     "numpy": "there is the distribution numpy 2",
