@@ -122,22 +122,22 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, metavar="FOLDER", help="… and its checkout")
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--export", type=Path, metavar="FOLDER", help="only write graphs there; what both sides do")
-    given = parser.parse_args()
-    if given.export:
-        export(given.export, given.pipelines)
+    arguments = parser.parse_args()
+    if arguments.export:
+        export(arguments.export, arguments.pipelines)
         return
     with tempfile.TemporaryDirectory() as parent:
         folders = [Path(parent, side) for side in ("before", "now")]
-        sides = ((given.beside, given.checkout.resolve()), (sys.executable, ROOT))
+        sides = ((arguments.beside, arguments.checkout.resolve()), (sys.executable, ROOT))
         for folder, (python, checkout) in zip(folders, sides, strict=True):
             folder.mkdir()
-            command = [python, __file__, "--export", str(folder), *given.pipelines]
+            command = [python, __file__, "--export", str(folder), *arguments.pipelines]
             environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
             subprocess.run(command, cwd=checkout, check=True, env=environment, stderr=subprocess.DEVNULL)
         print("| pipeline | outputs that differ | worst difference | loops before | now | nodes before | now | time |")
         print("|---|---|---|---|---|---|---|---|")
-        for name in given.pipelines:
-            compare(name, folders, given.times)
+        for name in arguments.pipelines:
+            compare(name, folders, arguments.times)
 
 
 if __name__ == "__main__":

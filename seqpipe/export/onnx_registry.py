@@ -27,7 +27,7 @@ _DTYPES: Mapping[type, torch.dtype] = {
 
 
 class OnnxRegistry(_registration.ONNXRegistry):
-    """What the ONNX exporter translates at an opset; onnxscript's functions are entered as they are asked for.
+    """What the ONNX exporter translates at an opset; onnxscript's functions are entered on their first use.
 
     The exporter enters all 500 of them at once and reads their source code for it, which takes longer than a trace.
     """

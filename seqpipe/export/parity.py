@@ -47,7 +47,7 @@ class Tally:
         """Raises ParityError if there are too many ties to call the two equal."""
         if self.ties > MOST_TIES * self.decisions:
             raise ParityError(
-                f"{self.ties} of {self.decisions} decisions hang on margins under {TIE}: too many to call them equal"
+                f"{self.ties} of {self.decisions} decisions have margins under {TIE}: too many to call them equal"
             )
 
 

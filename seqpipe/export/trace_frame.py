@@ -146,7 +146,7 @@ class Frame:
         return self._sizes[expr]
 
     def _has(self, expr: sympy.Expr) -> bool:
-        """Whether tensors of this frame or an outer one tell the size."""
+        """Whether tensors of this frame or an outer one have the size."""
         computable = all(symbol in self._sources or symbol in self._sizes for symbol in expr.free_symbols)
         return computable or expr in self._sources or (self.outer is not None and self.outer._has(expr))
 

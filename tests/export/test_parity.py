@@ -140,7 +140,7 @@ def test_equally_good_decisions_are_counted_as_ties_and_many_of_them_are_refused
     assert (tally.decisions >= 1_000, tally.ties) == (True, 1)
     tally = compared((pipeline, run), another, ((7, 7), (5,)))
     assert tally.ties == 2
-    with pytest.raises(ParityError, match=r"2 of 1,?0\d\d decisions hang on margins under 0\.0001"):
+    with pytest.raises(ParityError, match=r"2 of 1,?0\d\d decisions have margins under 0\.0001"):
         resolve_ties(tally, pipeline, run, run, {})
 
 
