@@ -36,7 +36,7 @@ def export(folder: Path, names: Sequence[str]) -> None:
     from seqpipe.config.loader import load
     from seqpipe.export.example_inputs import random_batches
     from seqpipe.export.graph import to_onnx
-    from seqpipe.export.trial_options import option_inputs, trial_options
+    from seqpipe.export.parity.trial_options import option_inputs, trial_options
     from seqpipe.training.datasets import sample
     from seqpipe.training.fit import learn
     from seqpipe.training.pipeline import Pipeline, option_table

@@ -18,9 +18,9 @@ from seqpipe.errors import ConfigError, TrainingError
 from seqpipe.export.example_inputs import random_batches
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.manifest import bundle_files, bundle_manifest
-from seqpipe.export.parity import Tally, compare, resolve_ties
-from seqpipe.export.parity_gate import one_thread
-from seqpipe.export.trial_options import option_inputs, with_short_texts
+from seqpipe.export.parity.decisions import Tally, compare, resolve_ties
+from seqpipe.export.parity.gate import one_thread
+from seqpipe.export.parity.trial_options import option_inputs, with_short_texts
 from seqpipe.export.verified import use_graph
 from seqpipe.features.document import Record
 from seqpipe.features.encoding import shown

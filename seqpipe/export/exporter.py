@@ -12,13 +12,13 @@ from seqpipe.answers.metrics.counters import shown
 from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.export.card import model_card
-from seqpipe.export.comparison import Comparison
 from seqpipe.export.golden import golden_examples
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.manifest import bundle_files, bundle_manifest
-from seqpipe.export.parity_gate import SEED, verify_parity
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.gate import SEED, verify_parity
+from seqpipe.export.parity.precision import judge_int8
 from seqpipe.export.passes.int8 import in_int8
-from seqpipe.export.precision import judge_int8
 from seqpipe.export.verified import use_graph
 from seqpipe.features.document import Record
 from seqpipe.runtime import bundle

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpipe.export.comparison import Comparison
-from seqpipe.export.generated_records import probe_records
-from seqpipe.export.trial_options import with_short_texts
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.generated_records import probe_records
+from seqpipe.export.parity.trial_options import with_short_texts
 from seqpipe.features.document import Featurizer, Record
 from seqpipe.features.sources import columns
 from seqpipe.runtime.evaluate import posed

@@ -119,7 +119,7 @@ def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
 def _exported(
     pipeline: Pipeline, graph: nn.Module, inputs: Arrays, axes: Axes, outputs: list[str], opset: int
 ) -> onnx.ModelProto:
-    from seqpipe.export.conversion import (
+    from seqpipe.export.tracing.conversion import (
         onnx_model,  # not above: it takes a second to import, and a cached graph does without
     )
 

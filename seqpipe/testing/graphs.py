@@ -11,9 +11,9 @@ import onnx
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export.example_inputs import random_batches
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.incremental import compare_pieces
-from seqpipe.export.parity import Tally, compare, resolve_ties
-from seqpipe.export.trial_options import option_inputs, trial_options
+from seqpipe.export.parity.decisions import Tally, compare, resolve_ties
+from seqpipe.export.parity.incremental import compare_pieces
+from seqpipe.export.parity.trial_options import option_inputs, trial_options
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.testing.report import Check, FaultError, SkippedError

@@ -14,7 +14,7 @@ from torch import Tensor
 from seqpipe.console import Console, Tick
 from seqpipe.errors import PluginError
 from seqpipe.export.example_inputs import TOKENS
-from seqpipe.export.parity import CLOSE, TIE
+from seqpipe.export.parity.decisions import CLOSE, TIE
 from seqpipe.features.document import Arrays
 from seqpipe.features.kinds import Matrix
 from seqpipe.testing.isolation import access_check, import_check

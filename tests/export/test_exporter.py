@@ -14,11 +14,11 @@ from tokenizers import normalizers
 from seqpipe import load
 from seqpipe.config.loader import Config
 from seqpipe.errors import ExportError, ParityError
-from seqpipe.export.comparison import Comparison
 from seqpipe.export.exporter import export
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.manifest import bundle_files, bundle_manifest
-from seqpipe.export.parity_gate import verify_parity
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.document import Featurizer
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model

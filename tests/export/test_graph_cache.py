@@ -50,16 +50,16 @@ class Counted:
     """Counts how often a graph is traced."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        import seqpipe.export.conversion
+        import seqpipe.export.tracing.conversion
 
-        real = seqpipe.export.conversion.onnx_model
+        real = seqpipe.export.tracing.conversion.onnx_model
         self.count = 0
 
         def onnx_model(*arguments: Any) -> onnx.ModelProto:
             self.count += 1
             return real(*arguments)
 
-        monkeypatch.setattr("seqpipe.export.conversion.onnx_model", onnx_model)
+        monkeypatch.setattr("seqpipe.export.tracing.conversion.onnx_model", onnx_model)
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from seqpipe.console import Console
 from seqpipe.errors import ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.incremental import compare_pieces
 from seqpipe.export.manifest import bundle_files, bundle_manifest
-from seqpipe.export.parity import Tally
+from seqpipe.export.parity.decisions import Tally
+from seqpipe.export.parity.incremental import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.runtime import bundle

@@ -12,10 +12,10 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from seqpipe.export.conversion import onnx_model
 from seqpipe.export.graph import fill_weights
 from seqpipe.export.passes.linear_layers import rewrite_linear_layers
 from seqpipe.export.passes.loop_invariants import hoist_loop_invariants
+from seqpipe.export.tracing.conversion import onnx_model
 
 Arrays = dict[str, np.ndarray]
 _OUT = "out."  # an input and an output of one name are refused

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.onnx._internal.exporter import _core, _ir_passes
 
-from seqpipe.export.onnx_registry import onnx_registry
-from seqpipe.export.recorder import UntraceableError
-from seqpipe.export.tracing import Traced, trace
+from seqpipe.export.tracing.onnx_registry import onnx_registry
+from seqpipe.export.tracing.recorder import UntraceableError
+from seqpipe.export.tracing.trace import Traced, trace
 
 _LEAST_OPSET = 18  # that PyTorch translates to; lower ones are converted to
 

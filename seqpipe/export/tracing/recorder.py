@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode_temporarily
 
-from seqpipe.export.onnx_registry import OnnxRegistry, converted, decompositions, is_recorded, promotions
-from seqpipe.export.trace_frame import Frame
+from seqpipe.export.tracing.frame import Frame
+from seqpipe.export.tracing.onnx_registry import OnnxRegistry, converted, decompositions, is_recorded, promotions
 
 aten = torch.ops.aten
 _SAME = {aten.detach.default, aten.alias.default}  # another tensor with the same content

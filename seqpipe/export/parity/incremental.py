@@ -8,8 +8,8 @@ import numpy as np
 
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.errors import PluginError
-from seqpipe.export.parity import TIE, Tally, compare, margins
-from seqpipe.export.trial_options import option_inputs
+from seqpipe.export.parity.decisions import TIE, Tally, compare, margins
+from seqpipe.export.parity.trial_options import option_inputs
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.predictor import Run

@@ -14,8 +14,8 @@ from factory import parts, tiny, writing
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
 from seqpipe.export.example_inputs import LENGTHS, SIZES, random_batches
-from seqpipe.export.parity import Tally, compare, resolve_ties
-from seqpipe.export.trial_options import with_short_texts
+from seqpipe.export.parity.decisions import Tally, compare, resolve_ties
+from seqpipe.export.parity.trial_options import with_short_texts
 from seqpipe.features.document import Arrays
 from seqpipe.nn.search import EOS
 from seqpipe.runtime.decode_options import option_arrays

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from seqpipe.errors import DataError, ParityError
-from seqpipe.export.comparison import Comparison
 from seqpipe.export.example_inputs import random_batches
-from seqpipe.export.feature_parity import check_features, same_array
-from seqpipe.export.generated_records import probe_records
-from seqpipe.export.incremental import compare_pieces
-from seqpipe.export.parity import CLOSE, compare, resolve_ties
-from seqpipe.export.trial_options import option_inputs, options_off_default, trial_options, with_short_texts
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.decisions import CLOSE, compare, resolve_ties
+from seqpipe.export.parity.features import check_features, same_array
+from seqpipe.export.parity.generated_records import probe_records
+from seqpipe.export.parity.incremental import compare_pieces
+from seqpipe.export.parity.trial_options import option_inputs, options_off_default, trial_options, with_short_texts
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import masks
 from seqpipe.runtime.evaluate import evaluate, headline, judged, posed
@@ -47,7 +47,7 @@ def one_thread() -> Iterator[None]:
 def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str, Any]:
     """Compares what a pipeline and its bundle read of texts, decide about random features and answer to records.
 
-    - Decisions on random ragged batches, under many decode options (`seqpipe.export.parity`).
+    - Decisions on random ragged batches, under many decode options (`seqpipe.export.parity.decisions`).
     - Features, exactly, of all records and of probes: texts of every script and of every vocabulary.
     - Answers to the records, or to a sample of `MOST_RECORDS`, and to some generated texts; at the default and at
       other decode options.

@@ -9,8 +9,8 @@ from typing import Any
 from seqpipe.answers.base import Answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import ParityError
-from seqpipe.export.feature_parity import described, same_array
-from seqpipe.export.parity import Tally, compare
+from seqpipe.export.parity.decisions import Tally, compare
+from seqpipe.export.parity.features import described, same_array
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.model import Model, same_answer

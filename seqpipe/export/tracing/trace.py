@@ -20,10 +20,10 @@ from torch._export.utils import _compiling_state_context
 from torch.fx.experimental import _config as shapes_config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from seqpipe.export.fake_tensors import FakeMode, axis_sizes, fake_input
-from seqpipe.export.onnx_registry import OnnxRegistry
-from seqpipe.export.recorder import Recorder, UntraceableError
-from seqpipe.export.trace_frame import Frame
+from seqpipe.export.tracing.fake_tensors import FakeMode, axis_sizes, fake_input
+from seqpipe.export.tracing.frame import Frame
+from seqpipe.export.tracing.onnx_registry import OnnxRegistry
+from seqpipe.export.tracing.recorder import Recorder, UntraceableError
 from seqpipe.nn import loops
 
 

@@ -19,16 +19,16 @@ from seqpipe.answers.multi_head import answer_from
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
-from seqpipe.export import parity_gate
-from seqpipe.export.comparison import Comparison
 from seqpipe.export.exporter import export
-from seqpipe.export.generated_records import SCRIPTS, probe_records
 from seqpipe.export.golden import golden_examples
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.manifest import bundle_manifest
-from seqpipe.export.parity_gate import verify_parity
-from seqpipe.export.precision import judge_int8
-from seqpipe.export.trial_options import options_off_default, trial_options
+from seqpipe.export.parity import gate
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.gate import verify_parity
+from seqpipe.export.parity.generated_records import SCRIPTS, probe_records
+from seqpipe.export.parity.precision import judge_int8
+from seqpipe.export.parity.trial_options import options_off_default, trial_options
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds import Chars, feature_from
 from seqpipe.runtime import bundle
@@ -83,7 +83,7 @@ def test_what_is_read_and_answered_alike_is_written_and_says_on_what(tags: Train
     stated = load(tags.folder / "bundle", "cpu").manifest["parity"]
     assert stated["records"] == len(tags.records)
     assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.learned.featurizer, 1_000)])
-    assert (stated["texts"], stated["records_with_options"]) == (parity_gate.WITH_OPTIONS["texts"], len(tags.records))
+    assert (stated["texts"], stated["records_with_options"]) == (gate.WITH_OPTIONS["texts"], len(tags.records))
 
 
 def test_records_and_texts_are_also_answered_under_other_decode_options(
@@ -96,7 +96,7 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
         "answer_both",
         lambda self, records, **options: seen.append((len(records), options)) or answer_both(self, records, **options),
     )
-    monkeypatch.setattr(parity_gate, "WITH_OPTIONS", {"records": 5, "texts": 7})
+    monkeypatch.setattr(gate, "WITH_OPTIONS", {"records": 5, "texts": 7})
     stated = writer.export("with_options").manifest["parity"]
     assert (stated["texts"], stated["records_with_options"]) == (7, 5)
     assert sum(n == 12 and bool(options) for n, options in seen) == len(
@@ -250,11 +250,11 @@ def test_every_option_is_tried_off_its_default(writer: Trained) -> None:
 def test_many_records_are_read_and_a_part_of_them_that_a_seed_chooses_is_answered(
     tags: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parity_gate, "MOST_RECORDS", 5)
+    monkeypatch.setattr(gate, "MOST_RECORDS", 5)
     stated = tags.export("drawn").manifest["parity"]
     assert (stated["records"], stated["read"] > len(tags.records)) == (5, True)
-    assert parity_gate.sampled(tags.records) == parity_gate.sampled(tags.records)
-    assert len({record["where"] for record in parity_gate.sampled(tags.records)}) == 5
+    assert gate.sampled(tags.records) == gate.sampled(tags.records)
+    assert len({record["where"] for record in gate.sampled(tags.records)}) == 5
 
 
 def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,14 +285,14 @@ def test_ties_among_other_texts_and_options_allow_no_other_metric(
         self.ties += 1_000 * bool(options)
         return answer_both(self, records, **options)
 
-    monkeypatch.setattr(parity_gate, "headline", lambda scores: next(metrics))
+    monkeypatch.setattr(gate, "headline", lambda scores: next(metrics))
     monkeypatch.setattr(Comparison, "answer_both", tied)
     assert "f1 is 0.500000 with onnxruntime and 1.000000 with PyTorch" in tags.refused()
 
 
 def test_an_option_that_changes_no_decision_is_named(writer: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "length_penalty" not in writer.export("effect").manifest["parity"]["without_effect"]
-    monkeypatch.setattr(parity_gate, "_matters", lambda ours, feeds, name, chosen: name != "length_penalty")
+    monkeypatch.setattr(gate, "_matters", lambda ours, feeds, name, chosen: name != "length_penalty")
     assert writer.export("none").manifest["parity"]["without_effect"] == ["length_penalty"]
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from seqpipe.answers.metrics.counters import FRACTIONS, shown
 from seqpipe.errors import ParityError
-from seqpipe.export.comparison import Comparison
 from seqpipe.export.example_inputs import random_batches
-from seqpipe.export.parity_gate import sampled
-from seqpipe.export.trial_options import option_inputs, with_short_texts
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.gate import sampled
+from seqpipe.export.parity.trial_options import option_inputs, with_short_texts
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import masks
 from seqpipe.runtime.evaluate import evaluate, goodness, headline, posed

@@ -12,7 +12,7 @@ import torch
 from seqpipe.config.attention_maps import PREFIX
 from seqpipe.errors import ParityError
 from seqpipe.export.example_inputs import random_batches, shortest_row, with_other_padding
-from seqpipe.export.trial_options import option_inputs, with_short_texts
+from seqpipe.export.parity.trial_options import option_inputs, with_short_texts
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import masks
 from seqpipe.runtime.decode_options import Known
