@@ -58,16 +58,16 @@ def example_cache(pipeline: Pipeline) -> tuple[Arrays, Axes]:
     """A cache of an earlier call, and the free axes of each part; empty unless the head takes one."""
     cache = empty_cache(pipeline, _PAST_ROWS, _PAST_SLOTS)
     return cache, [
-        {0: "past_rows", 1: "past_whole" if name in pipeline.kept_whole else "past_length"} for name in cache
+        {0: "past_rows", 1: "past_whole" if name in pipeline.single_slot_caches else "past_length"} for name in cache
     ]
 
 
 def empty_cache(pipeline: Pipeline, rows: int, slots: int) -> Arrays:
     """The cache that a language-model head takes of an earlier call: so many rows and slots of it, all 0."""
     cache: Arrays = {}
-    for name, shape in pipeline.kept.items():
+    for name, shape in pipeline.cache_shapes.items():
         dtype = np.float32 if shape else np.int64
-        cache[name] = np.zeros((rows, slots + (slots > 0 and name in pipeline.kept_whole), *shape), dtype)
+        cache[name] = np.zeros((rows, slots + (slots > 0 and name in pipeline.single_slot_caches), *shape), dtype)
     return cache
 
 

@@ -48,7 +48,7 @@ def bundle_manifest(
         scores: PyTorch's scores on the test sets.
         longest: Tokens of the longest held-out text.
     """
-    learned = pipeline.learned
+    learned, caches = pipeline.learned, pipeline.cache_shapes
     return {
         "name": config.name,
         "field": learned.featurizer.field,
@@ -56,7 +56,7 @@ def bundle_manifest(
         "outputs": list(learned.kind.outputs),
         "options": {name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
         "answer": answer_manifest(pipeline),
-        **({"kept": {name: list(shape) for name, shape in pipeline.kept.items()}} if pipeline.kept else {}),
+        **({"kept": {name: list(shape) for name, shape in caches.items()}} if caches else {}),
         "limits": _limits(pipeline, config, longest),
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],

@@ -113,7 +113,7 @@ class Graph:
         for given in trial_options(self.options):
             for feeds in random_batches(bench.learned, 1, SIZES, LENGTHS):
                 compare(tally, pipeline, ours, theirs, feeds, option_inputs(feeds, self.options, given))
-        if pipeline.kept:
+        if pipeline.cache_shapes:
             prompts = random_batches(bench.learned, 1, (1, 3), (1, 7))
             compare_pieces(tally, pipeline, ours, theirs, prompts, self.options)
         try:

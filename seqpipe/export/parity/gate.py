@@ -96,7 +96,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
     """Compare the answers to records and their metric; its name, PyTorch's value and the bundle's."""
     ours, theirs, pipeline = comparison.ours, comparison.model.predictor, comparison.pipeline
     without_targets = [posed(ours.kind, record) for record in records]
-    if pipeline.continues:  # judged by perplexity, not by its continuations
+    if pipeline.is_language_model:  # judged by perplexity, not by its continuations
         comparison.answer_both(without_targets[:ROWS])
         comparison.answer_both(without_targets[ROWS:], **with_short_texts(ours.options, {}))
         expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
@@ -104,7 +104,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
         both = comparison.answer_both(without_targets)
         expected_scores, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in both)
     (name, expected), (_, got) = headline(expected_scores), headline(scores)
-    measured = pipeline.continues or MEASURED & pipeline.learned.kinds
+    measured = pipeline.is_language_model or MEASURED & pipeline.learned.kinds
     rounding = CLOSE * len(records) * max(1.0, abs(expected)) if measured else 0
     if abs(got - expected) * len(records) > comparison.ties + 1e-6 + rounding:
         raise ParityError(
@@ -147,7 +147,7 @@ def _compare_random_features(comparison: Comparison) -> None:
             comparison.without_effect.append(name)
         chosen, feeds = effective or (candidates[0], batches[0])
         compare_batches([feeds], chosen)
-    if pipeline.kept:
+    if pipeline.cache_shapes:
         prompts = random_batches(pipeline.learned, SEED, (1, 3), (1, 7))
         compare_pieces(comparison.tally, pipeline, ours.run, comparison.model.run_all, prompts, options)
     comparison.tally.check()

@@ -283,6 +283,8 @@ def test_a_yaml_may_call_the_component_otherwise_than_pip_the_package(tmp_path: 
     assert "{use: wide-window" in (tmp_path / "acme-tools/example.yaml").read_text(encoding="utf-8").replace(
         "encoder: wide-window", "encoder: {use: wide-window"
     )
-    with pytest.raises(UsageError, match=r"'lstm' is the name of encoder 'lstm' of seqpipe-nlp .* or say with --use"):
+    with pytest.raises(
+        UsageError, match=r"'lstm' is the name of encoder 'lstm' of seqpipe-nlp .* or give --use its name"
+    ):
         write_package("acme-more", "encoder", tmp_path, use="lstm")
     assert not (tmp_path / "acme-more").exists()
