@@ -18,9 +18,8 @@ from seqpipe.errors import ConfigError, TrainingError
 from seqpipe.export.example_inputs import random_batches
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.manifest import bundle_files, bundle_manifest
-from seqpipe.export.parity.decisions import Tally, compare, resolve_ties
+from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import one_thread
-from seqpipe.export.parity.trial_options import option_inputs, with_short_texts
 from seqpipe.export.verified import use_graph
 from seqpipe.features.document import Record
 from seqpipe.features.encoding import shown
@@ -92,14 +91,13 @@ def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: 
     files = bundle_files(pipeline, graph)
     model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
-    tally, reference = Tally(), predictor(pipeline, config, explain=config.export.explain)
+    reference = predictor(pipeline, config, explain=config.export.explain)
+    parity = DecisionParity(pipeline, reference.run, model.run_all, options)
     short = random_batches(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
     long = random_batches(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)
-    for feeds in itertools.chain(short, long):
-        inputs = option_inputs(feeds, options, with_short_texts(options, {}))
-        compare(tally, pipeline, reference.run, model.run_all, feeds, inputs)
-    resolve_ties(tally, pipeline, reference.run, model.run_all, options)
-    return tally
+    parity.compare_batches(itertools.chain(short, long), {})
+    parity.resolve_ties()
+    return parity.tally
 
 
 def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> None:

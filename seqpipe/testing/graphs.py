@@ -11,7 +11,7 @@ import onnx
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export.example_inputs import random_batches
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.parity.decisions import Tally, compare, resolve_ties
+from seqpipe.export.parity.decisions import DecisionParity
 from seqpipe.export.parity.incremental import compare_pieces
 from seqpipe.export.parity.trial_options import option_inputs, trial_options
 from seqpipe.features.document import Arrays
@@ -107,17 +107,16 @@ class Graph:
 
     def answers_alike(self) -> None:
         assert isinstance(self.made, bytes)
-        bench, tally = self.bench, Tally()
+        bench = self.bench
         pipeline = bench.pipeline(2, NAN).eval()
-        ours, theirs = predictor(pipeline, bench.config).run, _session(self.made)
+        parity = DecisionParity(pipeline, predictor(pipeline, bench.config).run, _session(self.made), self.options)
         for given in trial_options(self.options):
             for feeds in random_batches(bench.learned, 1, SIZES, LENGTHS):
-                compare(tally, pipeline, ours, theirs, feeds, option_inputs(feeds, self.options, given))
+                parity.compare(feeds, option_inputs(feeds, self.options, given))
         if pipeline.cache_shapes:
-            prompts = random_batches(bench.learned, 1, (1, 3), (1, 7))
-            compare_pieces(tally, pipeline, ours, theirs, prompts, self.options)
+            compare_pieces(parity, random_batches(bench.learned, 1, (1, 3), (1, 7)))
         try:
-            resolve_ties(tally, pipeline, ours, theirs, self.options)
+            parity.resolve_ties()
         except ParityError as error:
             raise FaultError(str(error), _PARITY) from error
 

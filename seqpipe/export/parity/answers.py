@@ -9,7 +9,7 @@ from typing import Any
 from seqpipe.answers.base import Answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import ParityError
-from seqpipe.export.parity.decisions import Tally, compare
+from seqpipe.export.parity.decisions import DecisionParity
 from seqpipe.export.parity.features import described, same_array
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime.decode_options import Chosen
@@ -33,7 +33,8 @@ class Comparison(Predictor):
         ours = self.ours = predictor(pipeline, config, explain=config.export.explain)
         ours.options, ours.limits = model.predictor.options, model.predictor.limits
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
-        self.tally, self.pipeline, self.model = Tally(), pipeline, model
+        self.pipeline, self.model = pipeline, model
+        self.decisions = DecisionParity(pipeline, ours.run, model.run_all, ours.options)
         self.ties = 0  # among answers to records
         self.without_effect: list[str] = []  # decode options that changed none of PyTorch's decisions where tried
         self._docs_read: list[Doc] = []
@@ -58,7 +59,7 @@ class Comparison(Predictor):
             for i, (theirs, ours) in enumerate(zip(got, expected, strict=True))
             if not tied[i] and not same_answer(theirs, ours, ROUNDED)
         ]
-        self.tally.check()
+        self.decisions.tally.check()
         if differ:
             under = f" under {options}" if options else ""
             raise ParityError(
@@ -76,9 +77,7 @@ class Comparison(Predictor):
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
         feeds: Arrays = self.featurizer.collate(docs)
         options = decoding.of(docs)
-        decision, got, tied = compare(
-            self.tally, self.pipeline, self.run, self.model.run_all, feeds, options, garbage=False
-        )
+        decision, got, tied = self.decisions.compare(feeds, options, garbage=False)
         self._graph_runs.append((feeds | options, got))
         self._tied |= {id(doc) for doc, is_tied in zip(docs, tied, strict=True) if is_tied}
         return self.kind.answers(docs, decision)

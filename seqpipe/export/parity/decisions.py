@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,83 +53,119 @@ class Tally:
             )
 
 
-def compare(
-    tally: Tally,
-    pipeline: Pipeline,
-    torch_run: Run,
-    onnx_run: Run,
-    feeds: Arrays,
-    options: Arrays,
-    garbage: bool = True,
-) -> tuple[Arrays, Arrays, np.ndarray]:
-    """Run both on one batch and add the differences to the tally.
+@dataclass
+class DecisionParity:
+    """A pipeline in PyTorch and its graph, whose decisions are compared batch by batch.
 
-    Features are padded with zeros; with `garbage` the graph also answers with other values in the padding.
-
-    Returns:
-        PyTorch's decision, the graph's, and of which rows, (B,), they differ by a tie.
+    Args:
+        pipeline: In evaluation.
+        torch_run: Features and options to a decision, in PyTorch.
+        onnx_run: The same in onnxruntime.
+        options: Decode options of the heads.
+        tally: Of all batches.
     """
-    shape = _shape(feeds)
-    expected = torch_run(feeds | options)
-    got = _run_graph(onnx_run, feeds | options, shape)
-    polluted = got
-    if garbage:
-        polluted = _run_graph(onnx_run, with_other_padding(pipeline.learned, feeds) | options, shape)
-    different = np.zeros(shape[0], bool)
-    faults = _faults(tally, pipeline, feeds, expected, got, polluted)
-    for rows, where in itertools.chain(faults, _compare_alone(pipeline, onnx_run, feeds, options, expected)):
-        different |= rows
-        if rows.any():
-            tally.where = tally.where or f"{where}, at shape {shape}"
-    tally.decisions += shape[0]
-    tally.different += int(different.sum())
-    return expected, got, ~(different | _decided_alike(expected, got))
 
+    pipeline: Pipeline
+    torch_run: Run
+    onnx_run: Run
+    options: Known
+    tally: Tally = field(default_factory=Tally)
 
-def resolve_ties(tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, options: Known) -> None:
-    """ParityError if a share of over `MOST_TIES` is tied, of at least `ENOUGH` decisions: more are drawn if need be."""
-    more = (random_batches(pipeline.learned, seed, (33,), (1, 2, 5, 9, 17)) for seed in itertools.count(2))
-    batches = itertools.chain.from_iterable(more)
-    while tally.ties and tally.decisions < ENOUGH:
-        feeds = next(batches)
-        inputs = option_inputs(feeds, options, with_short_texts(options, {}))
-        compare(tally, pipeline, torch_run, onnx_run, feeds, inputs, garbage=False)
-    tally.check()
-    tally.check_ties()
+    def compare(self, feeds: Arrays, options: Arrays, garbage: bool = True) -> tuple[Arrays, Arrays, np.ndarray]:
+        """Run both on one batch and add the differences to the tally.
 
+        Features are padded with zeros; with `garbage` the graph also answers with other values in the padding.
 
-def _run_graph(onnx_run: Run, feeds: Arrays, shape: tuple[int, ...]) -> Arrays:
-    try:
-        return onnx_run(feeds)
-    except Exception as error:  # onnxruntime's exceptions share no base but Exception
-        raise ParityError(f"onnxruntime fails at shape {shape}, where PyTorch answers: {error}") from error
+        Returns:
+            PyTorch's decision, the graph's, and of which rows, (B,), they differ by a tie.
+        """
+        shape = _shape(feeds)
+        expected = self.torch_run(feeds | options)
+        got = polluted = self._run_graph(feeds | options, shape)
+        if garbage:
+            polluted = self._run_graph(with_other_padding(self.pipeline.learned, feeds) | options, shape)
+        different = np.zeros(shape[0], bool)
+        faults = self._faults(self.tally, feeds, expected, got, polluted)
+        for rows, where in itertools.chain(faults, self._compare_alone(feeds, options, expected)):
+            different |= rows
+            if rows.any():
+                self.tally.where = self.tally.where or f"{where}, at shape {shape}"
+        self.tally.decisions += shape[0]
+        self.tally.different += int(different.sum())
+        return expected, got, ~(different | _decided_alike(expected, got))
 
+    def compare_batches(
+        self, batches: Iterable[Arrays], chosen: Mapping[str, Any], most_garbage: float = math.inf
+    ) -> None:
+        """Run both on random batches under these decode options, with short texts.
 
-def _faults(
-    tally: Tally, pipeline: Pipeline, feeds: Arrays, expected: Arrays, got: Arrays, polluted: Arrays
-) -> Iterator[tuple[np.ndarray, str]]:
-    """Which rows of the batch differ, (B,), and in what; ties and the worst difference go to the tally."""
-    B = _shape(feeds)[0]
-    misshaped = [name for name, array in expected.items() if not got[name].shape == polluted[name].shape == array.shape]
-    for name in misshaped:
-        yield np.ones(B, bool), f"{name}: shape {got[name].shape}, not {expected[name].shape}"
-    if misshaped:
-        return
-    decisions = _decision_names(expected)
-    same = _decided_alike(expected, got)
-    if not same.all():
-        tied = margins(pipeline, feeds, expected, got) < TIE
-        tally.ties += int((~same & tied).sum())
-        yield ~same & ~tied, ", ".join(decisions)
-    for name, array in expected.items():
-        if name not in decisions:
-            gap = np.abs(array - got[name])[same] - RELATIVE * np.abs(array[same])
-            wrong = np.zeros(B, bool)
-            wrong[same] = ~_rowwise(gap <= CLOSE * _summed(name, expected)[same])
-            tally.worst = max(tally.worst, float(gap.max(initial=0.0)))
-            yield wrong, f"{name} off by {gap.max(initial=0.0):.2g}"
-        leaked = ~_rowwise(np.isclose(polluted[name], got[name], rtol=0, atol=CLOSE))
-        yield leaked, f"{name} changes with what stands in the padding"
+        Those of at most `most_garbage` tokens, padding included, also have other values in the padding.
+        """
+        for feeds in batches:
+            inputs = option_inputs(feeds, self.options, with_short_texts(self.options, chosen))
+            self.compare(feeds, inputs, sum(mask.size for mask in masks(feeds).values()) <= most_garbage)
+
+    def resolve_ties(self) -> None:
+        """ParityError if more than `MOST_TIES` of at least `ENOUGH` decisions are tied; compares more if need be."""
+        more = (random_batches(self.pipeline.learned, seed, (33,), (1, 2, 5, 9, 17)) for seed in itertools.count(2))
+        batches = itertools.chain.from_iterable(more)
+        while self.tally.ties and self.tally.decisions < ENOUGH:
+            self.compare_batches([next(batches)], {}, most_garbage=0)
+        self.tally.check()
+        self.tally.check_ties()
+
+    def _run_graph(self, feeds: Arrays, shape: tuple[int, ...]) -> Arrays:
+        try:
+            return self.onnx_run(feeds)
+        except Exception as error:  # onnxruntime's exceptions share no base but Exception
+            raise ParityError(f"onnxruntime fails at shape {shape}, where PyTorch answers: {error}") from error
+
+    def _faults(
+        self, tally: Tally, feeds: Arrays, expected: Arrays, got: Arrays, polluted: Arrays
+    ) -> Iterator[tuple[np.ndarray, str]]:
+        """Which rows of the batch differ, (B,), and in what; ties and the worst difference go to the tally."""
+        B = _shape(feeds)[0]
+        misshaped = [
+            name for name, array in expected.items() if not got[name].shape == polluted[name].shape == array.shape
+        ]
+        for name in misshaped:
+            yield np.ones(B, bool), f"{name}: shape {got[name].shape}, not {expected[name].shape}"
+        if misshaped:
+            return
+        decisions = _decision_names(expected)
+        same = _decided_alike(expected, got)
+        if not same.all():
+            tied = margins(self.pipeline, feeds, expected, got) < TIE
+            tally.ties += int((~same & tied).sum())
+            yield ~same & ~tied, ", ".join(decisions)
+        for name, array in expected.items():
+            if name not in decisions:
+                gap = np.abs(array - got[name])[same] - RELATIVE * np.abs(array[same])
+                wrong = np.zeros(B, bool)
+                wrong[same] = ~_rowwise(gap <= CLOSE * _summed(name, expected)[same])
+                tally.worst = max(tally.worst, float(gap.max(initial=0.0)))
+                yield wrong, f"{name} off by {gap.max(initial=0.0):.2g}"
+            leaked = ~_rowwise(np.isclose(polluted[name], got[name], rtol=0, atol=CLOSE))
+            yield leaked, f"{name} changes with what stands in the padding"
+
+    def _compare_alone(self, feeds: Arrays, options: Arrays, expected: Arrays) -> Iterator[tuple[np.ndarray, str]]:
+        """The shortest row by itself, without padding: the others must not have changed its answer."""
+        row, alone = shortest_row(self.pipeline.learned, feeds)
+        if _shape(alone) == _shape(feeds):
+            return
+        row_options = {
+            name: array[row : row + 1] for name, array in options.items() if array.ndim > 1 and len(array) > 1
+        }
+        got = self._run_graph(alone | options | row_options, _shape(alone))
+        here = np.arange(_shape(feeds)[0]) == row
+        # What stands in the batch's padding is no part of the answer.
+        of_row = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
+        for wrong, where in self._faults(Tally(), alone, of_row, got, got):  # its ties are no further decisions
+            yield here & wrong, f"{where} (a row alone, without the batch around it)"
+        for name in [name for name in expected if name.startswith(PREFIX)]:
+            padding = np.array(expected[name][row])
+            padding[_corner(got[name])[1:]] = 0
+            yield here & bool(padding.any()), f"{name} is not 0 in the padding"
 
 
 def _decision_names(decision: Arrays) -> list[str]:
@@ -151,26 +189,6 @@ def _summed(name: str, decision: Arrays) -> np.ndarray:
     lengths = [(decision[key] != padding).sum(2) for key, padding in steps.items() if key in decision]
     length = lengths[0] if lengths else np.ones_like(decision[name])
     return np.asarray(np.sqrt(np.maximum(length, 1)))
-
-
-def _compare_alone(
-    pipeline: Pipeline, onnx_run: Run, feeds: Arrays, options: Arrays, expected: Arrays
-) -> Iterator[tuple[np.ndarray, str]]:
-    """The shortest row by itself, without padding: the others must not have changed its answer."""
-    row, alone = shortest_row(pipeline.learned, feeds)
-    if _shape(alone) == _shape(feeds):
-        return
-    row_options = {name: array[row : row + 1] for name, array in options.items() if array.ndim > 1 and len(array) > 1}
-    got = _run_graph(onnx_run, alone | options | row_options, _shape(alone))
-    here = np.arange(_shape(feeds)[0]) == row
-    # What stands in the batch's padding is no part of the answer.
-    wanted = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
-    for wrong, where in _faults(Tally(), pipeline, alone, wanted, got, got):  # its ties are no further decisions
-        yield here & wrong, f"{where} (a row alone, without the batch around it)"
-    for name in [name for name in expected if name.startswith(PREFIX)]:
-        padding = np.array(expected[name][row])
-        padding[_corner(got[name])[1:]] = 0
-        yield here & bool(padding.any()), f"{name} is not 0 in the padding"
 
 
 def _shape(feeds: Arrays) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,20 +13,19 @@ import torch
 from seqpipe.errors import DataError, ParityError
 from seqpipe.export.example_inputs import random_batches
 from seqpipe.export.parity.answers import Comparison
-from seqpipe.export.parity.decisions import CLOSE, compare, resolve_ties
+from seqpipe.export.parity.decisions import CLOSE
 from seqpipe.export.parity.features import check_features, same_array
 from seqpipe.export.parity.generated_records import probe_records
 from seqpipe.export.parity.incremental import compare_pieces
 from seqpipe.export.parity.trial_options import option_inputs, options_off_default, trial_options, with_short_texts
 from seqpipe.features.document import Arrays, Record
-from seqpipe.features.sources import masks
 from seqpipe.runtime.evaluate import evaluate, headline, judged, posed
 from seqpipe.runtime.predictor import ROWS, Predictor
 
 MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, and their metrics with them
 MOST_RECORDS = 2_000  # records that both answer
 WITH_OPTIONS = {"records": MOST_RECORDS, "texts": 50}  # how many both also answer with options off their defaults
-MOST_OTHER_PADDING = 1_024  # tokens, padding included, of a random batch that is also run with other padding
+MOST_GARBAGE = 1_024  # tokens, padding included, of a random batch that is also run with other padding
 PROBED = 60  # tokens of such a probe
 SEED = 1  # of every sample
 TRIED = 3  # random batches in which a decode option may show an effect
@@ -63,14 +62,15 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     Raises:
         ParityError: if they differ.
     """
-    ours, theirs, tally = comparison.ours, comparison.model.predictor, comparison.tally
+    ours, theirs, decisions = comparison.ours, comparison.model.predictor, comparison.decisions
     _compare_random_features(comparison)
     probes = [*probe_records(ours.featurizer, ours.limits["tokens"], SEED)]
     check_features(ours, theirs, records, probes)
     sample = sampled(records)
     metric, pytorch, onnxruntime = _compare_metric(comparison, sample)
     texts, with_options = _compare_options(comparison, sample, probes)
-    resolve_ties(tally, comparison.pipeline, ours.run, comparison.model.run_all, ours.options)
+    decisions.resolve_ties()
+    tally = decisions.tally
     return {
         "decisions": tally.decisions,
         "ties": tally.ties,
@@ -127,30 +127,26 @@ def _compare_options(comparison: Comparison, records: Sequence[Record], probes: 
 
 
 def _compare_random_features(comparison: Comparison) -> None:
-    pipeline, ours, options = comparison.pipeline, comparison.ours, comparison.options
-
-    def compare_batches(batches: Iterable[Arrays], chosen: Mapping[str, Any]) -> None:
-        for feeds in batches:
-            inputs = option_inputs(feeds, options, with_short_texts(options, chosen))
-            garbage = sum(mask.size for mask in masks(feeds).values()) <= MOST_OTHER_PADDING
-            compare(comparison.tally, pipeline, ours.run, comparison.model.run_all, feeds, inputs, garbage)
-
+    pipeline, decisions, options = comparison.pipeline, comparison.decisions, comparison.options
     for chosen in trial_options(options):
         small = {"sizes": (1, 3), "lengths": (1, 7)} if chosen else {}
         long = () if chosen else random_batches(pipeline.learned, 1, (2,), pipeline.long)
-        compare_batches(itertools.chain(random_batches(pipeline.learned, 1, **small), long), chosen)
+        batches = itertools.chain(random_batches(pipeline.learned, 1, **small), long)
+        decisions.compare_batches(batches, chosen, MOST_GARBAGE)
     for name, candidates in options_off_default(options).items():
-        batches = [next(random_batches(pipeline.learned, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
-        trials = itertools.product(candidates, batches)
-        effective = next(((chosen, feeds) for chosen, feeds in trials if _matters(ours, feeds, name, chosen)), None)
+        tried = [next(random_batches(pipeline.learned, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
+        trials = itertools.product(candidates, tried)
+        effective = next(
+            ((chosen, feeds) for chosen, feeds in trials if _matters(comparison.ours, feeds, name, chosen)), None
+        )
         if effective is None:
             comparison.without_effect.append(name)
-        chosen, feeds = effective or (candidates[0], batches[0])
-        compare_batches([feeds], chosen)
+        chosen, feeds = effective or (candidates[0], tried[0])
+        decisions.compare_batches([feeds], chosen, MOST_GARBAGE)
     if pipeline.cache_shapes:
         prompts = random_batches(pipeline.learned, SEED, (1, 3), (1, 7))
-        compare_pieces(comparison.tally, pipeline, ours.run, comparison.model.run_all, prompts, options)
-    comparison.tally.check()
+        compare_pieces(decisions, prompts)
+    decisions.tally.check()
 
 
 def _matters(ours: Predictor, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:

@@ -8,45 +8,37 @@ import numpy as np
 
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.errors import PluginError
-from seqpipe.export.parity.decisions import TIE, Tally, compare, margins
+from seqpipe.export.parity.decisions import TIE, DecisionParity, margins
 from seqpipe.export.parity.trial_options import option_inputs
 from seqpipe.features.document import Arrays
-from seqpipe.runtime.decode_options import Known
-from seqpipe.runtime.predictor import Run
-from seqpipe.training.pipeline import Pipeline
 
 PIECES = (1, 2, 4)  # tokens of each run after the prompt
 
 
-def compare_pieces(
-    tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, batches: Iterable[Arrays], options: Known
-) -> None:
+def compare_pieces(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
     """Continue each text of a batch in runs of `PIECES` with the cache of the run before, and add to the tally.
 
     Each run is compared with PyTorch on the same `past.…`, and the tokens of all runs with those of one run.
 
     Args:
-        tally: Counts differences.
-        pipeline: With a cache.
-        torch_run: Features, options and cache to a decision, in PyTorch.
-        onnx_run: The same in onnxruntime.
+        parity: Of a pipeline with a cache.
         batches: Features of texts, the prompts.
-        options: Decode options of the head.
 
     Raises:
         PluginError: if the head lacks the options that say how long a text is.
     """
+    pipeline, options, tally = parity.pipeline, parity.options, parity.tally
     if missing := [name for name in ("max_length", "min_length") if name not in options]:
         raise PluginError(
             f"head: {type(pipeline.heads[0]).__name__} continues texts without the decode option {missing[0]!r}; add it"
         )
     for feeds in batches:
         defaults = option_inputs(feeds, options, {})
-        whole = onnx_run(feeds | defaults | _exactly(sum(PIECES), defaults))
+        whole = parity.onnx_run(feeds | defaults | _exactly(sum(PIECES), defaults))
         pieces, now, past = [], feeds, dict[str, np.ndarray]()
         for length in PIECES:
             inputs = defaults | _exactly(length, defaults)
-            _, got, _ = compare(tally, pipeline, torch_run, onnx_run, now, inputs | past, garbage=False)
+            _, got, _ = parity.compare(now, inputs | past, garbage=False)
             pieces.append(got["tokens"])
             past = {PAST + name.removeprefix(PRESENT): array for name, array in got.items() if name.startswith(PRESENT)}
             now = feeds | {"ids": got["tokens"][:, 0, -1:], "mask": np.ones((len(got["tokens"]), 1), bool)}

@@ -14,7 +14,7 @@ from factory import parts, tiny, writing
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
 from seqpipe.export.example_inputs import LENGTHS, SIZES, random_batches
-from seqpipe.export.parity.decisions import Tally, compare, resolve_ties
+from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.trial_options import with_short_texts
 from seqpipe.features.document import Arrays
 from seqpipe.nn.search import EOS
@@ -43,10 +43,10 @@ def compared(both: tuple[Pipeline, Run], change: Change, shapes: Any = ((3,), (7
         change(feeds, decision)
         return decision
 
-    tally = Tally()
+    parity = DecisionParity(pipeline, run, changed, {})
     for feeds in random_batches(pipeline.learned, 0, *shapes):
-        compare(tally, pipeline, run, changed, feeds, {})
-    return tally
+        parity.compare(feeds, {})
+    return parity.tally
 
 
 def nothing(feeds: Arrays, decision: Arrays) -> None: ...
@@ -136,12 +136,12 @@ def test_equally_good_decisions_are_counted_as_ties_and_many_of_them_are_refused
 
     tally = compared((pipeline, run), another, ((7,), (5,)))
     assert (tally.decisions, tally.ties, tally.different) == (7, 1, 0)
-    resolve_ties(tally, pipeline, run, run, {})  # one of a thousand is
+    DecisionParity(pipeline, run, run, {}, tally).resolve_ties()  # one of a thousand is
     assert (tally.decisions >= 1_000, tally.ties) == (True, 1)
     tally = compared((pipeline, run), another, ((7, 7), (5,)))
     assert tally.ties == 2
     with pytest.raises(ParityError, match=r"2 of 1,?0\d\d decisions have margins under 0\.0001"):
-        resolve_ties(tally, pipeline, run, run, {})
+        DecisionParity(pipeline, run, run, {}, tally).resolve_ties()
 
 
 def test_a_tie_is_one_in_the_models_own_score_only(tmp_path: Path) -> None:

@@ -228,11 +228,10 @@ def test_every_option_that_the_graph_ignores_is_found(tags: Trained, writer: Tra
     for made in (tags, writer):
         model = load(made.folder / "bundle", "cpu")
         for option in model.predictor.options:
-            comparison = Comparison(made.pipeline, made.config, model)
             with pytest.MonkeyPatch.context() as planted:
                 ignore(planted, model, option)
                 with pytest.raises(ParityError):
-                    verify_parity(comparison, made.records)
+                    verify_parity(Comparison(made.pipeline, made.config, model), made.records)
 
 
 def test_every_option_is_tried_off_its_default(writer: Trained) -> None:
