@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from seqpipe.config.hookspecs import hookimpl
-from seqpipe.config.signature import SIZE, Size, Tokens, Uniform
+from seqpipe.config.signature import SIZE, Checkpoint, Size, Tokens, Uniform
 from seqpipe.errors import SeqpipeError
+from seqpipe.features.kinds import registry as _feature_kinds
 from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
     from seqpipe.answers import tagging_schemes
-    from seqpipe.features.checkpoint_tokenizer import LACKING, Checkpoint, pretrained_tokenizer
-    from seqpipe.features.copy import Copy
-    from seqpipe.features.document import Column
-    from seqpipe.features.kinds import Chars, Matrix, Pieces, Sentences
+    from seqpipe.features.checkpoint_tokenizer import LACKING, pretrained_tokenizer
+    from seqpipe.features.kinds.registry import *  # noqa: F403
     from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, word_level
     from seqpipe.runtime.model import Model, load
 
@@ -28,14 +27,8 @@ __all__ = [
     "SIZE",
     "SPECIALS",
     "UNK",
-    "Chars",
     "Checkpoint",
-    "Column",
-    "Copy",
-    "Matrix",
     "Model",
-    "Pieces",
-    "Sentences",
     "SeqpipeError",
     "Size",
     "Tokens",
@@ -48,30 +41,25 @@ __all__ = [
     "tagging_schemes",
     "word_level",
 ]
+__all__ += _feature_kinds.__all__
 
 __version__ = VERSION
 
 _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime take their time
     "BOS": "seqpipe.features.vocabulary",
-    "Chars": "seqpipe.features.kinds",
-    "Checkpoint": "seqpipe.features.checkpoint_tokenizer",
-    "Column": "seqpipe.features.document",
-    "Copy": "seqpipe.features.copy",
     "EOS": "seqpipe.features.vocabulary",
     "LACKING": "seqpipe.features.checkpoint_tokenizer",
     "MARKS": "seqpipe.features.vocabulary",
     "MASK": "seqpipe.features.vocabulary",
-    "Matrix": "seqpipe.features.kinds",
     "Model": "seqpipe.runtime.model",
-    "Pieces": "seqpipe.features.kinds",
     "SPECIALS": "seqpipe.features.vocabulary",
-    "Sentences": "seqpipe.features.kinds",
     "UNK": "seqpipe.features.vocabulary",
     "clean": "seqpipe.features.vocabulary",
     "load": "seqpipe.runtime.model",
     "pretrained_tokenizer": "seqpipe.features.checkpoint_tokenizer",
     "word_level": "seqpipe.features.vocabulary",
 }
+_LATER |= {name: _feature_kinds.module_of(name) for name in _feature_kinds.__all__}
 _MODULES = {"tagging_schemes": "seqpipe.answers.tagging_schemes"}
 
 

@@ -19,7 +19,7 @@ from seqpipe.answers.span_infilling import Hidden
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.errors import BundleError
-from seqpipe.features.copy import Copy
+from seqpipe.features.extended_vocabulary import ExtendedVocabulary
 
 _LABELLED: Mapping[str, type[Tags | Label | Labels | Vector]] = {
     kind.kind: kind for kind in (Tags, Spans, Label, Labels, Vector)
@@ -50,5 +50,5 @@ def kind_from(manifest: Mapping[str, Any], target_tokenizer: Tokenizer | None) -
         if hides := manifest.get("hides"):
             return Hidden(target_tokenizer, share=hides["share"], length=hides["length"], field=hides["field"])
         copies = manifest.get("copies")
-        return Text(target_tokenizer, target, copies and Copy(copies["same"], tokenizer=target_tokenizer))
+        return Text(target_tokenizer, target, copies and ExtendedVocabulary(target_tokenizer, copies["same"]))
     raise BundleError(f"answer kind {name!r} is not known to this version, or lacks its tokenizer; update seqpipe")

@@ -10,9 +10,9 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import Answer, probability, required_field
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.copy import Copy
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.encoding import encode
+from seqpipe.features.extended_vocabulary import ExtendedVocabulary
 from seqpipe.features.vocabulary import EOS, UNK, clean, special_id
 
 _NO_TEXT = -1e8  # the log-probability of what is no text is below
@@ -24,13 +24,13 @@ class Text:
     Args:
         tokenizer: Of what is written.
         target: The record's field with the reference, or a list of them.
-        copies: How words of the source are named, where some of them may be written that the tokenizer lacks.
+        copies: What it may write, where words of the source may be copied that the tokenizer lacks.
     """
 
     kind = "text"
     outputs: tuple[str, ...] = ("tokens", "scores")
 
-    def __init__(self, tokenizer: Tokenizer, target: str | None = None, copies: Copy | None = None):
+    def __init__(self, tokenizer: Tokenizer, target: str | None = None, copies: ExtendedVocabulary | None = None):
         self.tokenizer, self.target, self.copies = tokenizer, target, copies
         self._end = special_id(tokenizer, EOS)
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from seqpipe.features.kinds.base import SENTENCES, TOKENS, WORDS
+
 OVER = ("words", "sentences", "pairs", "written", "steps")
-TOKENS, WORDS, SENTENCES = AXES = ("sequence_length", "word_count", "sentence_count")
+AXES = (TOKENS, WORDS, SENTENCES)
 PREFIX = "explain."  # of the graph's outputs
 
 

@@ -15,7 +15,6 @@ from seqpipe.config.contract import (
     decode_options,
     dev_option,
     expected_outputs,
-    feature_kind,
     has_member,
     invalidated_names,
     is_language_model,
@@ -29,6 +28,8 @@ from seqpipe.config.contract import (
 from seqpipe.config.names import SHAPES
 from seqpipe.config.signature import method_names, optional_names, wired
 from seqpipe.errors import PluginError, Problem, nearest
+from seqpipe.features.kinds.base import FeatureKind
+from seqpipe.features.kinds.registry import pair_features
 
 
 @dataclass
@@ -125,7 +126,8 @@ class _Trace:
             self.wire("vocabulary", "tokenizer")
         self.give("mask", "data")
         if one.pairs:
-            self.give("segments", "data")
+            for name, feature in pair_features().items():
+                self.give(name, "data", stated=(feature.shape, feature.dtype))
         self.wire("sizes", "features")
         self.declare([*one.stages, *head], one)
 
@@ -163,7 +165,9 @@ class _Trace:
         for stage in inputs[0].embedding:
             if not member(stage.cls, "tokenwise"):
                 self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
-            elif head[-1].options.get("packed") is not False and _has_column(stage):
+            elif head[-1].options.get("packed") is not False and any(
+                feature.of_whole_text for feature in declared_features(stage).values()
+            ):
                 self.complain(stage, "a column is of one text, and packed texts are cut anywhere: set packed: false")
         for stage in inputs[0].encoder:
             goes_on = member(stage.cls, "goes_on")
@@ -230,8 +234,8 @@ class _Trace:
             except PluginError as error:
                 self.problems.append(stage.problem(str(error)))
 
-    def give(self, name: str, provider: str, kind: str = "", stated: tuple[str, str] | None = None) -> None:
-        shape, dtype = stated or SHAPES.get(kind or name, ("as returned", "as returned"))
+    def give(self, name: str, provider: str, key: str = "", stated: tuple[str, str] | None = None) -> None:
+        shape, dtype = stated or SHAPES.get(key or name, ("as returned", "as returned"))
         self.given[name] = _Name(name, provider, shape, dtype)
         self.names.append(self.given[name])
         if name == "x":
@@ -246,7 +250,7 @@ class _Trace:
 
     def declare(self, stages: Iterable[Component], source: Input) -> None:
         """The features that the stages of a source declare; one name means one feature."""
-        found: dict[str, tuple[Component, object]] = {}
+        found: dict[str, tuple[Component, FeatureKind]] = {}
         for stage in stages:
             try:
                 features = declared_features(stage)
@@ -255,15 +259,15 @@ class _Trace:
                 continue
             for name, feature in features.items():
                 first, same = found.setdefault(name, (stage, feature))
-                if name in {"ids", "mask", "segments", "x", "sources"} | _TARGETS | _DECIDED:
+                if name in {"ids", "mask", "x", "sources"} | pair_features().keys() | _TARGETS | _DECIDED:
                     self.complain(stage, f"feature {name!r} has a name of the frame's own; it needs another")
                 elif same != feature:
                     told = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
                     self.complain(stage, f"{told}; in one pipeline it can be one thing only: leave one of the two out")
-                elif told := _unfit(feature_kind(feature), source):
-                    self.complain(stage, told)
+                elif message := feature.mismatch(source.tokenizer is not None, source.name):
+                    self.complain(stage, message)
                 elif first is stage:
-                    self.give(name, f"data (feature of {stage.key})", feature_kind(feature) or name)
+                    self.give(name, f"data (feature of {stage.key})", stated=(feature.shape, feature.dtype))
 
     def answer(self, head: Component) -> str:
         """The answer kind of a head, "" if it does not tell."""
@@ -325,7 +329,7 @@ class _Trace:
         there_is = f" (there is: {', '.join(one for one in self.given if one != 'sources') or 'sources'})"
         if name == "x":
             return f"; add an embedding{there_is}"
-        if name == "segments":
+        if name in pair_features():
             return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
         if name in _TARGETS:
             return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
@@ -382,26 +386,12 @@ def _shows(stage: Component, corrupted: Sequence[str]) -> str:
         features = declared_features(stage)
     except PluginError:  # told where features are declared
         return ""
-    kinds = {name: feature_kind(feature) for name, feature in features.items() if name not in corrupted}
-    shown = [name for name, kind in kinds.items() if kind in _WRITTEN or "mask" in corrupted]
+    shown = [
+        name
+        for name, feature in features.items()
+        if name not in corrupted and (feature.shows_tokens or "mask" in corrupted)
+    ]
     return f"its feature {shown[0]!r} is of the text as it was" if shown else ""
-
-
-_WRITTEN = ("chars", "copy")  # kinds of feature by which a token is known whatever its id is
-
-
-def _has_column(stage: Component) -> bool:
-    return any(feature_kind(feature) == "column" for feature in declared_features(stage).values())
-
-
-def _unfit(kind: str, source: Input) -> str:
-    """Why a feature cannot be made of a source, and what to do; nothing if it can."""
-    where = f"inputs: {{{source.name or 'numbers'}: {{field: NAME, embedding: …}}}}"
-    if kind == "matrix" and source.tokenizer is not None:
-        return f"it reads rows of numbers, and this source is a text: give them a source of their own, {where}"
-    if kind != "matrix" and source.tokenizer is None:
-        return f"its feature {kind!r} is made of a text, and this source has no tokenizer; add one, or take linear"
-    return ""
 
 
 _CURES: Mapping[str, str] = {

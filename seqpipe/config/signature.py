@@ -48,6 +48,11 @@ class Means:
     words: str
 
 
+Checkpoint = Annotated[
+    str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
+]
+
+
 class Frame(BaseModel):
     """The frame keys that stand beside any `use`, those of one kind by `FRAME_KEYS`."""
 

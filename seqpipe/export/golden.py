@@ -8,8 +8,9 @@ from typing import Any
 from seqpipe.export.generated_records import probe_records
 from seqpipe.export.parity import shortened
 from seqpipe.export.parity_gate import Comparison
-from seqpipe.features.document import Featurizer, Record
+from seqpipe.features.document import Record
 from seqpipe.features.sources import columns
+from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.evaluate import posed
 from seqpipe.runtime.model import TOLERANCE, same_answer
 
@@ -28,7 +29,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[d
     """
     source = comparison.featurizer
     chosen = _short(comparison, records)
-    alternate = isinstance(source, Featurizer) and source.fields == ("text",)
+    alternate = isinstance(source, TextSource) and source.fields == ("text",)
     asked: list[dict[str, Any]] = []
     for record in chosen:
         words = len(asked) % 2 and alternate and record.get("words") is not None

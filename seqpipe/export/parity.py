@@ -13,10 +13,11 @@ import torch
 from seqpipe.config.attention_maps import PREFIX
 from seqpipe.errors import ParityError
 from seqpipe.features import vocabulary
-from seqpipe.features.copy import Copy
-from seqpipe.features.document import Arrays, Column, Doc
-from seqpipe.features.sources import MASK, Inputs, Rows, Several, mask_of, masks, together
-from seqpipe.features.vocabulary import SPECIALS, UNK
+from seqpipe.features.document import MASK, Arrays, Doc, join_sources
+from seqpipe.features.multi_source import MultiSource
+from seqpipe.features.numeric_source import NumericSource
+from seqpipe.features.sources import InputSource, mask_of, masks
+from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.features.word_pieces import splits_words
 from seqpipe.runtime.decode_options import DRAWING, SEED, Known, chosen
 from seqpipe.runtime.predictor import Run
@@ -285,22 +286,22 @@ def grid(
             yield learned.featurizer.collate([random_doc(learned.featurizer, int(n), random) for n in counts])
 
 
-def random_doc(source: Inputs, length: int, random: np.random.Generator, apart: bool = False) -> Doc:
+def random_doc(source: InputSource, length: int, random: np.random.Generator, apart: bool = False) -> Doc:
     """A text of `length` random tokens with random ids, sentences of any length; of some the longest word is short.
 
     Of a tokenizer that splits words, some tokens continue a word. From 5 tokens on there are two sentences and two
     words: an example for export has no axis of 1. Of several sources the others have up to as many tokens, or
     `apart`, so many that no two axes of an example for export are the same.
     """
-    if isinstance(source, Several):
+    if isinstance(source, MultiSource):
         lengths = [
             length + _APART * i if apart or not i else int(random.integers(1, length + 1))
             for i in range(len(source.sources))
         ]
-        return together([random_doc(one, n, random) for one, n in zip(source.sources.values(), lengths, strict=True)])
-    if isinstance(source, Rows):
-        width = next((feature.size for feature in source.features.values()), 1)
-        rows = random.normal(size=(length, width)).astype(np.float32)
+        parts = zip(source.sources.values(), lengths, strict=True)
+        return join_sources([random_doc(part, length, random) for part, length in parts])
+    if isinstance(source, NumericSource):
+        rows = random.normal(size=(length, source.width)).astype(np.float32)
         return Doc("", [row.tobytes().hex() for row in rows], [], [1] * length, rows=rows)
     words, begins = _random_words(length, random), np.ones(length, bool)
     if splits_words(source.tokenizer):
@@ -310,32 +311,23 @@ def random_doc(source: Inputs, length: int, random: np.random.Generator, apart: 
     gap = source.tokenizer.token_to_id(vocabulary.MASK)
     if gap is not None:  # one in a large vocabulary would hardly ever come
         ids = [gap if hidden else i for i, hidden in zip(ids, random.random(length) < GAPS, strict=True)]
-    for copy in (one for one in source.features.values() if isinstance(one, Copy)):
-        words, ids = _some_known(copy, words, ids, random)
+    for feature in source.features.values():
+        words, ids = feature.example_tokens(words, ids, random)
     text, offsets = "", []
     for word, begin in zip(words, begins, strict=True):
         text += " " * bool(begin and text)
         offsets.append((len(text), len(text) + len(word)))
         text += word
     second = int(random.integers(1, length + 1)) if source.pairs else None
-    columns = {one.field: str(random.choice(one.values)) for one in source.features.values() if isinstance(one, Column)}
+    columns: dict[str, str] = {}
+    for feature in source.features.values():
+        columns |= feature.example_fields(random.choice)
     if not splits_words(source.tokenizer):
         return Doc(text, words, offsets, ids, second=second, columns=columns)
     starts = np.flatnonzero(begins).tolist()
     ends = [*(start - 1 for start in starts[1:]), length - 1]
     places = [(offsets[first][0], offsets[last][1]) for first, last in zip(starts, ends, strict=True)]
     return Doc(text, words, offsets, ids, starts, places, second, columns=columns)
-
-
-def _some_known(
-    copy: Copy, words: list[str], ids: list[int], random: np.random.Generator
-) -> tuple[list[str], list[int]]:
-    """The words and ids, of which none, half or all are such as a head writes; the others it can copy alone."""
-    known = random.random(len(words)) < random.choice([0.0, 0.5, 1.0])
-    vocabulary = sorted(copy.learned.get_vocab())
-    words = [str(random.choice(vocabulary)) if one else word for word, one in zip(words, known, strict=True)]
-    unknown = SPECIALS.index(UNK)
-    return words, [i if one or not copy.same else unknown for i, one in zip(ids, known, strict=True)]
 
 
 def _random_words(length: int, random: np.random.Generator) -> list[str]:

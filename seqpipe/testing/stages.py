@@ -15,7 +15,6 @@ from seqpipe.console import Console, Tick
 from seqpipe.errors import PluginError
 from seqpipe.export.parity import CLOSE, TIE, TOKENS
 from seqpipe.features.document import Arrays
-from seqpipe.features.kinds import Matrix
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.options import MEMBERS, ROUND_TRIP, member_check, option_checks
 from seqpipe.testing.report import Check, FaultError
@@ -162,16 +161,16 @@ class _Looks:
         """The same arrays with other whole numbers where no word, and no target token, is."""
         random, learned = np.random.default_rng(seed), self.bench.learned
         sizes = {"ids": len(learned.vocabulary), "tags": len(learned.tasks[0].labels)}
-        sizes |= {name: feature.size for name, feature in learned.featurizer.features.items()}
         V = len(learned.tasks[0].target_vocabulary or ())
-        sizes |= {"target_ids": V, "copy": V, "pointers": feeds["mask"].shape[1]}
+        sizes |= {name: feature.size or V for name, feature in learned.featurizer.features.items()}
+        sizes |= {"target_ids": V, "pointers": feeds["mask"].shape[1]}
         made = {}
         for name, array in feeds.items():
             outside = ~feeds[next((mask for before, mask in _OF_TARGETS.items() if name.startswith(before)), "mask")]
             made[name] = array
             feature = learned.featurizer.features.get(name)
             by_token = feature is None or feature.axes[1] == TOKENS
-            if isinstance(feature, Matrix):
+            if feature is not None and by_token and array.dtype.kind == "f":
                 made[name] = np.where(outside[..., None], np.float32("nan"), array)
             if array.dtype.kind == "i" and array.shape[:2] == outside.shape and by_token:
                 made[name] = np.array(array)

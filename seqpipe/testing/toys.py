@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,13 +16,15 @@ from torch.nn import functional as F
 
 from seqpipe.config import loader as config
 from seqpipe.config import yaml
-from seqpipe.config.contract import expected_outputs, feature_kind, has_member, member, under_options
+from seqpipe.config.contract import expected_outputs, has_member, member, under_options
 from seqpipe.config.loader import Config
 from seqpipe.config.names import ROWLESS
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import plain, wired
 from seqpipe.errors import ConfigError
-from seqpipe.features.document import Column, Doc, Record
+from seqpipe.features.document import Doc, Record
+from seqpipe.features.kinds.base import WORDS, FeatureKind
+from seqpipe.features.kinds.registry import pair_features
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK, word_level
 from seqpipe.nn.kv_cache import Before, Slots
 from seqpipe.testing.options import Subject
@@ -263,7 +265,7 @@ class Bench:
     def config(self) -> Config:
         """The checked pipeline, its head looking at everything that the component returns."""
         if self.subject.kind == "head":
-            encoder = ToyPlaces if "copy" in self._kinds() else ToyEncoder
+            encoder = ToyPlaces if self._copies else ToyEncoder
             return self._load(ToyCausal if self.continues else encoder, watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
@@ -292,7 +294,7 @@ class Bench:
     @property
     def numbers(self) -> bool:
         """Whether the component reads rows of numbers."""
-        return "matrix" in self._kinds()
+        return any(feature.reads_numbers for feature in self._features())
 
     @property
     def pairs(self) -> bool:
@@ -301,7 +303,8 @@ class Bench:
         if self.subject.kind != "head":
             return False
         answer = under_options(cls, "answer", self.subject.chosen)
-        return answer == "span" or "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
+        asked = inspect.signature(cls.__dict__.get("decide", len)).parameters
+        return answer == "span" or not pair_features().keys().isdisjoint(asked)
 
     @cached_property
     def records(self) -> list[Record]:
@@ -309,7 +312,7 @@ class Bench:
 
         Every third has no answer where the head may say so, and orders are closed if it wants.
         """
-        fields = {feature.field for feature in self._features() if isinstance(feature, Column)}
+        fields = {field for feature in self._features() for field in feature.fields}
         found: list[Record] = [
             {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
         ]
@@ -322,16 +325,18 @@ class Bench:
 
     @property
     def _tokenizer(self) -> type:
-        kinds = self._kinds()
-        return ToyPieces if "pieces" in kinds else ToyFewWords if "copy" in kinds else ToyTokenizer
+        if any(WORDS in feature.axes for feature in self._features()):
+            return ToyPieces
+        return ToyFewWords if self._copies else ToyTokenizer
 
-    def _kinds(self) -> set[str]:
-        """The kinds of feature that the component declares."""
-        return {feature_kind(feature) for feature in self._features()}
+    @property
+    def _copies(self) -> bool:
+        return any(feature.copies_tokens for feature in self._features())
 
-    def _features(self) -> list[Any]:
-        """The features that the component declares, under its options."""
-        return [*under_options(self.subject.cls, "features", self.subject.chosen).values()]
+    def _features(self) -> list[FeatureKind]:
+        """The features that the component declares, under its options; what is none is refused with the pipeline."""
+        declared = under_options(self.subject.cls, "features", self.subject.chosen).values()
+        return [feature for feature in declared if isinstance(feature, FeatureKind)]
 
     def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
         kind, cls = self.subject.kind, self.subject.cls
@@ -390,13 +395,11 @@ class Bench:
 
         In every field that is read as a column stands one of its values.
         """
-        columns = [one for one in self.learned.featurizer.features.values() if isinstance(one, Column)]
-        return self.learned.featurizer.docs(
-            [
-                {**self._posed(i, n), **{column.field: column.values[i % column.size] for column in columns}}
-                for i, n in enumerate(lengths)
-            ]
-        )
+        records = [dict(self._posed(i, n)) for i, n in enumerate(lengths)]
+        for i, record in enumerate(records):
+            for feature in self.learned.featurizer.features.values():
+                record |= feature.example_fields(partial(_nth, i))
+        return self.learned.featurizer.docs(records)
 
     def _posed(self, i: int, tokens: int) -> Record:
         """What is split into so many tokens, or has so many rows."""
@@ -423,6 +426,10 @@ class Bench:
     def module(self, pipeline: Pipeline) -> nn.Module:
         """The component itself."""
         return next(module for stage, module in pipeline.stages if stage.kind == self.subject.kind)
+
+
+def _nth(i: int, values: Sequence[str]) -> str:
+    return values[i % len(values)]
 
 
 def set_padding(pipeline: Pipeline, value: float) -> None:
