@@ -43,8 +43,8 @@ def test_a_kind_has_its_file_its_public_name_and_its_array(feature: FeatureKind)
     array = fitted(feature).array(DOCS, 2)
     assert array.dtype == cls.dtype
     assert len(cls.shape.split(",")) == array.ndim == len(feature.axes)
-    sizes = {axis: size for axis, size in zip(fitted(feature).axes, array.shape, strict=True) if isinstance(axis, int)}
-    assert all(axis == size for axis, size in sizes.items())
+    axes = zip(fitted(feature).axes, array.shape, strict=True)
+    assert all(axis == size for axis, size in axes if isinstance(axis, int))
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.kind)

@@ -78,7 +78,7 @@ class FeatureKind(ABC):
         return self
 
     def fit(self, docs: Iterable[Doc]) -> Self:
-        """The same feature fitted to training data, which may be gone through once; what it has already stays."""
+        """The same feature fitted to training data; what an older run fitted stays."""
         return self
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
