@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -30,3 +31,8 @@ class Means:
     """Metadata of an Annotated type: the words by which a person knows what it means."""
 
     words: str
+
+
+Checkpoint = Annotated[
+    str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from seqpipe.answers.base import HeadAnswer, check_settings
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.types import PASSAGE
 from seqpipe.config import loader
-from seqpipe.config.contract import expected_outputs, feature_kind, member, under_options
+from seqpipe.config.contract import expected_outputs, member, under_options
 from seqpipe.config.head_answers import answer_settings
 from seqpipe.config.model import Config
 from seqpipe.config.names import ROWLESS
@@ -24,7 +24,9 @@ from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import wired
 from seqpipe.config.yaml_text import dump, plain
 from seqpipe.errors import ConfigError
-from seqpipe.features.document import Arrays, Column, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.kinds.base import WORDS, FeatureKind
+from seqpipe.features.kinds.registry import pair_features
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
 from seqpipe.testing.toy_records import LABELS, number_rows, records, text_pair, word_list
@@ -65,7 +67,7 @@ class Bench:
     def config(self) -> Config:
         """The checked pipeline, its head looking at everything that the component returns."""
         if self.subject.kind == "head":
-            encoder = ToyPlaces if "copy" in self._kinds() else ToyEncoder
+            encoder = ToyPlaces if self._copies else ToyEncoder
             return self._load(ToyCausal if self.is_language_model else encoder, watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
@@ -95,7 +97,7 @@ class Bench:
     @property
     def numbers(self) -> bool:
         """Whether the component reads rows of numbers."""
-        return "matrix" in self._kinds()
+        return any(feature.reads_numbers for feature in self._features())
 
     @property
     def pairs(self) -> bool:
@@ -104,8 +106,8 @@ class Bench:
         if self.subject.kind != "head":
             return False
         kind, settings = self._declared_answer
-        asks_for_segments = "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
-        return kind.declared_subject(settings) == PASSAGE or asks_for_segments
+        names = inspect.signature(cls.__dict__.get("decide", len)).parameters
+        return kind.declared_subject(settings) == PASSAGE or not pair_features().keys().isdisjoint(names)
 
     @cached_property
     def _declared_answer(self) -> tuple[type[HeadAnswer], Mapping[str, Any]]:
@@ -120,7 +122,7 @@ class Bench:
     @cached_property
     def records(self) -> list[Record]:
         """The toy records, with a value in every field that the component reads as a column, and what it learns."""
-        fields = {feature.field for feature in self._features() if isinstance(feature, Column)}
+        fields = {field for feature in self._features() for field in feature.fields}
         toy_records: list[Record] = [
             {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
         ]
@@ -131,16 +133,18 @@ class Bench:
 
     @property
     def _tokenizer(self) -> type:
-        kinds = self._kinds()
-        return ToyPieces if "pieces" in kinds else ToyFewWords if "copy" in kinds else ToyTokenizer
+        if any(WORDS in feature.axes for feature in self._features()):
+            return ToyPieces
+        return ToyFewWords if self._copies else ToyTokenizer
 
-    def _kinds(self) -> set[str]:
-        """The kinds of feature that the component declares."""
-        return {feature_kind(feature) for feature in self._features()}
+    @property
+    def _copies(self) -> bool:
+        return any(feature.copies_tokens for feature in self._features())
 
-    def _features(self) -> list[Any]:
-        """The features that the component declares, under its options."""
-        return [*under_options(self.subject.cls, "features", self.subject.chosen).values()]
+    def _features(self) -> list[FeatureKind]:
+        """The features that the component declares, under its options; what is none is refused with the pipeline."""
+        declared = under_options(self.subject.cls, "features", self.subject.chosen).values()
+        return [feature for feature in declared if isinstance(feature, FeatureKind)]
 
     def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
         kind, cls = self.subject.kind, self.subject.cls
@@ -205,13 +209,11 @@ class Bench:
 
         In every field that is read as a column stands one of its values.
         """
-        columns = [column for column in self.learned.featurizer.features.values() if isinstance(column, Column)]
-        return self.learned.featurizer.docs(
-            [
-                {**self._unanswered(i, n), **{column.field: column.values[i % column.size] for column in columns}}
-                for i, n in enumerate(lengths)
-            ]
-        )
+        records = [dict(self._unanswered(i, n)) for i, n in enumerate(lengths)]
+        for i, record in enumerate(records):
+            for feature in self.learned.featurizer.features.values():
+                record |= feature.example_fields(partial(_nth, i))
+        return self.learned.featurizer.docs(records)
 
     def _unanswered(self, i: int, tokens: int) -> Record:
         """What is split into so many tokens, or has so many rows."""
@@ -249,6 +251,10 @@ class Bench:
     def module(self, pipeline: Pipeline) -> nn.Module:
         """The component itself."""
         return next(module for stage, module in pipeline.stages if stage.kind == self.subject.kind)
+
+
+def _nth(i: int, values: Sequence[str]) -> str:
+    return values[i % len(values)]
 
 
 def set_padding(pipeline: Pipeline, value: float) -> None:

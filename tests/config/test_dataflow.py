@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
+import seqpipe
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.config.checks.dataflow import explain, problems
@@ -191,20 +192,26 @@ def test_constructors_get_what_there_is() -> None:
 
 def test_one_feature_name_means_one_feature() -> None:
     class Long(Chars):
-        features: ClassVar = {"chars": 99}
+        features: ClassVar = {"chars": seqpipe.Chars(longest=99)}
 
     class Same(Chars): ...
 
     class Own(Chars):
-        features: ClassVar = {"mask": 1, "chars": 20}
+        features: ClassVar = {"mask": seqpipe.Pieces(), "chars": seqpipe.Chars(longest=20)}
 
     class List(Chars):
         features: ClassVar = ["chars"]
 
+    class Number(Chars):
+        features: ClassVar = {"chars": 20}
+
     assert told([Chars, Same], [], Tagger) == []
-    assert "feature 'chars' is 99 here and 20 in embedding.0 ('chars')" in told([Chars, Long], [], Tagger)[0]
+    (message,) = told([Chars, Long], [], Tagger)
+    assert "feature 'chars' is Chars(longest=99, alphabet='') here and Chars(longest=20, alphabet='') in" in message
+    assert "embedding.0 ('chars')" in message
     assert "feature 'mask' has a name that seqpipe itself provides" in told([Own], [], Tagger)[0]
     assert "must be a dict from names to features, not list" in told([List], [], Tagger)[0]
+    assert "its feature 'chars' must be one such as seqpipe.Chars(), not 20" in told([Number], [], Tagger)[0]
 
 
 def test_returns_is_a_tuple_of_names() -> None:

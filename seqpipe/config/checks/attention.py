@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seqpipe.config.attention_maps import OVER, Attended
+from seqpipe.config.attention_maps import AXES, OVER, Attended
 from seqpipe.config.component import Component, Input, describe
 from seqpipe.config.contract import declaration, declared_features, replaces_mask
 from seqpipe.config.signature import method_names
 from seqpipe.errors import PluginError, Problem
-from seqpipe.features.axes import AXES, SENTENCES, TOKENS
+from seqpipe.features.kinds.base import SENTENCES, TOKENS
 
 
 def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, dict[str, Attended]]:

@@ -12,6 +12,7 @@ from seqpipe.config.head_answers import TARGETS
 from seqpipe.config.names import SHAPES
 from seqpipe.config.signature import method_names, optional_names, wired
 from seqpipe.errors import PluginError, Problem, nearest
+from seqpipe.features.kinds.registry import pair_features
 
 _OPTIONAL_METHODS = ("score", "margin", "explain", "measures")
 
@@ -37,8 +38,8 @@ class ProvidedNames:
         self.wired: dict[str, ProvidedName] = {}  # what its constructor sees
         self.without_x: list[str] = []  # names of the inputs that have no x
 
-    def give(self, name: str, provider: str, kind: str = "", stated: tuple[str, str] | None = None) -> None:
-        shape, dtype = stated or SHAPES.get(kind or name, ("as returned", "as returned"))
+    def give(self, name: str, provider: str, stated: tuple[str, str] | None = None) -> None:
+        shape, dtype = stated or SHAPES.get(name, ("as returned", "as returned"))
         self.available[name] = ProvidedName(name, provider, shape, dtype)
         self.names.append(self.available[name])
         if name == "x":
@@ -95,7 +96,7 @@ class ProvidedNames:
         there_is = f" (there is: {', '.join(known)})"
         if name == "x":
             return f"; add an embedding{there_is}"
-        if name == "segments":
+        if name in pair_features():
             return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
         if name in TARGETS:
             return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
