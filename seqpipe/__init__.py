@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqpipe.config.hookspecs import hookimpl
 from seqpipe.errors import SeqpipeError
-from seqpipe.types import SIZE, Fraction, Positive, PositiveFloat, Probability, Size, Tokens, Uniform
+from seqpipe.types import SIZE, Probability, Size, Tokens, Uniform
 from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
@@ -32,12 +32,9 @@ __all__ = [
     "Checkpoint",
     "Column",
     "Copy",
-    "Fraction",
     "Matrix",
     "Model",
     "Pieces",
-    "Positive",
-    "PositiveFloat",
     "Probability",
     "Sentences",
     "SeqpipeError",
