@@ -1,4 +1,4 @@
-"""Names that pass between stages, each with its shape and dtype where the frame gives it."""
+"""Names that pass between stages, each with its shape and dtype where seqpipe itself provides it."""
 
 from __future__ import annotations
 

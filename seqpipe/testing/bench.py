@@ -40,7 +40,7 @@ from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
 from seqpipe.training.fit import Learned, learn
 from seqpipe.training.pipeline import Pipeline, option_table
 
-RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are looked at alone and together
+RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are compared alone and together
 _WIRING = (
     "Every name that a method asks for must be given: ids and mask, the features that the class declares, x, what "
     "earlier stages return (here: state), and in `loss` the targets of the answer kind"

@@ -206,7 +206,7 @@ class _HeadChecks:
         self.other_decision(pipeline, features, decision)
 
     def known(self, mask: Tensor, decision: Mapping[str, Tensor]) -> list[tuple[dict[str, Tensor], Tensor]]:
-        """Decisions whose log-probability decide's own outputs tell, with it."""
+        """Decisions and their log-probabilities, where the outputs of `decide` state them."""
         if self.bench.answer == "label":
             scores = decision["scores"]
             labels = range(scores.shape[1])
@@ -219,7 +219,7 @@ class _HeadChecks:
     def other_decision(
         self, pipeline: Pipeline, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]
     ) -> None:
-        """A score that does not look at the decision tells no tie from an error."""
+        """The score of another decision must differ: else it says nothing about ties."""
         named = {"label": "label", "text": "tokens", "span": "starts", "pointers": "pointers"}
         name = named.get(self.bench.answer, "tags")
         most = len(self.bench.learned.tasks[0].labels) or len(self.bench.learned.tasks[0].target_vocabulary or ())

@@ -177,7 +177,7 @@ def test_constructors_get_what_there_is() -> None:
     class Labels(Writer):
         def __init__(self, dim, labels, target_vocabulary): ...
 
-    assert "a stage of one source knows of no other" in messages([Lookup], [Sources], Tagger)[0]
+    assert "only a head is built from all sources" in messages([Lookup], [Sources], Tagger)[0]
     assert (
         "built from 'labels', and the answer of the head has none"
         in messages([Lookup], [Mean], Labels, target_tokenizer="same")[0]

@@ -115,7 +115,7 @@ def test_a_yaml_that_is_not_there_is_told_with_the_path_looked_for(tmp_path: Pat
 def test_a_file_name_that_is_no_name_asks_for_one(folder: Path) -> None:
     path = folder / "my pipeline.yaml"
     path.write_text(GOOD)
-    with pytest.raises(ConfigError, match=r"'my pipeline', will not do"):
+    with pytest.raises(ConfigError, match=r"'my pipeline' is no name"):
         load(path, plugins=toys())
     assert load(path, ["name=mine"], toys()).name == "mine"
 

@@ -63,7 +63,7 @@ def explain(inputs: Sequence[Input], head: Stages) -> str:
 _METRICS = ("options", "gold", "predicted")
 _SELF_SUPERVISED = ("text", "score", "vector")  # answer kinds of heads whose records say nothing of what is right
 _DECIDED = {name for answer in ANSWERS.values() for name in answer.decided}
-_ANY = Answer(tuple(TARGETS), tuple(_DECIDED), True)  # of a head that does not tell: that is mistake enough
+_ANY = Answer(tuple(TARGETS), tuple(_DECIDED), True)  # of a head without an answer kind, which is reported
 
 
 class _Trace(ProvidedNames):
@@ -161,7 +161,7 @@ class _Trace(ProvidedNames):
         return several
 
     def refuse_features(self, head: Stages) -> None:
-        """Of several sources nobody knows which one a head's features would be made of."""
+        """Report features of a head that reads several sources: they cannot be made of all of them."""
         for stage in head:
             try:
                 if names := ", ".join(declared_features(stage)):
@@ -191,7 +191,7 @@ class _Trace(ProvidedNames):
                     self.give(name, f"data (feature of {stage.key})", feature_kind(feature) or name)
 
     def answer(self, head: Component) -> str:
-        """The answer kind of a head, "" if it does not tell."""
+        """The answer kind of a head; "" if it has none, which is reported."""
         try:
             return answer_kind(head)
         except PluginError as error:
