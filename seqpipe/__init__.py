@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.config.hookspecs import hookimpl
 from seqpipe.errors import SeqpipeError
 from seqpipe.features.kinds import registry as _feature_kinds
-from seqpipe.types import SIZE, Checkpoint, Fraction, Positive, PositiveFloat, Probability, Size, Tokens, Uniform
+from seqpipe.types import SIZE, Checkpoint, Probability, Size, Tokens, Uniform
 from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ __all__ = [
     "SPECIALS",
     "UNK",
     "Checkpoint",
-    "Fraction",
     "Metric",
     "Model",
-    "Positive",
-    "PositiveFloat",
     "Probability",
     "SeqpipeError",
     "Size",

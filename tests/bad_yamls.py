@@ -333,9 +333,9 @@ BAD = [
     ),
     Bad(top("no: 1"), ["9:1: no"], "no such key"),
     Bad(top("name: 3"), ["9:7: name"], "should be text, not 3; put it in quotes ('3')"),
-    Bad(top("name: ../x"), ["9:7: name"], "will not do for a run"),
-    Bad(top("name: a b"), ["9:7: name"], "will not do for a run"),
-    Bad(top("name: ''"), ["9:7: name"], "will not do for a run"),
+    Bad(top("name: ../x"), ["9:7: name"], "is no name for a run"),
+    Bad(top("name: a b"), ["9:7: name"], "is no name for a run"),
+    Bad(top("name: ''"), ["9:7: name"], "is no name for a run"),
     Bad(top("name: [a]"), ["9:7: name"], "should be text, not [a]"),
     Bad(
         "name: x\n",

@@ -63,18 +63,13 @@ class Text(HeadAnswer):
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
-        return cls(
-            required(tokenizer),
-            head.target,
-            ExtendedVocabulary(required(tokenizer), head.same_tokenizer) if head.copies else None,
-        )
+        writer = required(tokenizer)
+        return cls(writer, head.target, ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None)
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
-        copies = manifest.get("copies")
-        return cls(
-            required(tokenizer), manifest["target"], copies and ExtendedVocabulary(required(tokenizer), copies["same"])
-        )
+        writer, copies = required(tokenizer), manifest.get("copies")
+        return cls(writer, manifest["target"], ExtendedVocabulary(writer, copies["same"]) if copies else None)
 
     def manifest(self) -> dict[str, Any]:
         stated = {"kind": self.kind, "target": self.target}

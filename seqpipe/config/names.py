@@ -1,4 +1,4 @@
-"""Names that pass between stages, each with its shape and dtype where the frame gives it; a feature states its own."""
+"""Names that pass between stages, with the shapes and dtypes of those that seqpipe itself provides."""
 
 from __future__ import annotations
 

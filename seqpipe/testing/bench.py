@@ -45,7 +45,7 @@ from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
 from seqpipe.training.fit import Learned, learn
 from seqpipe.training.pipeline import Pipeline, option_table
 
-RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are looked at alone and together
+RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are compared alone and together
 _WIRING = (
     "Every name that a method asks for must be given: ids and mask, the features that the class declares, x, what "
     "earlier stages return (here: state), and in `loss` the targets of the answer kind"
@@ -148,16 +148,11 @@ class Bench:
 
     def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
         kind, cls = self.subject.kind, self.subject.cls
-        toys: dict[str, type | None] = {
-            "reader": ToyReader,
-            "tokenizer": self._tokenizer,
-            "embedding": ToyEmbedding,
-            "encoder": encoder,
-            "head": head,
-        } | {kind: cls}
-        content: dict[str, Any] = {
-            key: {"use": toy.__name__} for key, toy in toys.items() if toy is not None and key != "reader"
-        }
+        toys: dict[str, type] = {"tokenizer": self._tokenizer, "embedding": ToyEmbedding, "head": head}
+        if encoder is not None:
+            toys["encoder"] = encoder
+        toys[kind] = cls
+        content: dict[str, Any] = {key: {"use": toy.__name__} for key, toy in toys.items()}
         content[kind] |= plain(dict(self.subject.options))
         if kind == "head" and "target_vocabulary" in wired(cls):
             content[kind]["target_tokenizer"] = "same"
@@ -170,9 +165,9 @@ class Bench:
         content["name"] = "toy"
         content["data"] = {"reader": "ToyReader", "train": "toy", "dev": "toy"}
         content["train"] = {"epochs": 2, "batch_tokens": 16, "checkpoint_steps": 1, "threads": 1}
-        plugins = Plugins([])
-        owner = cls.__module__.partition(".")[0]
-        plugins.offers = [Offer(key, toy.__name__, owner, "0", toy) for key, toy in toys.items() if toy is not None]
+        plugins, owner = Plugins([]), cls.__module__.partition(".")[0]
+        toys["reader"] = ToyReader
+        plugins.offers = [Offer(key, toy.__name__, owner, "0", toy) for key, toy in toys.items()]
         path = self.folder / "toy.yaml"
         path.write_text(dump(content), encoding="utf-8")
         try:

@@ -68,7 +68,7 @@ def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem
     every = attended(inputs, head)
     lost = [weights.key for names in every.values() for weights in names.values() if weights.axis not in AXES]
     if lost:
-        message = f"an encoder before it makes places of its own, so nobody knows where in a text {lost[0]} stands"
+        message = f"an encoder before it replaces the tokens, so {lost[0]} has no place in the text"
         return [replace(wanted, message=f"{message}; delete it")]
     return [] if any(every.values()) else [wanted]
 

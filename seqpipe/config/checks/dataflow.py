@@ -158,7 +158,7 @@ class _Trace(ProvidedNames):
         return several
 
     def refuse_features(self, head: Stages) -> None:
-        """Of several sources nobody knows which one a head's features would be made of."""
+        """Report features of a head that reads several sources: they cannot be made of all of them."""
         for stage in head:
             try:
                 if names := ", ".join(declared_features(stage)):

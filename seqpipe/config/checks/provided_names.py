@@ -1,4 +1,4 @@
-"""The names that pass between the stages of a pipeline: who provides each, and which signature asks for it."""
+"""The names that pass between the stages of a pipeline: which stage provides each, and which signature asks for it."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ class ProvidedNames:
 
 _CURES: Mapping[str, str] = {
     "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
-    "sources": "a stage of one source knows of no other; they are for heads",
-    "sizes": "of several inputs nobody knows whose features they would be",
+    "sources": "only a head is built from all sources",
+    "sizes": "a head of several inputs has no features",
     "dim": "there is no x yet whose width that could be: add an embedding",
     "labels": "the answer of the head has none; use a head that gives labels",
     "target_vocabulary": "there is none: add `target_tokenizer: {use: NAME}` to the head, or `target_tokenizer: same`",
