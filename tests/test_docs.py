@@ -47,13 +47,6 @@ def test_what_a_page_only_shows_can_be_read(name: str) -> None:
         parse(block)
 
 
-@pytest.mark.parametrize("name", ["yaml.md", "commands.md"])
-def test_generated_pages_are_fresh(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
-    text = (DOCS / "reference" / name).read_text(encoding="utf-8")
-    assert text == generate().PAGES[name](), "run: python docs/generate.py"
-
-
 def generate() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
     assert spec is not None
@@ -61,6 +54,25 @@ def generate() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.parametrize("name", generate().PAGES)
+def test_generated_pages_and_tables_are_current(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
+    text = (documents.ROOT / name).read_text(encoding="utf-8")
+    assert text == generate().PAGES[name](), "run: python docs/generate.py"
+
+
+def test_a_component_that_a_table_lacks_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
+    module = generate()
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    text = (documents.ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "README.md").write_text(re.sub(r"(?m)^\| `encoder` \| \[`gru`\].*\n", "", text), encoding="utf-8")
+    assert module.with_component_table("README.md") == text
+    (tmp_path / "README.md").write_text("# no table\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="markers"):
+        module.with_component_table("README.md")
 
 
 @pytest.mark.parametrize("page", ["reference/names.md", "plugins/components.md"])

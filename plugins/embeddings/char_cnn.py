@@ -20,7 +20,7 @@ GROUPS = 4  # of words of like lengths
 
 
 class CharCNN(nn.Module):
-    """Convolves over the characters of each word and keeps each filter's largest answer.
+    """A convolution over the characters of each word, and the maximum of each filter (Ma and Hovy 2016).
 
     One width as in Ma and Hovy (2016), several as in Kim (2014). A window stands over each real character; what it sees
     beyond the word is silent. There is no nonlinearity but the maximum.

@@ -15,7 +15,7 @@ from seqpipe_plugins.encoders.bilm import BiLM
 
 
 class ELMo(nn.Module):
-    """The mean of the layers of a language model of both directions, by learned weights (Peters et al. 2018).
+    """A learned weighted mean of the layers of a bidirectional language model (Peters et al. 2018).
 
     x (B, T, 2 H) = γ Σ softmax(w)_j h_j over its layers h_0 … h_L, of which h_0 is what it reads, the vectors of
     `char-cnn`. w and γ are learned with the task behind, which finds out which layers serve it. The language model

@@ -13,7 +13,7 @@ from seqpipe import Matrix
 
 
 class Linear(nn.Module):
-    """x = W r + b of each row r of numbers; for a source without a tokenizer, whose `field` holds them.
+    """A linear layer over rows of numbers, x = W r + b; for a source without a tokenizer.
 
     Numbers are normalised by the means and deviations of the training data before, or taken as they are. A record's
     field holds a list of rows, as of regions of an image or of frames of a recording (attended to like words: Xu et

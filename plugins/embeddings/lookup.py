@@ -19,7 +19,7 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Lookup(nn.Module):
-    """Looks a learned vector up for each token.
+    """A learned vector for each token of the vocabulary.
 
     `table` (V, D) holds the vectors of all tokens.
 

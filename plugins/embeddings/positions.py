@@ -14,7 +14,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class Positions(nn.Module):
-    """A vector that says where in the text a token stands; beside others in a list, it is concatenated to them.
+    """Sinusoidal or learned position embeddings; in a list, concatenated with the other embeddings.
 
     Sinusoidal (Vaswani et al. 2017): p(t)[2i] = sin(t / 10000^(2i / D)) and p(t)[2i + 1] the cosine of the same, from t
     = 0. Learned (Gehring et al. 2017): a table of `longest` vectors; every token further on has the last of them.

@@ -19,7 +19,7 @@ from .vector_files import Format, entries
 
 
 class Vectors(Lookup):
-    """Looks up pretrained word vectors: word2vec (Mikolov et al. 2013), GloVe (Pennington et al. 2014), fastText
+    """Pretrained word vectors: word2vec (Mikolov et al. 2013), GloVe (Pennington et al. 2014), fastText
     (Bojanowski et al. 2017).
 
     The file is read line by line, and only the vocabulary's words are kept. They are part of the weights: checkpoints

@@ -14,7 +14,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class Bag(nn.Module):
-    """The sum, the mean or the maximum of a text's vectors: the baseline that knows no order.
+    """The sum, mean or maximum of a text's vectors, at each token: a baseline without word order.
 
     Layers of a deep averaging network (Iyyer et al. 2015), h = g(W h + b), may follow. The vector is `state` (B, D'),
     and x (B, T, D') is the same vector at every token, so that any head can stand on it, whatever it pools by; in the

@@ -11,7 +11,7 @@ from seqpipe.nn.recurrent import Positive, Rate, ragged_rnn
 
 
 class BiLM(nn.Module):
-    """Two stacks of LSTMs that never meet (Peters et al. 2018), one from left to right, one from right to left.
+    """Two independent stacks of LSTMs, one from left to right, one from right to left (Peters et al. 2018).
 
     With the head `bilm` they are a language model of both directions: unlike in the encoder `lstm`, no layer joins the
     two, so the states `forwards` (B, T, H) at a token have seen it and those before it alone, and `backwards` (B, T, H)

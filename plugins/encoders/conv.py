@@ -13,7 +13,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class Conv(nn.Module):
-    """Convolutions on top of each other, dilated (Kalchbrenner et al. 2016), gated (Dauphin et al. 2017) or both.
+    """Stacked convolutions, dilated (Kalchbrenner et al. 2016), gated (Dauphin et al. 2017) or both.
 
     Layer l makes c(t), a linear layer of the `width` tokens around t that stand 2^l apart (one apart if not dilated):
     of widths of 3, four layers see 31 tokens. Its answer is ReLU(c(t)), or a(t) σ(b(t)) if gated, where c(t) = [a(t);

@@ -18,7 +18,7 @@ _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 
 
 class Pretrained(nn.Module):
-    """A pretrained encoder, such as BERT (Devlin et al. 2019), with its first and last token around each text.
+    """A pretrained encoder, such as BERT (Devlin et al. 2019), with its special tokens around each text.
 
     x (B, T, D) holds the vectors of the text's own tokens, `state` (B, D) that of the first special one ([CLS]). A text
     that is longer than the window is read in overlapping windows, each with both special tokens; a token's vector is

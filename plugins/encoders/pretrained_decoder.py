@@ -22,7 +22,7 @@ _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none",
 
 
 class PretrainedDecoder(Attending):
-    """A pretrained decoder of which no token sees a later one, for the head `lm`.
+    """A pretrained causal decoder (GPT-2, Llama, Mistral), for the head `lm`.
 
     GPT-2 (Radford et al. 2019): learned positions, layer norm before each half of a layer. Llama (Touvron et al. 2023)
     and Mistral: rotary positions (Su et al. 2021), RMS norm (Zhang and Sennrich 2019), gated feed-forward networks

@@ -18,7 +18,7 @@ from seqpipe.nn.t5 import FAMILIES, stack
 
 
 class PretrainedSeq2Seq(nn.Module):
-    """The encoder of a T5 (Raffel et al. 2020), for the head `pretrained-seq2seq` or any other.
+    """The encoder of a T5 (Raffel et al. 2020), for the head `pretrained-seq2seq` or any other head.
 
     It reads the text and its end. x (B, T, D) holds the vectors of the tokens, `state` (B, D) that of the end, and
     `table` (V, D) the vectors that tokens are read as, which the decoder reads them as too. How far apart two tokens

@@ -15,7 +15,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class SelfAttention(nn.Module):
-    """Self-attention alone (Cheng et al. 2016; Vaswani et al. 2017), by any of the scores that attention has.
+    """One layer of self-attention (Cheng et al. 2016; Vaswani et al. 2017), with any attention score.
 
     Each token asks, as a query q, all tokens of its text, as keys k: with weights that are a softmax over k of the
     score of q and k, x (B, T, D) becomes their mean, (B, T, D), 0 in the padding, which nobody attends to. `dot` is q ·

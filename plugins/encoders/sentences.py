@@ -20,7 +20,7 @@ GROUPS = 4  # of sentences of like lengths
 
 
 class Sentences(nn.Module):
-    """Reads each sentence by itself and makes one vector of it (Yang et al. 2016).
+    """Encodes each sentence separately and pools its words into one vector (Yang et al. 2016).
 
     The words of a sentence go through a recurrent cell, which begins anew with each sentence; its states h(t) are
     pooled, by attention with the weights a(t) = softmax(v · tanh(U h(t) + b)), into s = Σ a(t) h(t). x (B, T, D)

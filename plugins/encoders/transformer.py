@@ -21,7 +21,7 @@ Norm = Literal["pre", "post"]
 
 
 class Transformer(Attending):
-    """The encoder of a Transformer (Vaswani et al. 2017): layers of self-attention and of a feed-forward network.
+    """The encoder of a Transformer (Vaswani et al. 2017): layers of self-attention and feed-forward networks.
 
     Head i attends by softmax(Q_i K_i^T / √d) V_i, where Q, K and V are linear layers of x and d is D' / `heads`; a
     linear layer of all heads is a(x). f(x) = W2 g(W1 x + b1) + b2 is the same for each token. A layer that normalises

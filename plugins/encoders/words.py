@@ -15,7 +15,7 @@ LOWEST = -1e4
 
 
 class Words(nn.Module):
-    """One vector a word, made of those of its pieces.
+    """Pools the subword vectors of each word into one vector.
 
     Of a word of the pieces i to j the vector is x(i) (`first`, as Devlin et al. 2019 tag), the mean of x(i) to x(j), or
     the greatest number of each place. x (B, T, D) becomes (B, N, D) and the mask (B, N), N being the number of words.

@@ -14,7 +14,7 @@ NEVER = -1e4  # the logit of what no text holds
 
 
 class BiLM(nn.Module):
-    """A language model of both directions over the encoder `bilm` (Peters et al. 2018).
+    """A bidirectional language model over the encoder `bilm` (Peters et al. 2018).
 
     Each token is guessed from those before it, and by itself from those behind it, by one softmax for both:
     p(t) = softmax(W h + b), where h is the state of the forward stack at t - 1, or of the backward stack at t + 1;

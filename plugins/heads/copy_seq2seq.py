@@ -45,7 +45,7 @@ class _Step(NamedTuple):
 
 
 class CopySeq2Seq(Writer):
-    """A recurrent decoder that writes words or copies them: a pointer-generator (See, Liu and Manning 2017).
+    """A recurrent decoder that generates words or copies them: a pointer-generator (See, Liu and Manning 2017).
 
     At each step it reads the token before and its last context (Luong et al. 2015), attends to the source, and from
     the context c, the state h and what it read, x, makes p = σ(w · [c; h; x] + b), the probability of generating. The

@@ -21,7 +21,7 @@ NEVER = -1e4  # a logit whose probability is 0
 
 
 class Label(PooledHead):
-    """Labels of a text whose tokens are pooled into one vector h: multinomial or binary logistic regression.
+    """Text classification: the tokens are pooled into one vector h, followed by logistic regression.
 
     One label: p = softmax(W h + b), and the likeliest is the answer; or, of two labels, `positive` if its probability
     is at least the threshold. Any number (`multi`): p = sigmoid(W h + b), and all whose probability is at least the

@@ -21,7 +21,7 @@ NEVER = -1e4  # the logit of what no text holds
 
 
 class LM(nn.Module):
-    """A language model: p(text) is the product of p(token | those before) (Bengio et al. 2003; Radford et al. 2018).
+    """A causal language model: p(text) = Π p(token | tokens before) (Bengio et al. 2003; Radford et al. 2018).
 
     The logits of the token behind x are W x + b, W being the table of the token vectors where the two are tied (Press
     and Wolf 2017; b is 0 then). The encoders below must be causal: `transformer` with causal: true, or `lstm`, `gru`,

@@ -24,7 +24,7 @@ UNLIKELY = -1e4  # the logit of what stands in no gap
 
 
 class MaskedLM(nn.Module):
-    """Guesses words that are hidden in training (Devlin et al. 2019), anew in every epoch (Liu et al. 2019).
+    """A masked language model (Devlin et al. 2019), with new masks in every epoch (Liu et al. 2019).
 
     It needs no labels. Of each text a share of the tokens is chosen; most of them are read as [MASK], some as a random
     token, the others as they are, and what stood there is to be guessed from the encoder's x: p = softmax(E z + b),

@@ -23,7 +23,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class PretrainedSeq2Seq(SpanCorruption, Writer):
-    """The decoder of a T5 (Raffel et al. 2020) on its encoder, the encoder `pretrained-seq2seq` of the same checkpoint.
+    """The decoder of a T5 (Raffel et al. 2020), over the encoder `pretrained-seq2seq` of the same checkpoint.
 
     It looks at the text and its end. Tokens are read by the table of the encoder, which is also what logits are made by
     where the checkpoint ties the two (T5 1.0); one that does not (T5 1.1, Flan-T5, mT5) has rows of its own for that.

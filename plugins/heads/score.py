@@ -18,7 +18,7 @@ EQUAL = 1e-7  # targets whose deviation is a smaller part of their mean are all 
 
 
 class Score(PooledHead):
-    """A number of a text whose tokens are pooled into one vector h: y = m + s (w · h + b).
+    """Regression: the tokens are pooled into one vector h, and y = m + s (w · h + b).
 
     m and s are the mean and the deviation of the targets seen in training, so that numbers far from 0 are learned as
     fast as those near it (van Hasselt et al. 2016, "Pop-Art"); they are exact after the first epoch. The loss is of

@@ -17,7 +17,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class SkipGram(nn.Module):
-    """The skip-gram model with negative sampling (Mikolov et al. 2013) over the table of an embedding such as `lookup`.
+    """Skip-gram with negative sampling (Mikolov et al. 2013), over the table of an embedding such as `lookup`.
 
     The vector v of a word learns to tell the words o around it from words n drawn by chance, by vectors u of their own:
     -log σ(u_o · v) - Σ log σ(-u_n · v), the mean over all pairs. A word's window reaches up to b words to each side, b

@@ -15,7 +15,7 @@ from seqpipe.nn.window_stitching import Windows
 
 
 class Tags(nn.Module):
-    """A softmax over the tags of each token.
+    """A softmax over the tags, for each token independently.
 
     In a text that was read in windows a span crosses a seam only where both windows have it alike; elsewhere each token
     at a seam has the likeliest tag that begins or ends one.

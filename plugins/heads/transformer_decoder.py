@@ -24,7 +24,7 @@ Part = Annotated[float, Field(gt=0, lt=1)]
 
 
 class TransformerDecoder(SpanCorruption, Writer):
-    """The decoder of a Transformer (Vaswani et al. 2017).
+    """The decoder of a Transformer (Vaswani et al. 2017), with attention to the source.
 
     Each layer attends to the tokens written so far, then to the source, and ends with a feed-forward network f(x) = W2
     g(W1 x + b1) + b2. One that normalises after adding (`post`, as in the paper) makes LN(x + a(x)) of each of the

@@ -15,7 +15,7 @@ LEAST = 1e-6  # length of a vector: one of no length has no direction
 
 
 class Vector(PooledHead):
-    """A text's tokens pooled into one vector, which a linear layer may bring to another width; learned from labels.
+    """Sentence embeddings: the tokens are pooled into one vector, trained by a contrastive loss on labels.
 
     The supervised contrastive loss (Khosla et al. 2020, equation 2) over the texts of a batch, with z = v / |v|,
     P(i) the other texts of the label of i, and temperature τ: the mean over all i with such texts of

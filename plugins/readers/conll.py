@@ -31,7 +31,7 @@ class Layout:
 
 
 class Conll:
-    """Reads sentences with a word and its tag a line.
+    """Reads CoNLL: one word and its tag a line, an empty line between sentences.
 
     Comments `# key = value` before a sentence, and further columns that have names, become fields of its record. The
     names come from `columns` or from a first line `# columns: word pos ner` (or CoNLL-U Plus' `# global.columns = …`).

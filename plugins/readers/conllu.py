@@ -34,7 +34,7 @@ class Sentence:
 
 
 class Conllu:
-    """Reads CoNLL-U: ten columns parted by tabs, an empty line after each sentence.
+    """Reads CoNLL-U (Universal Dependencies): ten tab-separated columns, an empty line after each sentence.
 
     Lines of ranges (1-2) and of empty nodes (1.1) are no words. The text is what `# text = …` says, otherwise the
     words with blanks between them but where `SpaceAfter=No` stands. Where words are no part of the text as written

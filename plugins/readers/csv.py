@@ -6,7 +6,7 @@ from .tables import Table
 
 
 class Csv(Table):
-    """Reads comma-separated values (RFC 4180): a row a record, every named column a field of it.
+    """Reads comma-separated values (RFC 4180): one record a row, one field for each named column.
 
     The first line names the columns, or `columns` does. A quoted cell may hold commas, quotes and line ends.
 

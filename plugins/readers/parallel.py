@@ -15,7 +15,7 @@ from . import IllFormed, Record, SchemeOption, TagError, file_lines, numbered, t
 
 
 class Parallel:
-    """Reads one file a field: line n of each makes record n.
+    """Reads parallel files, one for each field: line n of all files is record n.
 
     `data.train` (dev, test) names one of the files; the others stand beside it. A `*` in the names stands for what
     differs between train, dev and test: `{text: "*.en", target: "*.de"}` reads dev.en and dev.de for `dev: dev.en`.

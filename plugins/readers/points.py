@@ -27,7 +27,7 @@ _BLOCK = 1024  # records that are made together
 
 
 class Points:
-    """Reads the format of pointer networks (Vinyals et al. 2015): `x1 y1 x2 y2 … output i1 i2 …`, a record a line.
+    """Reads points and pointers (Vinyals et al. 2015), one record a line: `x1 y1 x2 y2 … output i1 i2 …`.
 
     A record has `points`, a list of rows of numbers, and `pointers`, the positions behind `output`, which count from 1
     in the file and from 0 in the record; what ends where it began does so in both.

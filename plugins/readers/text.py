@@ -12,7 +12,7 @@ PIECE = 65_536  # characters of a piece, about
 
 
 class Text:
-    """Reads plain text for language models, one record at a time, so that a text may be larger than memory.
+    """Reads plain text for language models, one record at a time; a file may be larger than memory.
 
     A whole text comes in pieces that end with a line, each with `goes_on`, which says whether the text continues in the
     next record: a head that learns of packed texts puts no end between them.

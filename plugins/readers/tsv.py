@@ -6,7 +6,7 @@ from .tables import Table
 
 
 class Tsv(Table):
-    """Reads tab-separated values: a line a record, every named column a field of it.
+    """Reads tab-separated values: one record a line, one field for each named column.
 
     The first line names the columns, or `columns` does. Quotes are part of the text, unless `quote` says otherwise.
 

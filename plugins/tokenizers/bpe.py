@@ -19,7 +19,7 @@ BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 class BPE:
-    """Merges the most frequent pair of pieces, again and again (Sennrich et al. 2016).
+    """Byte pair encoding: repeatedly merges the most frequent pair of subwords (Sennrich et al. 2016).
 
     Words are runs of letters and digits, and single punctuation marks; the last piece of each ends with `</w>`. Text is
     written again with its words apart. With `byte_level` (Radford et al. 2019) pieces are of bytes, and a piece holds

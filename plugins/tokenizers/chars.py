@@ -14,7 +14,7 @@ from . import folding
 
 
 class Chars:
-    """Splits text into its code points: for Chinese and Japanese, and for heads that write letter by letter.
+    """Splits text into code points: for Chinese and Japanese, and for heads that generate single characters.
 
     Args:
         keep_spaces: Make white space a token too; without it, it is dropped.

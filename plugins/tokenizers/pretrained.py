@@ -10,7 +10,7 @@ from seqpipe import Checkpoint, pretrained_tokenizer
 
 
 class Pretrained:
-    """The tokenizer that a pretrained encoder was trained with; nothing is learned.
+    """The tokenizer of a pretrained checkpoint, unchanged.
 
     Args:
         checkpoint: A folder that `save_pretrained` wrote, or a name on the hub.

@@ -15,7 +15,7 @@ from . import changed, folding, learned_subwords, ranked
 
 
 class Unigram:
-    """Splits words into the pieces whose probabilities have the greatest product (Kudo 2018).
+    """Splits words into the most probable subwords under a unigram language model (Kudo 2018).
 
     The pieces are what expectation maximisation leaves of all frequent substrings. Words end at blanks and at
     punctuation marks, each of which is a word; a blank is the sign ▁ at the beginning of the piece after it. The first

@@ -17,7 +17,7 @@ MARK = "##"
 
 
 class WordPiece:
-    """Splits words into the longest pieces that it knows, from left to right (Schuster and Nakajima 2012).
+    """Splits words into the longest known subwords, from left to right (Schuster and Nakajima 2012).
 
     As in BERT (Devlin et al. 2019) a word ends at white space, each punctuation mark and each Chinese character is a
     word, and control characters are dropped; pieces are merged by count. A word with an unknown letter is unknown as a

@@ -16,7 +16,7 @@ from . import folding
 
 
 class Words:
-    """Splits text into words and punctuation marks, and keeps the frequent ones.
+    """Splits text into words and punctuation marks; rare words may be left out of the vocabulary.
 
     Args:
         pattern: Regular expression (Oniguruma) of one token; what lies between matches is dropped.
