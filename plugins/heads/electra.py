@@ -24,10 +24,10 @@ UNLIKELY = -1e4  # the logit of what stands in no gap
 class Electra(nn.Module):
     """Replaced token detection (Clark et al. 2020): classifies each token as original or replaced.
 
-    Some tokens are masked, and a generator samples replacements for them. The encoder reads the result, and every token,
-    masked or not, is classified as original or replaced: p(replaced) = σ(w · g(W x + b) + c). The generator is a small
-    masked language model, a Transformer, and is trained too; the loss is its cross-entropy + `weight_of_detection` times
-    that of the detection. No labels are needed, and only the encoder is used afterwards.
+    Some tokens are masked, and a generator samples replacements for them. The encoder reads the result, and every
+    token, masked or not, is classified as original or replaced: p(replaced) = σ(w · g(W x + b) + c). The generator is a
+    small masked language model, a Transformer, and is trained too; the loss is its cross-entropy +
+    `weight_of_detection` times that of the detection. No labels are needed, and only the encoder is used afterwards.
 
     The answer for a text is the mean probability that a token is original.
 
