@@ -60,17 +60,17 @@ class CopySeq2Seq(Writer):
 
     Args:
         cell: The recurrent cell.
-        hidden: Units of each layer.
-        embedding_dim: Width of a target token's vector.
-        layers: Layers on top of each other.
-        attention: What says how well a state and a source position match; with coverage it is additive.
-        units: Units of the scores `additive` and `concat-tanh`.
+        hidden: Number of units of each layer.
+        embedding_dim: Width of the target token embedding.
+        layers: Number of layers.
+        attention: Attention score of a state and a source position; must be additive with `coverage`.
+        units: Number of units of the scores `additive` and `concat-tanh`.
         coverage: Whether the attention knows how much of its weight each place of the source got before.
         coverage_weight: λ, how much looking at a place again costs.
         coverage_after: From which step of training on that costs: See et al. begin once all else is learned.
-        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
-        dropout: Dropout probability of token vectors, between layers and in the readout.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+        tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
+        dropout: Dropout probability of the token embedding, between layers and in the readout.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
     """
 
     features: ClassVar = {"copy": Copy()}

@@ -25,7 +25,7 @@ class CRF(nn.Module):
     best of the sequences without any other such span, and probabilities are among those.
 
     Args:
-        scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
+        scheme: Tagging scheme of the spans; none for plain tags, such as parts of speech.
         dropout: Dropout probability of x.
         constraints: Forbid what the scheme forbids; without, it is only unlikely.
     """

@@ -38,11 +38,11 @@ class Label(PooledHead):
 
     Args:
         multi: Whether a text has any number of labels, in a list; its field is then `labels`.
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
-        score: How attention scores a token (see `seqpipe.nn.attention`).
-        hidden: Units of a layer between the pooled vector and the output; null for none.
-        dropout: Dropout probability of the pooled vector and of the layer over it.
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
+        hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
+        dropout: Dropout probability of the pooled vector and of the hidden layer.
         label_smoothing: The share of the target that is spread over all labels in training (Szegedy et al. 2016).
         class_weights: What a text of a label counts in the loss, such as {rare: 5.0}, 1 if not named; or balanced:
             the rarer the more, N / (labels * its texts).

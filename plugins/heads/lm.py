@@ -38,8 +38,8 @@ class LM(nn.Module):
         context: Tokens of a window of packed texts.
         carry: Whether a window of packed texts begins, in training, with the states that the one before it ended with:
             truncated back-propagation through time (Williams and Peng 1990), for recurrent encoders.
-        tie: Whether the token vectors are also the rows that logits are made by.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+        tie: Whether the output layer shares its weights with the token embedding.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
     """
 
     answer = "text"

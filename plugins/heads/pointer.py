@@ -56,12 +56,12 @@ class Pointer(nn.Module):
         every: Whether each position is chosen, once: an order, a round trip.
         close: Whether an answer returns to its first position, which stands at its end once more; so do targets.
         cell: The recurrent cell.
-        hidden: Units of each layer.
-        layers: Layers on top of each other.
-        score: What says how well h and a position match.
-        units: Units of the score `additive`.
+        hidden: Number of units of each layer.
+        layers: Number of layers.
+        score: Score of the state h and a position.
+        units: Number of units of the score `additive`.
         glimpses: How often h looks at the positions before it chooses one.
-        heads: Heads of a glimpse; they divide the units of a layer.
+        heads: Number of heads of a glimpse; a divisor of the units of a layer.
         dropout: Dropout probability of a step's input, between layers, in what a
             glimpse adds.
     """

@@ -29,9 +29,9 @@ class PretrainedSeq2Seq(SpanCorruption, Writer):
     where the checkpoint ties the two (T5 1.0); one that does not (T5 1.1, Flan-T5, mT5) has rows of its own for that.
 
     Args:
-        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
-        dropout: Dropout probability, everywhere in the decoder; null for the checkpoint's own.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+        checkpoint: A folder written by `save_pretrained`, or a name on the hub; the same as for the tokenizer.
+        dropout: Dropout probability in the whole decoder; null: that of the checkpoint.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
         spans: Of each text, the share of tokens that is hidden in spans, which it learns to write, as the checkpoint
             did with 0.15: it then needs no target; null: it learns to write the target.
         span_length: The mean length of such a span, in tokens.

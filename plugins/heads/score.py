@@ -26,11 +26,11 @@ class Score(PooledHead):
     relu(V h + c) first.
 
     Args:
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
-        score: How attention scores a token (see `seqpipe.nn.attention`).
-        hidden: Units of a layer between the pooled vector and the output; null for none.
-        dropout: Dropout probability of the pooled vector and of the layer over it.
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
+        hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
+        dropout: Dropout probability of the pooled vector and of the hidden layer.
         loss: Squared error, absolute error, or squared to one deviation and absolute beyond (huber, Huber 1964).
         bounds: The least and the greatest number of an answer, such as [0, 100]; null for any number.
     """

@@ -43,24 +43,25 @@ class Seq2Seq(Writer):
 
     Args:
         cell: The recurrent cell.
-        hidden: Units of each layer.
-        embedding_dim: Width of a target token's vector.
-        layers: Layers on top of each other.
-        attention: What says how well a state and a source position match; none for no attention.
-        units: Units of the scores `additive` and `concat-tanh`.
-        heads: Heads of the score `multi-head`.
+        hidden: Number of units of each layer.
+        embedding_dim: Width of the target token embedding.
+        layers: Number of layers.
+        attention: Attention score of a state and a source position; none: no attention.
+        units: Number of units of the scores `additive` and `concat-tanh`.
+        heads: Number of heads of the score `multi-head`.
         combine: How the contexts of several sources become one: side by side, or by a second attention over them.
         hard_attention: Whether it attends to one position at a time, the one of most weight, and how that is trained:
             as if it were the mean by the weights (Bengio et al. 2013), or by drawing positions (Williams 1992).
         intra_attention: Whether it attends to what it has already written.
         input_feeding: Whether a step reads the readout of the step before; only with attention.
-        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
-        dropout: Dropout probability of token vectors, between layers and in the readout.
+        tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
+        dropout: Dropout probability of the token embedding, between layers and in the readout.
         scheduled_sampling: How the true tokens that it reads in training become fewer.
         sampling_steps: k, in steps of training; of the inverse sigmoid also where the fall is steepest, at k ln k.
         sampling_floor: The least probability of reading the true token.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
-        equal_length: Whether a text has as many tokens as its first source, as a verse has that answers another.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
+        equal_length: Whether the generated text has as many tokens as the first source, such as the second line of a
+            couplet.
     """
 
     trained: Tensor

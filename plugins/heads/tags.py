@@ -21,7 +21,7 @@ class Tags(nn.Module):
     at a seam has the likeliest tag that begins or ends one.
 
     Args:
-        scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
+        scheme: Tagging scheme of the spans; none for plain tags, such as parts of speech.
         dropout: Dropout probability of x.
     """
 

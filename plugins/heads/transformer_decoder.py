@@ -34,20 +34,21 @@ class TransformerDecoder(SpanCorruption, Writer):
 
     Args:
         hidden: Width D; null: that of the first source's x.
-        layers: Layers on top of each other.
-        heads: Heads of each attention; they divide the width.
+        layers: Number of layers.
+        heads: Number of heads of each attention; a divisor of the width.
         feedforward: Units of the feed-forward network; null: four times the width.
-        positions: What tells a token's place: waves of fixed lengths, learned vectors, or nothing.
-        longest: How many positions have a learned vector of their own.
+        positions: Position embeddings: sinusoidal, learned, or none.
+        longest: Number of learned position vectors.
         scale: Whether token vectors are multiplied by √D before positions are added.
-        norm: Whether a layer normalises what it reads or what it has added up.
+        norm: Whether layer normalisation comes before each sublayer (pre) or after the residual connection (post).
         activation: The function g.
-        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
+        tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
         dropout: Dropout probability of the input, the weights, g, a(x) and f(x).
         combine: How the contexts of several sources become one (Libovický and Helcl 2017): W [c_1; c_2; …] + b, or by a
             second attention over them.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
-        equal_length: Whether a text has as many tokens as its first source, as a verse has that answers another.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
+        equal_length: Whether the generated text has as many tokens as the first source, such as the second line of a
+            couplet.
         spans: Of each text, the share of tokens that is hidden in spans, which it learns to write: it then needs no
             target (Raffel et al. 2020 hide 0.15); null: it learns to write the target.
         span_length: The mean length of such a span, in tokens.

@@ -23,9 +23,9 @@ class Vector(PooledHead):
     A batch teaches only by texts whose label it holds twice: of many labels make `train.batch_tokens` large.
 
     Args:
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
-        score: How attention scores a token (see `seqpipe.nn.attention`).
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
         width: Numbers of the vector, by a linear layer over the pooled one; null: as wide as that, without a layer.
         dropout: Dropout probability of the pooled vector.
         normalize: Whether the answer has length 1, so that a product of two vectors is their cosine.

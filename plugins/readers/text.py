@@ -18,7 +18,7 @@ class Text:
     next record: a head that learns of packed texts puts no end between them.
 
     Args:
-        unit: What is a text: the whole file, each paragraph (what stands between empty lines), or each line.
+        unit: What one text is: the whole file, each paragraph (separated by empty lines), or each line.
     """
 
     fields = ("text", "goes_on", "where")

@@ -13,7 +13,7 @@ class Pretrained:
     """The tokenizer of a pretrained checkpoint, unchanged.
 
     Args:
-        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub.
+        checkpoint: A folder written by `save_pretrained`, or a name on the hub.
     """
 
     def __init__(self, *, checkpoint: Checkpoint):
