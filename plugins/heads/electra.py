@@ -32,11 +32,11 @@ class Electra(nn.Module):
     The answer for a text is the mean probability that a token is original.
 
     Args:
-        share: The probability that a token is hidden; at least one of a text is.
-        generator: Width of the generator; a quarter to a half of the encoder's does best.
-        layers: Its layers.
-        heads: Heads of each.
-        weight_of_detection: What the error of detection counts beside the generator's.
+        share: Probability that a token is masked; at least one token of each text is.
+        generator: Width of the generator; best is a quarter to a half of the encoder's width.
+        layers: Number of layers of the generator.
+        heads: Number of attention heads of each layer of the generator.
+        weight_of_detection: Weight of the detection loss relative to the loss of the generator.
     """
 
     answer = "score"
