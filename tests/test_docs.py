@@ -81,16 +81,16 @@ def test_a_page_has_every_name_that_a_constructor_may_ask_for(page: str) -> None
     assert [name for name in WIRED if f"| `{name}` |" not in text] == []
 
 
-@pytest.mark.parametrize("page", ["reference/names.md", "plugins/head.md"])
+@pytest.mark.parametrize("page", ["reference/names.md", "plugins/answer-kinds.md"])
 def test_a_page_has_every_target_and_every_output_of_the_answer_kinds(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     names = {name for answer in ANSWERS.values() for name in (*answer.targets, *answer.decided)}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
 
 
-def test_the_head_page_tells_of_every_answer_kind() -> None:
-    text = (DOCS / "plugins/head.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^### (.*):", text, re.MULTILINE)
+def test_the_page_of_answer_kinds_has_a_section_for_each() -> None:
+    text = (DOCS / "plugins/answer-kinds.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.*):", text, re.MULTILINE)
     assert {kind for heading in headings for kind in re.findall(r"`(\w+)`", heading)} == {*ANSWERS}
 
 
