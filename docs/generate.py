@@ -34,7 +34,7 @@ PLACES = {
     "head": "`head`",
 }
 OTHER_KEYS = {
-    "use": "Which component: a name, or `distribution/name`.",
+    "use": "The component: a name, or `distribution/name`.",
     "target_tokenizer": "The tokenizer of the target text: `same`, or `{use: NAME}`; for heads that generate text.",
 }
 COMPONENT_KEYS = {"data", "tokenizer", "embedding", "encoder", "head"}

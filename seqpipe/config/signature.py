@@ -54,21 +54,21 @@ class Frame(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = Field(
-        default=None, description="What one of several heads is called in the answer; null: as its `use`."
+        default=None, description="Name of the head, for lists of heads; null: the value of `use`."
     )
     field: Text | tuple[Text, Text] = Field(
-        default="text", description="The record field that is the input, or a list of two, which are read as a pair."
+        default="text", description="The input field of the record, or a list of two, for pairs of texts."
     )
     target: str | None = Field(
-        default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer."
+        default=None, min_length=1, description="The target field of the record; null: that of the answer kind."
     )
-    weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
+    weight: float = Field(default=1.0, gt=0, description="Weight of the head's loss.")
     init: Annotated[str, Field(min_length=1), Means("a run's folder")] | None = Field(
-        default=None, description="The folder of a trained run that it starts from; null: it begins afresh."
+        default=None, description="The run to initialise from; null: random initialisation."
     )
-    freeze: bool = Field(default=False, description="Whether its weights stay as they are.")
+    freeze: bool = Field(default=False, description="Whether its weights are frozen.")
     lr: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="A learning rate of its own; null: the optimizer's."
+        default=None, description="Learning rate; null: that of the optimizer."
     )
 
 
