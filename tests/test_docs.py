@@ -94,6 +94,15 @@ def test_the_page_of_answer_kinds_has_a_section_for_each() -> None:
     assert {kind for heading in headings for kind in re.findall(r"`(\w+)`", heading)} == {*ANSWERS}
 
 
+def test_every_file_that_the_contributing_page_names_exists() -> None:
+    text = (DOCS / "contributing.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text))
+    assert len(paths) > 30
+    assert [
+        path for path in sorted(paths) if not any((documents.ROOT / at / path).exists() for at in ("", "seqpipe"))
+    ] == []
+
+
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # an advertisement
