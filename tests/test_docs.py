@@ -24,8 +24,8 @@ RUNNABLE = ("sh", "bash", "python")
 
 
 def runs(name: str) -> bool:
-    found = blocks((DOCS / name).read_text(encoding="utf-8"))
-    return any(block.language in RUNNABLE and not block.title and block.how != "no" for block in found)
+    page_blocks = blocks((DOCS / name).read_text(encoding="utf-8"))
+    return any(block.language in RUNNABLE and not block.title and block.how != "no" for block in page_blocks)
 
 
 @pytest.fixture
@@ -106,8 +106,8 @@ def test_every_file_that_the_contributing_page_names_exists() -> None:
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # an advertisement
-    done = subprocess.run(command, cwd=documents.ROOT, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=documents.ROOT, env=variables, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
     assert (tmp_path / "site/plugins/tutorial.html").exists()
 
 
@@ -131,11 +131,11 @@ echo "$WORD $(basename "$PWD")"
 ```text
 one deep
 ```
-```text title="told.txt"
+```text title="word.txt"
 two
 ```
 ```python
-word = open("told.txt").read().strip()
+word = open("word.txt").read().strip()
 ```
 ```python
 print(word)
@@ -148,7 +148,7 @@ two
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("```sh\nfalse\n```", "page.md:1: this block ended with code 1, not 0"),
         ("\n\n```sh\nfalse; true | cat nothing\n```", "page.md:3: "),
@@ -164,8 +164,8 @@ two
         ("```sh\ntrue", "this block never ends"),
     ],
 )
-def test_a_page_that_lies_is_found_out(text: str, told: str, tmp_path: Path, place: Place) -> None:
-    with pytest.raises(PageError, match=re.escape(told)):
+def test_a_page_that_lies_is_found_out(text: str, message: str, tmp_path: Path, place: Place) -> None:
+    with pytest.raises(PageError, match=re.escape(message)):
         run_page(page_of(tmp_path, text), place)
 
 
@@ -244,4 +244,4 @@ def test_pages_that_type_the_same_run_share_it(tmp_path: Path) -> None:
     assert typed("second", "seqpipe run a.yaml train.epochs=3") == "nothing to do"
     assert typed("third", "seqpipe run a.yaml train.epochs=4") == "made"
     assert typed("fourth", "seqpipe run a.yaml train.epochs=3", "name: a\n") == "made"
-    assert typed("fifth", "seqpipe run a.yaml train.epochs=3 2> told.txt") == "made"
+    assert typed("fifth", "seqpipe run a.yaml train.epochs=3 2> word.txt") == "made"
