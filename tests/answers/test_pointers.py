@@ -208,7 +208,7 @@ def test_a_hull_of_points_on_one_line_is_refused(tmp_path: Path) -> None:
     path = of_points(tmp_path)
     (tmp_path / "train.txt").write_text("0 0 1 0 0 1 output 1 2 3 1\n0 0 1 1 2 2 output 1 3 1\n")
     config = load_config(path, ["data.train=train.txt"])
-    with pytest.raises(DataError, match=r"train\.txt:2: .*has 2 corners"):
+    with pytest.raises(DataError, match=r"train\.txt:2: .*has 2 positions, and needs 3: leave it out"):
         examples(config, learn(config, records_of(config)), records_of(config))
 
 
