@@ -46,13 +46,13 @@ def seal(manifest: Mapping[str, Any]) -> bytes:
 
 def unseal(data: bytes, what: str) -> dict[str, Any]:
     """The manifest in these bytes; BundleError before anything is parsed if they were changed."""
-    found = _SEAL.search(data[-90:])
-    if found is None:
+    seal = _SEAL.search(data[-90:])
+    if seal is None:
         raise BundleError(
             f"{what}: cut short or not a bundle.json: its last entry must be its own sha256; export it again"
         )
-    body = data[: len(data) - len(found.group())]
-    if sha256(body) != found.group(1).decode():
+    body = data[: len(data) - len(seal.group())]
+    if sha256(body) != seal.group(1).decode():
         raise BundleError(
             f"{what}: damaged: its sha256 is not the one it states; copy the bundle again, or export it again"
         )
@@ -101,10 +101,10 @@ def read(path: Path, pin: str | None = None) -> Bundle:
         inner = f"; did you mean {path / 'bundle'}?" if (path / "bundle" / MANIFEST).exists() else ""
         raise BundleError(f"{path}: holds no {MANIFEST}{inner}")
     sealed = _bytes(path / MANIFEST, MOST_MANIFEST)
-    own = sha256(sealed)
-    if pin is not None and own != pin.lower():
-        told = f"its sha256 is {own}, not {pin.lower()}"
-        raise BundleError(f"{path / MANIFEST}: {told}: this is another bundle than the one you were told of")
+    digest = sha256(sealed)
+    if pin is not None and digest != pin.lower():
+        message = f"its sha256 is {digest}, not {pin.lower()}"
+        raise BundleError(f"{path / MANIFEST}: {message}: this is another bundle than the one you were told of")
     manifest = unseal(sealed, str(path / MANIFEST))
     _check(manifest, str(path / MANIFEST))
     files = {}
@@ -113,7 +113,7 @@ def read(path: Path, pin: str | None = None) -> Bundle:
         if len(data) != entry["bytes"] or sha256(data) != entry["sha256"]:
             raise BundleError(f"{path / name}: damaged: its sha256 is not the one in {MANIFEST}; copy the bundle again")
         files[name] = data
-    return Bundle(path, manifest, files, own)
+    return Bundle(path, manifest, files, digest)
 
 
 def _check(manifest: dict[str, Any], what: str) -> None:
@@ -126,7 +126,9 @@ def _check(manifest: dict[str, Any], what: str) -> None:
         )
     for key, kind in _NEEDED.items():
         if not isinstance(manifest.get(key), kind):
-            names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+            names = " or ".join(
+                expected_type.__name__ for expected_type in (kind if isinstance(kind, tuple) else (kind,))
+            )
             raise BundleError(f"{what}: {key}: missing, or not a {names}")
     _check_packages(manifest, what)
     reason = manifest.get("no_golden", "")
@@ -154,11 +156,11 @@ def _check_packages(manifest: dict[str, Any], what: str) -> None:
     if not isinstance(owners, dict):
         raise BundleError(f"{what}: own_metrics: must be an object")
     named += [(f"own_metrics.{head}", owner, ("use", "distribution", "version")) for head, owner in owners.items()]
-    for key, one, texts in named:
-        sound = isinstance(one, dict) and all(isinstance(one.get(text), str) for text in texts)
-        if not sound or not isinstance(one.get("options"), dict):
-            told = f"must be an object with {', '.join(f'`{text}`' for text in texts)}, and the object `options`"
-            raise BundleError(f"{what}: {key}: {told}")
+    for key, entry, texts in named:
+        sound = isinstance(entry, dict) and all(isinstance(entry.get(text), str) for text in texts)
+        if not sound or not isinstance(entry.get("options"), dict):
+            message = f"must be an object with {', '.join(f'`{text}`' for text in texts)}, and the object `options`"
+            raise BundleError(f"{what}: {key}: {message}")
 
 
 def _bytes(path: Path, most: int) -> bytes:

@@ -23,11 +23,11 @@ MOST_GROWTH = 100  # how many times longer a tokenizer may make a text by replac
 
 def limits_of(stated: Mapping[str, Any]) -> dict[str, int]:
     """The limits of a bundle; ValueError for one that is no limit."""
-    found = {name: stated[name] for name in ("tokens", "first_tokens") if name == "tokens" or name in stated}
-    for name, value in found.items():
+    limits = {name: stated[name] for name in ("tokens", "first_tokens") if name == "tokens" or name in stated}
+    for name, value in limits.items():
         if type(value) is not int or not 1 <= value <= MOST_TOKENS:
             raise ValueError(f"limits.{name}: {value!r} is no whole number from 1 to {MOST_TOKENS:,}")
-    return found
+    return limits
 
 
 def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
@@ -76,20 +76,22 @@ def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
         raise BundleError(f"{what}: pads or truncates texts, which no bundle's tokenizer does; export it again")
     for part in (tokenizer.normalizer, tokenizer.decoder):
         if part is not None and (growth := _growth(json.loads(part.__getstate__()))) > MOST_GROWTH:
-            told = f"makes a text up to {growth:.2g} times longer by replacing; at most {MOST_GROWTH} times is allowed"
-            raise BundleError(f"{what}: {told}")
+            message = (
+                f"makes a text up to {growth:.2g} times longer by replacing; at most {MOST_GROWTH} times is allowed"
+            )
+            raise BundleError(f"{what}: {message}")
 
 
 def _growth(part: Mapping[str, Any]) -> float:
     """How many times longer than its input a normalizer or decoder can make a text by what it puts in."""
     growth = 1.0
-    for one in _steps(part):
-        if one["type"] == "Replace":
-            text = one["pattern"].get("String", "")  # of a regular expression: it may match nothing
-            inserted = len(one["content"])
+    for step in _steps(part):
+        if step["type"] == "Replace":
+            text = step["pattern"].get("String", "")  # of a regular expression: it may match nothing
+            inserted = len(step["content"])
             growth *= max(1.0, inserted / len(text) if text else 1.0 + inserted)
-        elif one["type"] == "Prepend":
-            growth *= 1.0 + len(one["prepend"])
+        elif step["type"] == "Prepend":
+            growth *= 1.0 + len(step["prepend"])
     return growth
 
 
@@ -98,5 +100,5 @@ def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if part["type"] != "Sequence" or not inner:
         yield part
         return
-    for one in inner:
-        yield from _steps(one)
+    for part_inside in inner:
+        yield from _steps(part_inside)

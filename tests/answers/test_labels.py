@@ -14,7 +14,7 @@ import torch
 from factory import QUIET, labelling, plugins, toy_heads
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.full_run import run_all
+from seqpipe.commands.runs.full_run import run_all
 from seqpipe.commands.scoring import score_target
 from seqpipe.commands.trial_export import check_export
 from seqpipe.config.checks.dataflow import explain

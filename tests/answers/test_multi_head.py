@@ -13,7 +13,7 @@ from factory import QUIET, Watched, parts, seqpipe, tagging, tiny, write_jsonl, 
 from seqpipe import load as open_bundle
 from seqpipe.answers.base import Metric
 from seqpipe.answers.metrics.table import table
-from seqpipe.commands.run_folder import load_trained, open_run
+from seqpipe.commands.runs.run_folder import load_trained, open_run
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError

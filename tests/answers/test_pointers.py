@@ -16,7 +16,7 @@ from factory import QUIET, Watched, seqpipe, train_run, write_jsonl
 from independent import Bundle, same
 
 from seqpipe import load
-from seqpipe.commands.full_run import run_all
+from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
