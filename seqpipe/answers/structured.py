@@ -218,7 +218,8 @@ class Structured(HeadAnswer):
 
     def gold(self, record: Record) -> dict[str, Any]:
         """Each field's value; words by their (start, end), so that texts that were split alike match."""
-        places = word_places(record) if self._has_words else []
+        counts_words = any(field.per != TEXT or field.type == POSITION for field in self.fields)
+        places = word_places(record) if counts_words else []
         return {field.name: gold_value(field, record, places) for field in self.fields}
 
     def predicted(self, answer: Answer) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
 
 
 def _kind_headline(kind: AnswerKind, scores: Scores) -> tuple[str, float]:
-    """The first score of the answer kind, of which a record changes its share at most: a head's own may be any number."""
+    """The first score of the answer kind, of which a record changes its share at most: a head's own may be anything."""
     return headline({name: score for name, score in scores.items() if name in kind.metrics})
 
 
