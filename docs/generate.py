@@ -25,6 +25,7 @@ from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
 from seqpipe.config.type_words import words
 from seqpipe.config.yaml_text import plain, shown
+from seqpipe.features.kinds.registry import feature_kinds
 
 REFERENCE = Path(__file__).parent / "reference"
 PLACES = {
@@ -287,7 +288,22 @@ def contract_page() -> str:
             "",
             *_table(("member", "what it is", "type", "default", "meaning"), rows),
         ]
+    lines += [
+        "",
+        "## Feature kinds",
+        "",
+        "What a stage may declare in `features`; the classes are imported from `seqpipe`. The set is closed, because",
+        "every runtime has to make each kind: [Bundle format](../bundle-format.md#inputs) says how.",
+        "",
+        *_table(("class", "kind", "shape", "dtype", "made of", "meaning"), _feature_kinds()),
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _feature_kinds() -> Iterator[tuple[str, ...]]:
+    for kind, cls in feature_kinds().items():
+        source = "rows of numbers" if cls.reads_numbers else "a pair of texts" if cls.of_pairs else "a text"
+        yield f"`{cls.__name__}`", f"`{kind}`", cls.shape, cls.dtype, source, _first(cls)
 
 
 def _member_default(one: Member) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
-from seqpipe.types import Means, PositiveFloat
+from seqpipe.types import Means
 
 Text = Annotated[str, Field(min_length=1)]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from seqpipe.types import Fraction, Means, Positive, PositiveFloat
+from seqpipe.types import Fraction, Means
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 PathText = Annotated[str, Field(min_length=1), Means("a path")]
@@ -109,12 +109,12 @@ class Plateau(_Schedule):
 class Train(_Keys):
     """How the pipeline is trained."""
 
-    epochs: Positive = Field(default=30, description="Passes over the training data.")
-    batch_tokens: Positive = Field(default=1024, description="Padded tokens a batch.")
-    batch_size: Positive | None = Field(
+    epochs: PositiveInt = Field(default=30, description="Passes over the training data.")
+    batch_tokens: PositiveInt = Field(default=1024, description="Padded tokens a batch.")
+    batch_size: PositiveInt | None = Field(
         default=None, description="Most records a batch; null: as many as the tokens allow."
     )
-    epoch_steps: Positive | None = Field(
+    epoch_steps: PositiveInt | None = Field(
         default=None,
         description="Steps of an epoch, where texts are one (head lm, packed); null: as many as go over all of them.",
     )
@@ -125,8 +125,8 @@ class Train(_Keys):
         default=Constant(), description="How the learning rate changes."
     )
     clip: PositiveFloat | None = Field(default=5.0, description="Greatest norm of the gradient; null: no limit.")
-    accumulate: Positive = Field(default=1, description="Batches a step.")
-    patience: Positive | None = Field(
+    accumulate: PositiveInt = Field(default=1, description="Batches a step.")
+    patience: PositiveInt | None = Field(
         default=None, description="Epochs without a better dev score before training stops; null: never."
     )
     metric: str | None = Field(
@@ -137,13 +137,15 @@ class Train(_Keys):
     average: Fraction | None = Field(
         default=None, description="Decay of the moving average of the weights that is shipped; null: none."
     )
-    checkpoint_steps: Positive = Field(default=500, description="Steps between checkpoints.")
+    checkpoint_steps: PositiveInt = Field(default=500, description="Steps between checkpoints.")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="fp32",
         description="What the stages compute in while training; weights, dev scores and the bundle stay fp32.",
     )
     seed: int = Field(default=1, ge=0, description="Random seed.")
-    threads: Positive | None = Field(default=None, description="Threads of the processor; null: as many as there are.")
+    threads: PositiveInt | None = Field(
+        default=None, description="Threads of the processor; null: as many as there are."
+    )
 
 
 MOST_TOKENS = 100_000  # of one text, in training and of any bundle

@@ -11,13 +11,11 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.errors import BundleError
-from seqpipe.features.document import Feature
-from seqpipe.features.kinds import Chars, Matrix
+from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.runtime.decode_options import MOST_SIZE
 
 MOST_TOKENS = 1_000_000  # that `limits` may let into one text
-MOST_CHARACTERS = 10_000  # of a word, as a feature of kind `chars` reads it
 MOST_GROWTH = 100  # how many times longer a tokenizer may make a text by replacing
 
 
@@ -44,15 +42,11 @@ def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
             raise ValueError(f"options.{name}: the minimum {low} is over the maximum {high}")
 
 
-def check_features(features: Iterable[Feature]) -> None:
+def check_features(features: Iterable[FeatureKind]) -> None:
     """ValueError for a feature that would take any amount of memory, or divide by 0."""
     for feature in features:
-        if isinstance(feature, Chars) and not 1 <= feature.longest <= MOST_CHARACTERS:
-            raise ValueError(f"chars.longest: {feature.longest} is not between 1 and {MOST_CHARACTERS:,}")
-        if isinstance(feature, Matrix):
-            numbers = [*feature.means, *feature.deviations]
-            if not all(map(math.isfinite, numbers)) or min(feature.deviations, default=1.0) <= 0:
-                raise ValueError("matrix: means that are not finite, or deviations that are not above 0")
+        if message := feature.out_of_bounds():
+            raise ValueError(message)
 
 
 def check_labels(kind: AnswerKind, shapes: Mapping[str, Sequence[Any]], what: str) -> None:

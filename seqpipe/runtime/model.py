@@ -21,7 +21,8 @@ from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.encoding import is_library_error
-from seqpipe.features.kinds import feature_from
+from seqpipe.features.kinds.base import SENTENCES
+from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.sources import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.runtime import bundle, devices, graph_check
 from seqpipe.runtime.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
@@ -272,8 +273,8 @@ class Model:
 
     def _sentences(self, features: Arrays) -> np.ndarray | None:
         """Which tokens make which sentence of the first text, (S, W), where the bundle knows sentences."""
-        kinds = {name: stated.get("kind") for name, stated in self.manifest["inputs"].items()}
-        return next((array[0] for name, array in features.items() if kinds[name] == "sentences"), None)
+        declared = self.predictor.featurizer.features
+        return next((features[name][0] for name, feature in declared.items() if SENTENCES in feature.axes), None)
 
     def _stream(self, inputs: Iterable[Any], documents: bool, chunk: int, options: dict[str, Any]) -> Iterator[Answer]:
         records = (self.record(item) for item in inputs)

@@ -21,8 +21,10 @@ from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.registry import metric_types
 from seqpipe.answers.types import Answer, Metric
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Featurizer, Record, sentences
-from seqpipe.features.sources import Inputs
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.sentence_splitting import sentences
+from seqpipe.features.sources import InputSource
+from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.decode_options import Chosen, chosen
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Predictor:
 
     def __init__(
         self,
-        featurizer: Inputs,
+        featurizer: InputSource,
         kind: AnswerKind,
         run: Run,
         options: Mapping[str, Mapping[str, Any]],
@@ -88,7 +90,7 @@ class Predictor:
             raise UsageError(f"documents are split for spans and tags; this bundle answers with {self.kind.kind!r}")
         if options.get("n_best", 1) != 1:
             raise UsageError("n_best is for single sentences; leave it out for documents")
-        if not isinstance(self.featurizer, Featurizer) or self.featurizer.pairs:
+        if not isinstance(self.featurizer, TextSource) or self.featurizer.pairs:
             raise UsageError("documents are single texts; this bundle reads something else")
         text, field = self.featurizer.text(record), self.featurizer.fields[0]
         places = sentences(text)

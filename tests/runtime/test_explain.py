@@ -574,7 +574,7 @@ def test_a_stage_that_does_not_return_what_it_states_is_named(tmp_path: Path) ->
         ),
         (
             {"encoder": "lost"},
-            r"export\.explain: an encoder before it makes places of its own.* head\.attention stands",
+            r"export\.explain: an encoder before it replaces the tokens, so head\.attention has no place in the text",
         ),
     ],
 )

@@ -14,8 +14,8 @@ import numpy as np
 from seqpipe.config.attention_maps import Attended
 from seqpipe.console import text_table
 from seqpipe.errors import BundleError
-from seqpipe.features.axes import SENTENCES, TOKENS
 from seqpipe.features.document import Doc
+from seqpipe.features.kinds.base import SENTENCES, TOKENS
 from seqpipe.runtime.explain.figures import Figure
 
 Places = tuple[tuple[int, int], ...]
