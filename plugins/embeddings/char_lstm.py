@@ -43,8 +43,8 @@ class CharLSTM(nn.Module):
     ):
         super().__init__()
         if dim % 2:
-            told = f"{dim} cannot be shared evenly by the two directions; take {dim + 1}"
-            raise UsageError(f"char-lstm.dim: {told}")
+            problem = f"{dim} cannot be shared evenly by the two directions; take {dim + 1}"
+            raise UsageError(f"char-lstm.dim: {problem}")
         self.dim = dim
         self.chars = nn.Embedding(sizes["chars"], char_dim, padding_idx=0)
         bound = (3 / char_dim) ** 0.5

@@ -55,8 +55,8 @@ class ELMo(nn.Module):
         self.dim, self.layer_norm = 2 * hidden, layer_norm
         self.chars = CharCNN(sizes, dim=dim, char_dim=char_dim, widths=widths)
         self.model = BiLM(dim, hidden=hidden, layers=layers, residual=residual)
-        for one in (self.chars, self.model):
-            one.requires_grad_(train)
+        for module in (self.chars, self.model):
+            module.requires_grad_(train)
         self.weights = nn.Parameter(torch.zeros(1 + layers))
         self.scale = nn.Parameter(torch.ones(()))
         self.dropout = nn.Dropout(dropout)

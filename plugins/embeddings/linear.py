@@ -45,5 +45,5 @@ class Linear(nn.Module):
         return {"matrix": Matrix(normalise=options.get("normalise", True))}
 
     def forward(self, matrix: Tensor, mask: Tensor) -> Tensor:  # (B, T, F), (B, T) -> (B, T, D)
-        made: Tensor = self.dropout(self.linear(torch.where(mask[..., None], matrix, 0.0)))
-        return made
+        x: Tensor = self.dropout(self.linear(torch.where(mask[..., None], matrix, 0.0)))
+        return x

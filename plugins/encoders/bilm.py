@@ -48,16 +48,16 @@ class BiLM(nn.Module):
         x = torch.where(mask[..., None], self.input(torch.where(mask[..., None], x, 0.0)), 0.0)  # (B, T, H)
         both = [self._read(way, x, lengths, bool(number)) for number, way in enumerate(self.ways)]
         forwards, backwards = (states[-1] for states in both)
-        layers = torch.stack([torch.cat(one, 2) for one in zip(*both, strict=True)], 2)
-        found = {"forwards": forwards, "backwards": backwards, "layers": layers}
-        return {"x": torch.cat([forwards, backwards], 2), **found}
+        layers = torch.stack([torch.cat(pair, 2) for pair in zip(*both, strict=True)], 2)
+        directions = {"forwards": forwards, "backwards": backwards, "layers": layers}
+        return {"x": torch.cat([forwards, backwards], 2), **directions}
 
     def _read(self, way: nn.Module, x: Tensor, lengths: Tensor, backward: bool) -> list[Tensor]:
         """What a direction reads, and what each of its layers makes, (B, T, H) each."""
         assert isinstance(way, nn.ModuleList)
-        found = [x]
+        layers = [x]
         for depth, rnn in enumerate(way):
             assert isinstance(rnn, nn.LSTM)
-            made = ragged_rnn(rnn, self.dropout(found[-1]), lengths, backward=backward)[0][:, :, 0]
-            found.append(made + found[-1] if self.residual and depth else made)
-        return found
+            states = ragged_rnn(rnn, self.dropout(layers[-1]), lengths, backward=backward)[0][:, :, 0]
+            layers.append(states + layers[-1] if self.residual and depth else states)
+        return layers

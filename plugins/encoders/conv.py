@@ -61,8 +61,8 @@ class Conv(nn.Module):
         x = torch.where(mask[:, None], x, 0.0)
         for layer in [*self.layers] * self.iterations:
             assert isinstance(layer, nn.Conv1d)
-            made = self._answer(layer, self.dropout(x))
-            x = torch.where(mask[:, None], x + made if self.residual else made, 0.0)
+            update = self._answer(layer, self.dropout(x))
+            x = torch.where(mask[:, None], x + update if self.residual else update, 0.0)
         return x.transpose(1, 2)
 
     def _answer(self, layer: nn.Conv1d, x: Tensor) -> Tensor:  # (B, D', T) twice

@@ -78,9 +78,9 @@ class PretrainedDecoder(Attending):
     def rate(self, name: str) -> float:
         """What the learning rate of the parameter of this name is multiplied by."""
         depth = len(self.layers)
-        found = re.match(r"layers\.(\d+)\.", name)
-        if found:
-            return self.layer_decay ** (depth - 1 - int(found[1]))
+        layer = re.match(r"layers\.(\d+)\.", name)
+        if layer:
+            return self.layer_decay ** (depth - 1 - int(layer[1]))
         return 1.0 if name.startswith("norm") else self.layer_decay**depth
 
     def embed(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D), (V,)
@@ -89,11 +89,11 @@ class PretrainedDecoder(Attending):
         return {"x": self.words(ids), "table": table, "table_bias": self.lacking}
 
     def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (V, D), (V,)
-        made, places = self.embed(ids), torch.arange(ids.shape[1], device=ids.device)[None]
-        x = self.dropout(self.enter(made["x"], places))
+        outputs, places = self.embed(ids), torch.arange(ids.shape[1], device=ids.device)[None]
+        x = self.dropout(self.enter(outputs["x"], places))
         for layer in cast("list[Layer]", list(self.layers)):
-            x = layer.taught(x, places)
-        return made | {"x": torch.where(mask[..., None], self.leave(x), 0.0)}
+            x = layer.fused_forward(x, places)
+        return outputs | {"x": torch.where(mask[..., None], self.leave(x), 0.0)}
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:
         return x if self.positions is None else x + F.embedding(places.clamp(max=self.longest - 1), self.positions)
@@ -124,32 +124,32 @@ class Layer(nn.Module):
         self.attention_dropout, self.dropout = dropout, nn.Dropout(dropout)
         self.register_buffer("rotary", rotary, persistent=False)
 
-    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         each = self.joined(self.norms[0](x)).unflatten(-1, (-1, self.each))  # (B, n, H + 2 G, d)
         each = each.transpose(1, 2) if x.dim() == 3 else each
         queries, keys, values = each.split([self.heads, self.groups, self.groups], 1)
         if self.rotary is not None:
             angles = (places[..., None] * self.rotary)[:, None]  # (B, 1, n, d / 2)
             cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
-            queries, keys = (one * cos + _turned(one) * sin for one in (queries, keys))
+            queries, keys = (part * cos + rotate_half(part) * sin for part in (queries, keys))
         return queries * self.each**-0.5, keys, values
 
-    def told(self, x: Tensor, context: Tensor) -> Tensor:
+    def output(self, x: Tensor, context: Tensor) -> Tensor:
         x = x + self.dropout(self.mix(context))
         return x + self.dropout(self.feedforward(self.norms[1](x)))
 
-    def taught(self, x: Tensor, places: Tensor) -> Tensor:
+    def fused_forward(self, x: Tensor, places: Tensor) -> Tensor:
         """The whole layer over tokens that come one behind the other, by PyTorch's own kernel."""
-        queries, keys, values = self.asked(x, places)
+        queries, keys, values = self.project_qkv(x, places)
         dropout = self.attention_dropout if self.training else 0.0
         grouped = self.groups != self.heads
-        found = F.scaled_dot_product_attention(
+        context = F.scaled_dot_product_attention(
             queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0, enable_gqa=grouped
         )
-        return self.told(x, found.transpose(1, 2).flatten(2))
+        return self.output(x, context.transpose(1, 2).flatten(2))
 
 
-def _turned(x: Tensor) -> Tensor:
+def rotate_half(x: Tensor) -> Tensor:
     """Each pair of numbers by a quarter turn; a pair stands half a width apart."""
     first, second = x.chunk(2, -1)
     return torch.cat([-second, first], -1)

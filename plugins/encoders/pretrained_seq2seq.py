@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Checkpoint
+from seqpipe.nn.constants import EOS
 from seqpipe.nn.pretrained import pretrained_seq2seq
-from seqpipe.nn.search import EOS
 from seqpipe.nn.t5 import FAMILIES, stack
 
 
@@ -51,15 +51,15 @@ class PretrainedSeq2Seq(nn.Module):
     def rate(self, name: str) -> float:
         """What the learning rate of the parameter of this name is multiplied by."""
         depth = len(self.stack.layers)
-        found = re.match(r"stack\.layers\.(\d+)\.", name)
-        if found:
-            return self.layer_decay ** (depth - 1 - int(found[1]))
+        layer = re.match(r"stack\.layers\.(\d+)\.", name)
+        if layer:
+            return self.layer_decay ** (depth - 1 - int(layer[1]))
         return 1.0 if name.startswith("stack.norm") else self.layer_decay**depth
 
     def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (B, D), (V, D)
         end, t = mask.sum(1, keepdim=True), torch.arange(ids.shape[1] + 1, device=ids.device)
         ids = torch.where(t == end, EOS, F.pad(torch.where(mask, ids, 0), (0, 1)))
-        made = self.stack(self.words(ids), t <= end)  # (B, T + 1, D)
-        state = made.gather(1, end[..., None].expand(-1, -1, self.dim))[:, 0]
-        x = torch.where(mask[..., None], made[:, :-1], 0.0)
+        states = self.stack(self.words(ids), t <= end)  # (B, T + 1, D)
+        state = states.gather(1, end[..., None].expand(-1, -1, self.dim))[:, 0]
+        x = torch.where(mask[..., None], states[:, :-1], 0.0)
         return {"x": x, "state": state, "table": self.words.weight}

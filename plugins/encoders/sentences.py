@@ -84,7 +84,7 @@ class Sentences(nn.Module):
         rows = torch.arange(B, device=x.device)[:, None, None] * x.shape[1]
         places = (rows + (sentences - 1).clamp(min=0)).reshape(B * S, W)  # of each word among all words of the batch
         words = torch.where(mask[..., None], x, 0.0).flatten(0, 1)  # (B * T, D)
-        make = self._made if torch.compiler.is_exporting() else self._made_by_length
+        make = self._pooled if torch.compiler.is_exporting() else self._pooled_by_length
         vectors, weights = make(words, places, (sentences > 0).reshape(B * S, W))
         real = (sentences > 0).any(2)  # (B, S)
         vectors = self.dropout(torch.where(real[..., None], vectors.reshape(B, S, self.dim), 0.0))
@@ -98,7 +98,7 @@ class Sentences(nn.Module):
             "word_attention": by_word.reshape(mask.shape),
         }
 
-    def _made_by_length(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+    def _pooled_by_length(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         """Sentences of like lengths together, and none that are padding: what PyTorch trains fastest."""
         lengths = present.sum(1)
         order = lengths.argsort(stable=True)
@@ -106,13 +106,15 @@ class Sentences(nn.Module):
         vectors, weights = words.new_zeros(len(places), self.dim), words.new_zeros(places.shape)
         for rows in order.tensor_split(min(GROUPS, len(order))):
             W = max(1, int(lengths[rows[-1]]))
-            made, by_word = self._made(words, places[rows, :W], present[rows, :W])
-            vectors = vectors.index_copy(0, rows, made.to(vectors.dtype))  # under autocast it may be another
+            pooled, by_word = self._pooled(words, places[rows, :W], present[rows, :W])
+            vectors = vectors.index_copy(0, rows, pooled.to(vectors.dtype))  # under autocast it may be another
             by_word = F.pad(by_word, (0, places.shape[1] - W))
             weights = weights.index_copy(0, rows, by_word.to(weights.dtype))
         return vectors, weights
 
-    def _made(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:  # (N, D), (R, W), (R, W)
+    def _pooled(
+        self, words: Tensor, places: Tensor, present: Tensor
+    ) -> tuple[Tensor, Tensor]:  # (N, D), (R, W), (R, W)
         """The vector of each sentence (R, D') and the weights of its words (R, W)."""
         states = F.embedding(places, words)  # (R, W, D)
         lengths = present.sum(1).clamp(min=1)

@@ -96,7 +96,7 @@ class Transformer(Attending):
         weights, seen = x[:, :0, :0, None], visible(mask, self.causal)
         for layer in self._stack:
             if self.causal and self.training:
-                x = layer.taught(x, places)
+                x = layer.fused_forward(x, places)
             else:
                 x, weights = layer(x, mask, seen)
         x = torch.where(mask[..., None], self.leave(x), 0.0)
@@ -131,17 +131,17 @@ class Layer(nn.Module):
         context, weights = self.attention.attend(read, self.attention.project(read, mask), seen)
         return self._added(x, context), weights
 
-    def taught(self, x: Tensor, places: Tensor) -> Tensor:
+    def fused_forward(self, x: Tensor, places: Tensor) -> Tensor:
         """The same for training where no token sees a later one, by PyTorch's own kernel, which keeps no weights."""
-        queries, keys, values = self.asked(x, places)
+        queries, keys, values = self.project_qkv(x, places)
         dropout = self.attention_dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0)
-        return self.told(x, found.transpose(1, 2).flatten(2))
+        context = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0)
+        return self.output(x, context.transpose(1, 2).flatten(2))
 
-    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.attention.asked(self._read(x))
+    def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.attention.project_qkv(self._read(x))
 
-    def told(self, x: Tensor, context: Tensor) -> Tensor:
+    def output(self, x: Tensor, context: Tensor) -> Tensor:
         return self._added(x, self.attention.output(context))
 
     def _read(self, x: Tensor) -> Tensor:

@@ -39,8 +39,8 @@ class Pool(nn.Module):
         """(B, T, D), (B, T), (B, D) -> the vector (B, D), and weights (B, T) as `attention` if there are any."""
         if self.how == "state":
             if state is None or state.shape[1] != x.shape[2]:
-                told = "no encoder gives a state" if state is None else "the state is of another width than x"
-                raise UsageError(f"pool: {told}; choose mean, max, first, last or attention")
+                problem = "no encoder gives a state" if state is None else "the state is of another width than x"
+                raise UsageError(f"pool: {problem}; choose mean, max, first, last or attention")
             return state, {}
         if self.attention is not None:
             pooled, weights = self.attention(x, mask)

@@ -46,9 +46,9 @@ class BiLM(nn.Module):
 
     def measures(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
         """On dev, of each direction the sum of the negative log-probabilities and the number of tokens."""
-        found = zip(("forward", "backward"), self._contexts(forwards, backwards, mask), strict=True)
-        lost = {way: F.cross_entropy(self._logits(h[mask]), ids[mask], reduction="sum") for way, h in found}
-        return {f"{way}_perplexity": torch.stack([one, mask.sum()]) for way, one in lost.items()}
+        contexts = zip(("forward", "backward"), self._contexts(forwards, backwards, mask), strict=True)
+        lost = {way: F.cross_entropy(self._logits(h[mask]), ids[mask], reduction="sum") for way, h in contexts}
+        return {f"{way}_perplexity": torch.stack([total, mask.sum()]) for way, total in lost.items()}
 
     def decide(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
         """The mean log-probability of a token of each text, (B,)."""

@@ -15,15 +15,14 @@ from seqpipe import Copy
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, CoverageAttention, Projected, Score
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.loops import scan
+from seqpipe.nn.constants import LOG_ZERO, UNK
+from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import Names, summary
 from seqpipe.nn.recurrent import CELLS, first_state
-from seqpipe.nn.search import NEVER, State
-from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted, written
+from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted, written
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-UNK = 1  # the same in every vocabulary
 _LEAST = 1e-30  # a probability below is none
 
 
@@ -44,7 +43,7 @@ class _Step(NamedTuple):
     repeated: Tensor  # (R,) the coverage loss
 
 
-class CopySeq2Seq(Writer):
+class CopySeq2Seq(Seq2SeqHead):
     """A recurrent decoder that writes words or copies them: a pointer-generator (See, Liu and Manning 2017).
 
     At each step it reads the token before and its last context (Luong et al. 2015), attends to the source, and from
@@ -99,7 +98,7 @@ class CopySeq2Seq(Writer):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.coverage_weight, self.coverage_after = coverage_weight if coverage else 0.0, coverage_after
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
-        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(UNK), NEVER)
+        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(UNK), LOG_ZERO)
         self.register_buffer("unwritten", unwritten, persistent=False)  # (V,)
         width = embedding_dim if tie else hidden  # of the readout
         self.vocabulary = Vocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
@@ -137,7 +136,7 @@ class CopySeq2Seq(Writer):
         words = source.parts.words[:, None].expand(-1, tokens.unflatten(0, (rows, -1)).shape[1], -1).flatten(0, 1)
         return self._mixed(made, words), state, made.weights.unflatten(0, (rows, -1))
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
         made = self._all(source, ids, state)  # (B, N, …)
         words = source.parts.words[:, None].expand(-1, ids.shape[1], -1)
         flat = _Step(*(part.flatten(0, 1) for part in made))
@@ -154,7 +153,7 @@ class CopySeq2Seq(Writer):
         there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
         copied = torch.where(there, made.weights, 0.0).sum(2)[target_mask].float()  # (M,)
         log_p, switch, V = logits.log_softmax(1), made.switch[target_mask].float(), logits.shape[1]
-        generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], NEVER)
+        generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], LOG_ZERO)
         right = torch.logaddexp(
             F.logsigmoid(switch) + generated, F.logsigmoid(-switch) + copied.clamp_min(_LEAST).log()
         )
@@ -221,4 +220,4 @@ class CopySeq2Seq(Writer):
         generating, copying = 1 / (1 + torch.exp(-switch)), 1 / (1 + torch.exp(switch))  # each right where it is small
         generated = generating * self.vocabulary.logits(made.readout, self.never).softmax(1)
         both = torch.cat([generated, torch.zeros_like(made.weights)], 1).scatter_add(1, words, copying * made.weights)
-        return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), NEVER)
+        return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), LOG_ZERO)

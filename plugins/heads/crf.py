@@ -83,15 +83,15 @@ class CRF(nn.Module):
     ) -> dict[str, Tensor]:
         """The best sequence of tags (Viterbi), their probabilities, and the n best sequences."""
         emissions = self._emissions(x, mask, other_x, window, other_window)
-        found = crf.decode(emissions, self._chain(), self.goes_on, n_best)
+        decision = crf.decode(emissions, self._chain(), self.goes_on, n_best)
         real = mask.transpose(0, 1)  # (T, B)
         return {
-            "tags": torch.where(real, found.path, 0).transpose(0, 1),
-            "scores": torch.where(real, found.tag_p, 0.0).transpose(0, 1),
-            "opens": torch.where(real, found.opens, 0.0).transpose(0, 1),
-            "closes": torch.where(real, found.closes, 0.0).transpose(0, 1),
-            "paths": torch.where(real[..., None] & (found.log_p > crf.NO_PATH), found.paths, 0).permute(1, 2, 0),
-            "path_scores": found.log_p,
+            "tags": torch.where(real, decision.path, 0).transpose(0, 1),
+            "scores": torch.where(real, decision.tag_p, 0.0).transpose(0, 1),
+            "opens": torch.where(real, decision.opens, 0.0).transpose(0, 1),
+            "closes": torch.where(real, decision.closes, 0.0).transpose(0, 1),
+            "paths": torch.where(real[..., None] & (decision.log_p > crf.NO_PATH), decision.paths, 0).permute(1, 2, 0),
+            "path_scores": decision.log_p,
         }
 
     def score(

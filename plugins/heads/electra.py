@@ -99,20 +99,20 @@ class Electra(nn.Module):
         self, x: Tensor, mask: Tensor, replaced: Tensor, guessed: Tensor, guess_log_p: Tensor
     ) -> dict[str, Tensor]:
         """On dev: how well the encoder tells, of all tokens and of replaced ones, and how the generator guesses."""
-        logits, told = self._logits(x), replaced[mask]
+        logits, replaced_tokens = self._logits(x), replaced[mask]
         right = ((logits > 0) == replaced)[mask]
-        error = F.binary_cross_entropy_with_logits(logits[mask], told.to(x.dtype), reduction="sum")
+        error = F.binary_cross_entropy_with_logits(logits[mask], replaced_tokens.to(x.dtype), reduction="sum")
         return {
             "detection_perplexity": torch.stack([error, mask.sum()]),
             "detection_accuracy": torch.stack([right.sum(), mask.sum()]).float(),
-            "detection_recall": torch.stack([right[told].sum(), told.sum()]).float(),
+            "detection_recall": torch.stack([right[replaced_tokens].sum(), replaced_tokens.sum()]).float(),
             "generator_perplexity": torch.stack([-guess_log_p[guessed].sum(), guessed.sum()]),
         }
 
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The mean probability of a token of each text to be no replaced one, (B,)."""
-        own = torch.where(mask, (-self._logits(x)).sigmoid(), 0.0)
-        return {"score": own.sum(1) / mask.sum(1)}
+        original = torch.where(mask, (-self._logits(x)).sigmoid(), 0.0)
+        return {"score": original.sum(1) / mask.sum(1)}
 
     def _logits(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T)
         logits: Tensor = self.detect(x)[..., 0]

@@ -184,11 +184,11 @@ class Label(PooledHead):
 
     def calibration(self) -> dict[str, Any]:
         """What was chosen on dev."""
-        found: dict[str, Any] = {}
+        chosen: dict[str, Any] = {}
         if self.choose_temperature:
             before, after = self.errors.tolist()
-            found = {"temperature": self.temperature.item(), "ece_before": before, "ece_after": after}
-        return found | ({"threshold": self.threshold.item()} if self.choose_threshold else {})
+            chosen = {"temperature": self.temperature.item(), "ece_before": before, "ece_after": after}
+        return chosen | ({"threshold": self.threshold.item()} if self.choose_threshold else {})
 
     def _logits(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
@@ -222,42 +222,42 @@ class Label(PooledHead):
 
 def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
     """UsageError for options that do not go together, or not with these labels."""
-    given = {name: value for name, value in options.items() if value not in (None, 0.0, False)}
+    set_options = {name: value for name, value in options.items() if value not in (None, 0.0, False)}
     outside, positive = options["out_of_scope"], options["positive"]
     if options["multi"]:
         for name in ("label_smoothing", "positive", "out_of_scope"):
-            if name in given:
+            if name in set_options:
                 raise UsageError(f"label.{name}: it is for one label a text; leave it or multi out")
-    elif "threshold" in given and positive is None and outside is None:
+    elif "threshold" in set_options and positive is None and outside is None:
         cure = "name the label that it is for: positive, of two labels, or out_of_scope; or set multi"
         raise UsageError(f"label.threshold: of several labels the likeliest is the answer; {cure}")
     if positive is not None and outside is not None:
         raise UsageError("label.positive: out_of_scope has the threshold; leave one of the two out")
     for name in ("positive", "out_of_scope"):
-        if name in given and "threshold" not in given:
+        if name in set_options and "threshold" not in set_options:
             raise UsageError(f"label.{name}: it needs a threshold; add one, such as threshold: dev")
-    if "exposure" in given and outside is None:
+    if "exposure" in set_options and outside is None:
         raise UsageError("label.exposure: it is for texts of out_of_scope; name that label, or leave it out")
     if positive is not None and (len(labels) != 2 or positive not in labels):
-        told = f"{', '.join(map(repr, labels[:5]))}{', …' if len(labels) > 5 else ''}"
-        raise UsageError(f"label.positive: it must be one of two labels; the training data have {told}")
+        listed = f"{', '.join(map(repr, labels[:5]))}{', …' if len(labels) > 5 else ''}"
+        raise UsageError(f"label.positive: it must be one of two labels; the training data have {listed}")
     if list(labels) == [outside]:
         raise UsageError(f"label.out_of_scope: every text that was read has the label {outside!r}; add others")
 
 
-def _weights(labels: Sequence[str], given: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
+def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
     """What a text of each label counts, (L,)."""
-    if given == "balanced":
+    if weights == "balanced":
         counts = getattr(labels, "counts", None)
         if counts is None:
             raise UsageError("label.class_weights: how often each label occurs is not known here; give numbers")
         kept = [0 if label == outside else count for label, count in zip(labels, counts, strict=True)]
         even = sum(kept) / max(1, sum(count > 0 for count in kept))
         return torch.tensor([even / count if count else 1.0 for count in kept])
-    for label in given or {}:
+    for label in weights or {}:
         if label == outside:
             raise UsageError(f"label.class_weights: {label!r} is out of scope; what its texts count is `exposure`")
         if label not in labels:
             cure = f"name labels of the training data{nearest(label, labels)}"
             raise UsageError(f"label.class_weights: no text that was read has the label {label!r}; {cure}")
-    return torch.tensor([(given or {}).get(label, 1.0) for label in labels])
+    return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])

@@ -1,8 +1,9 @@
-"""x of the tokens of a text so far in, the next one out, and so on: a language model, with its loop in the graph."""
+"""A language model, with its decoding loop in the graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple
 
 import torch
@@ -10,14 +11,45 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Size, Tokens, Uniform
+from seqpipe import Tokens
 from seqpipe.errors import UsageError
-from seqpipe.nn.generate import walk
+from seqpipe.nn.constants import BOS, EOS, MASKED_LOGIT, PAD, UNK
+from seqpipe.nn.constraints import with_token
+from seqpipe.nn.generate import generate
 from seqpipe.nn.incremental import Chain, Read
-from seqpipe.nn.loops import while_loop
-from seqpipe.nn.search import BOS, EOS, PAD, UNK, State, best, is_any, search, stretched
+from seqpipe.nn.loops import State, while_loop
+from seqpipe.nn.search import search
+from seqpipe.nn.search_options import GenerationOptions, SearchOptions
+from seqpipe.nn.selection import best, is_any
 
-NEVER = -1e4  # the logit of what no text holds
+
+@dataclass(frozen=True, kw_only=True)
+class LMOptions(GenerationOptions):
+    """Decode options of a language model.
+
+    Args:
+        repetition_penalty: What the logits of tokens that the text has are divided by, multiplied where they are
+            negative (Keskar et al. 2019).
+        stop: Tokens that end a text as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer.
+        score_prompt: Whether the log-probabilities of the prompt's tokens are returned.
+    """
+
+    repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
+    stop: Tokens = None
+    score_prompt: bool = False
+
+    @property
+    def of_search(self) -> SearchOptions:
+        """The options of beam search, of which all beams are returned."""
+        return SearchOptions(
+            beams=self.beams,
+            n_best=self.beams,
+            max_length=self.max_length,
+            length_penalty=self.length_penalty,
+            min_length=self.min_length,
+            early_stopping=self.early_stopping,
+            forbidden=self.forbidden,
+        )
 
 
 class LM(nn.Module):
@@ -61,7 +93,7 @@ class LM(nn.Module):
         super().__init__()
         self.dim, self.begins, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
-        never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), NEVER)
+        never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), MASKED_LOGIT)
         self.register_buffer("never", never, persistent=False)  # (V,)
 
     def loss(
@@ -89,27 +121,7 @@ class LM(nn.Module):
             )
         return F.linear(x, table, self.never if table_bias is None else self.never + table_bias)
 
-    def decide(
-        self,
-        ids: Tensor,
-        mask: Tensor,
-        chain: Chain,
-        *,
-        beams: Size = 1,
-        n_best: Size = 1,
-        max_length: Size = 100,
-        min_length: Annotated[int, Field(ge=0)] = 0,
-        length_penalty: Annotated[float, Field(ge=0)] = 0.0,
-        early_stopping: bool = False,
-        repetition_penalty: Annotated[float, Field(ge=1)] = 1.0,
-        forbidden: Tokens = None,
-        stop: Tokens = None,
-        uniform: Uniform = None,
-        temperature: Annotated[float, Field(ge=0)] = 1.0,
-        top_k: Size = 50,
-        top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
-        score_prompt: bool = False,
-    ) -> dict[str, Tensor]:
+    def decide(self, ids: Tensor, mask: Tensor, chain: Chain, *, options: LMOptions) -> dict[str, Tensor]:
         """Continue the texts (B, T); return the tokens and the cache.
 
         `tokens` (B, n_best, max_length) and their log-probabilities `scores`, the best first; with `score_prompt` the
@@ -117,57 +129,29 @@ class LM(nn.Module):
         no [BOS] stands before); `present.ids` (B, P) and `present.0` …: what a later call takes as `past.…` beside the
         last token, of a text that has not ended, from one beam.
         """
-        read = chain.read(ids, mask)
-        first = _Telling(self, chain, read, repetition_penalty).start(max_length)
-        told = _Telling(self, chain, chain.repeated(read, beams), repetition_penalty)
-        given = torch.full_like(read.last[:, None], UNK)
-        forbidden = given if forbidden is None else torch.cat([given, stretched(forbidden, 0, ids.shape[0])], 1)
-        draws = torch.full((), 0 if uniform is None else uniform.shape[2], device=ids.device) > 0
-        searches = (torch.full((), beams, device=ids.device) > 1) & ~draws
-        room = self._room(chain, read, max_length)
-        walked = walk(
-            told,
-            first,
-            read.last,
-            texts=beams,
-            max_length=max_length,
-            most=torch.where(searches, 0, room),
-            min_length=min_length,
-            forbidden=forbidden,
-            stop=stop,
-            uniform=uniform,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
+        read, B, K = chain.read(ids, mask), ids.shape[0], options.beams
+        start = _Continuation(self, chain, read, options.repetition_penalty).start(options.max_length)
+        decoder = _Continuation(self, chain, chain.repeated(read, K), options.repetition_penalty)
+        options = replace(options, forbidden=with_token(UNK, options.forbidden, B, ids.device))
+        samples = 0 if options.uniform is None else options.uniform.shape[2]
+        searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
+        limits, stop = self._limits(chain, read, options.max_length), options.stop
+        row_limits = torch.where(searches, 0, limits)
+        generated = generate(decoder, start, read.last, options, row_limits=row_limits, stop=stop)
+        row_limits = torch.where(searches, limits, 0)
+        beams, beam_scores = search(
+            decoder, start, options.of_search, first_tokens=read.last, row_limits=row_limits, stop=stop, fast_loop=False
         )
-        found, found_scores = search(
-            told,
-            first,
-            beams=beams,
-            n_best=beams,
-            max_length=max_length,
-            min_length=min_length,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            forbidden=forbidden,
-            plain=False,
-            first=read.last,
-            most=torch.where(searches, room, 0),
-            stop=stop,
-        )
-        _, order = best(walked.scores, beams)
-        drawn = walked.tokens.gather(1, order[..., None].expand_as(walked.tokens))
-        tokens, scores = torch.where(searches, found, drawn), walked.scores.gather(1, order)
-        n = torch.sym_min(n_best, beams)
-        B = ids.shape[0]
-        ends = F.pad(given[:, :0] if stop is None else stretched(stop, 0, B), (1, 0), value=EOS)
-        ended = is_any(walked.tokens[:, 0], ends).any(1)
-        kept = tuple(part.unflatten(0, (B, -1))[:, 0] for part in walked.state[1:])
+        _, order = best(generated.scores, K)
+        texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
+        n, scores = torch.sym_min(options.n_best, K), generated.scores.gather(1, order)
+        ended = is_any(generated.tokens[:, 0], with_token(EOS, stop, B, ids.device)).any(1)
+        state = tuple(part.unflatten(0, (B, -1))[:, 0] for part in generated.state[1:])
         return {
-            "tokens": tokens[:, :n],
-            "scores": torch.where(searches, found_scores, scores)[:, :n],
-            "prompt_scores": self._prompt_scores(chain, read, score_prompt),
-            **chain.kept(read, walked.tokens[:, 0], walked.steps[:, 0], ended, kept),
+            "tokens": torch.where(searches, beams, texts)[:, :n],
+            "scores": torch.where(searches, beam_scores, scores)[:, :n],
+            "prompt_scores": self._prompt_scores(chain, read, options.score_prompt),
+            **chain.kept(read, generated.tokens[:, 0], generated.steps[:, 0], ended, state),
         }
 
     def score(self, ids: Tensor, mask: Tensor, chain: Chain, tokens: Tensor) -> Tensor:
@@ -185,11 +169,11 @@ class LM(nn.Module):
         place = torch.arange(following.shape[1], device=ids.device) + (0 if chain.begins else 1)
         return self.logits(read.x, **chain.told).log_softmax(2), following, (place >= count) & (place < count + more)
 
-    def _room(self, chain: Chain, read: Read, longest: int) -> Tensor:
+    def _limits(self, chain: Chain, read: Read, longest: int) -> Tensor:
         """How many tokens each row has room for (B,): of a context that is limited, what the prompt leaves."""
         limits = [encoder.longest for encoder in chain.encoder if getattr(encoder, "longest", None) is not None]
-        room = torch.full_like(read.last, longest)
-        return room if not limits else room.minimum(min(limits) - read.length)
+        rows = torch.full_like(read.last, longest)
+        return rows if not limits else rows.minimum(min(limits) - read.length)
 
     def _prompt_scores(self, chain: Chain, read: Read, wanted: bool | Tensor) -> Tensor:  # (B, n - 1)
         """Log-probabilities of the prompt's tokens, 0 where they are not wanted: a loop of one step or none."""
@@ -204,7 +188,7 @@ class LM(nn.Module):
         return while_loop(lambda again, scores: again & True, step, (asked, nothing))[1]
 
 
-class _Telling(NamedTuple):
+class _Continuation(NamedTuple):
     """The model behind prompts that were read, as search asks for it."""
 
     head: LM

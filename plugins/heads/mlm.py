@@ -12,15 +12,15 @@ from torch.nn import functional as F
 
 from seqpipe import MASK, SPECIALS, Pieces, Size
 from seqpipe.errors import UsageError
+from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe.nn.loops import while_loop
-from seqpipe.nn.search import NEVER, best
+from seqpipe.nn.selection import best
 from seqpipe_plugins.heads import Pool
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Part = Annotated[float, Field(ge=0, le=1)]
-UNLIKELY = -1e4  # the logit of what stands in no gap
 
 
 class MaskedLM(nn.Module):
@@ -80,7 +80,7 @@ class MaskedLM(nn.Module):
         self.pool = Pool(dim, pool, "dot") if next_sentence else None
         self.follows = nn.Linear(dim, 1) if next_sentence else None
         special = torch.tensor([*range(len(SPECIALS)), self.gap])
-        self.register_buffer("never", torch.zeros(size).index_fill(0, special, UNLIKELY), persistent=False)  # (V,)
+        self.register_buffer("never", torch.zeros(size).index_fill(0, special, MASKED_LOGIT), persistent=False)  # (V,)
         others = torch.tensor([i for i in range(len(SPECIALS), size) if i != self.gap])
         self.register_buffer("others", others, persistent=False)  # ids of words
 
@@ -162,7 +162,7 @@ class MaskedLM(nn.Module):
         most = number[:, -1].max()
         rank = torch.arange(n_best, device=x.device)
         filled = torch.where(mask, ids, 0)[:, None] + 0 * rank[:, None]  # (B, K, T)
-        scores = torch.where(rank == 0, 0.0, NEVER) + 0.0 * number[:, :1]  # (B, K)
+        scores = torch.where(rank == 0, 0.0, LOG_ZERO) + 0.0 * number[:, :1]  # (B, K)
 
         def go_on(turn: Tensor, filled: Tensor, scores: Tensor) -> Tensor:
             return turn <= most
@@ -172,7 +172,7 @@ class MaskedLM(nn.Module):
             there = here.any(1, keepdim=True)  # (B, 1)
             at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
             found, tokens = best(self._logits(at, table).log_softmax(1), torch.sym_min(filled.shape[1], V))
-            found = torch.where(found > UNLIKELY / 2, found, NEVER)
+            found = torch.where(found > MASKED_LOGIT / 2, found, LOG_ZERO)
             together = (scores[:, :, None] + found[:, None]).flatten(1)  # (B, K * K')
             after, places = best(together, filled.shape[1])
             beams = (rank[:, None] + 0 * tokens[:, None]).flatten(1)  # (B, K * K')

@@ -10,16 +10,18 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Size
 from seqpipe.answers.pointers import FEWEST
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected
 from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.constants import EOS, LOG_ZERO
 from seqpipe.nn.glimpse import Glimpse
-from seqpipe.nn.loops import scan
+from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
-from seqpipe.nn.search import EOS, NEVER, State, at, search
+from seqpipe.nn.search import search
+from seqpipe.nn.search_options import BeamOptions, SearchOptions
+from seqpipe.nn.selection import at
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -118,24 +120,19 @@ class Pointer(nn.Module):
         mask: Tensor,
         state: Tensor | None = None,
         *,
-        beams: Size = 1,
-        n_best: Size = 1,
-        max_length: Size = 100,
-        length_penalty: Annotated[float, Field(ge=0)] = 0.0,
+        options: BeamOptions,
     ) -> dict[str, Tensor]:
         """The likeliest sequences (B, n_best, N), -1 behind their end, and their log-probabilities, the best first."""
         source = self._read(x, mask)
-        if self.once:
-            max_length = mask.shape[1] + 1
         chosen = torch.zeros_like(source.real, dtype=torch.float32)
-        tokens, scores = search(
-            _Reading(self, source, mask),
-            (*self._start(x, mask, state), chosen),
-            beams=beams,
-            n_best=n_best,
-            max_length=max_length,
-            length_penalty=length_penalty,
+        search_options = SearchOptions(
+            beams=options.beams,
+            n_best=options.n_best,
+            max_length=mask.shape[1] + 1 if self.once else options.max_length,
+            length_penalty=options.length_penalty,
         )
+        start = (*self._start(x, mask, state), chosen)
+        tokens, scores = search(_Reading(self, source, mask), start, search_options)
         pointers = torch.where(tokens >= _FIRST, tokens - _FIRST, -1)
         if self.close:
             pointers = torch.where(tokens == EOS, pointers[..., :1], pointers)
@@ -218,7 +215,7 @@ class Pointer(nn.Module):
         places = torch.arange(chosen.shape[1], device=chosen.device)
         chosen = chosen + (slots[:, None] == places).float()
         log_p = self._log_p(source, h.unflatten(0, (rows, -1)), chosen.unflatten(0, (rows, -1))).flatten(0, 1)
-        return F.pad(log_p, (EOS, 0), value=NEVER), (*after, chosen)
+        return F.pad(log_p, (EOS, 0), value=LOG_ZERO), (*after, chosen)
 
     def _log_p(self, source: Source, h: Tensor, chosen: Tensor) -> Tensor:
         """Log-probabilities of all slots (B, M, 1 + T), of states (B, M, H) and how often each was chosen."""
@@ -232,7 +229,7 @@ class Pointer(nn.Module):
         allowed = torch.cat([ends[..., None], positions], 2)
         places = torch.arange(allowed.shape[2], device=h.device)
         logits = self.pointing.scores(h, source.keys)[:, 0].float() - _LATER * places  # (B, M, 1 + T)
-        return torch.where(allowed, torch.where(allowed, logits, NEVER).log_softmax(2), NEVER)
+        return torch.where(allowed, torch.where(allowed, logits, LOG_ZERO).log_softmax(2), LOG_ZERO)
 
 
 class _Reading(NamedTuple):

@@ -12,17 +12,17 @@ from torch.nn import functional as F
 
 from seqpipe import Checkpoint
 from seqpipe.errors import UsageError
+from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Names
 from seqpipe.nn.pretrained import pretrained_seq2seq
-from seqpipe.nn.search import State
-from seqpipe.nn.seq2seq_head import Source, Writer, shifted
+from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, shifted
 from seqpipe.nn.span_corruption import SpanCorruption
 from seqpipe.nn.t5 import FAMILIES, Memory, stack
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class PretrainedSeq2Seq(SpanCorruption, Writer):
+class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
     """The decoder of a T5 (Raffel et al. 2020) on its encoder, the encoder `pretrained-seq2seq` of the same checkpoint.
 
     It looks at the text and its end. Tokens are read by the table of the encoder, which is also what logits are made by
@@ -81,9 +81,9 @@ class PretrainedSeq2Seq(SpanCorruption, Writer):
         x, state, weights = self.stack.step(F.embedding(tokens, table), state, memories, mask)
         return self._logits(x, source), state, weights
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         memories, table, mask = source.parts
-        x, weights = self.stack.given(F.embedding(shifted(ids), table), memories, mask)
+        x, weights = self.stack.teacher_forced(F.embedding(shifted(ids), table), memories, mask)
         return self._logits(x, source), weights
 
     def _logits(self, x: Tensor, source: Source) -> Tensor:  # (…, D) -> (…, V)

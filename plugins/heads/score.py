@@ -64,20 +64,20 @@ class Score(PooledHead):
         """Mean error of a text, in deviations: x (B, T, D), mask (B, T), score (B,), state (B, D)."""
         if self.training and not self.bounded:
             self._see(score.double())
-        made, _ = self._made(x, mask, state, learning=True)
-        error: Tensor = self.error(made, (score - self.line[0]) / self.line[1])
+        output, _ = self._output(x, mask, state, learning=True)
+        error: Tensor = self.error(output, (score - self.line[0]) / self.line[1])
         return error
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The number of each text (B,)."""
-        made, shown = self._made(x, mask, state)
-        return {"score": self.line[0] + self.line[1] * made, **shown}
+        output, shown = self._output(x, mask, state)
+        return {"score": self.line[0] + self.line[1] * output, **shown}
 
-    def _made(
+    def _output(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:  # (B,)
-        made, shown = self.read(x, mask, state, learning)
-        return (made.sigmoid() if self.bounded else made)[:, 0], shown
+        output, shown = self.read(x, mask, state, learning)
+        return (output.sigmoid() if self.bounded else output)[:, 0], shown
 
     @torch.no_grad()
     def _see(self, score: Tensor) -> None:  # (B,)

@@ -14,19 +14,19 @@ from torch import Tensor, nn
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Score
 from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.constants import BOS
 from seqpipe.nn.hard_attention import Estimator
 from seqpipe.nn.intra_attention import Written
-from seqpipe.nn.loops import scan
+from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import Combination, Names, SourceAttention, mask_of_all, summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
-from seqpipe.nn.search import BOS, State
-from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted
+from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted
 
 Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Seq2Seq(Writer):
+class Seq2Seq(Seq2SeqHead):
     """A recurrent decoder with attention (Bahdanau et al. 2015; Luong et al. 2015).
 
     Its state begins as tanh(W s + b), s being the encoder's `state` or, where none is as wide as x, the mean of x; of
@@ -140,7 +140,7 @@ class Seq2Seq(Writer):
         readout, state, weights = self._advance(source, self.vocabulary(tokens), state)
         return self.vocabulary.logits(readout, self.never), state, weights
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         if self.training and self.sampling != "none":
             return self._sampled(source, ids, state)
         vectors = self.dropout(self.vocabulary(shifted(ids)))  # (B, N, E)
@@ -151,19 +151,19 @@ class Seq2Seq(Writer):
         readout, attended = self._look(source, h, None if self.written is None else self.written(h))
         return self.vocabulary.logits(readout, self.never), attended
 
-    def lesson(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
+    def auxiliary_loss(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
         drawing = None if self.attention is None else self.attention.drawing
         if not self.training or drawing is None or attention is None:
             return 0.0
         log_p = logits.log_softmax(2).gather(2, ids[..., None])[..., 0]
-        return drawing.lesson(attention, log_p, mask)
+        return drawing.auxiliary_loss(attention, log_p, mask)
 
     def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
         readout, after, weights = self._advance(source, rows[0], state)
         return after, (readout, readout if weights is None else weights[:, 0])
 
     def _sampled(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
-        """As `given`, each token read being the true one or one that was drawn."""
+        """As `teacher_forced`, each token read being the true one or one that was drawn."""
         share, tokens, steps = self.teacher_share(int(self.trained)), torch.full_like(ids[:, 0], BOS), []
         self.trained += 1
         for true in ids.unbind(1):

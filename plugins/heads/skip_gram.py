@@ -89,8 +89,8 @@ class SkipGram(nn.Module):
     def _lost(self, ids: Tensor, mask: Tensor, table: Tensor) -> tuple[Tensor, int]:
         """The sum over pairs, and how many there are."""
         drawn = Drawn(self.training, ids.device)
-        rows, at, other = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
-        v, right = F.embedding(ids[rows, at], table), ids[rows, other]  # (P, D), (P,)
+        rows, at, context = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
+        v, right = F.embedding(ids[rows, at], table), ids[rows, context]  # (P, D), (P,)
         wrong = self.drawn_words(drawn.uniform(len(right), self.negatives))  # (P, n)
         near = (v * self.contexts[right]).sum(1)
         far = (self.contexts[wrong] @ v[..., None])[..., 0]
@@ -102,9 +102,9 @@ class SkipGram(nn.Module):
         B, T = words.shape
         reach = 1 + (drawn.uniform(B, T) * self.window).long()
         apart = torch.arange(-self.window, self.window + 1, device=words.device)
-        other = torch.arange(T, device=words.device)[:, None] + apart  # (T, 2 W + 1)
-        inside = (other >= 0) & (other < T) & (apart != 0)
-        near = inside & (apart.abs() <= reach[..., None]) & words[..., None] & words[:, other.clamp(0, T - 1)]
+        context = torch.arange(T, device=words.device)[:, None] + apart  # (T, 2 W + 1)
+        inside = (context >= 0) & (context < T) & (apart != 0)
+        near = inside & (apart.abs() <= reach[..., None]) & words[..., None] & words[:, context.clamp(0, T - 1)]
         rows, at, which = near.nonzero(as_tuple=True)
         return rows, at, at + apart[which]
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from seqpipe import MARKS
 from seqpipe.nn.attention import Attention, Heads, Projected, visible
 from seqpipe.nn.feedforward import feed_forward
+from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Combination, Names, Parts, SourceAttention, mask_of_all
 from seqpipe.nn.positions import Positions
-from seqpipe.nn.search import State
-from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted
+from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted
 from seqpipe.nn.span_corruption import SpanCorruption
 
 Positive = Annotated[int, Field(gt=0)]
@@ -23,7 +23,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Part = Annotated[float, Field(gt=0, lt=1)]
 
 
-class TransformerDecoder(SpanCorruption, Writer):
+class TransformerDecoder(SpanCorruption, Seq2SeqHead):
     """The decoder of a Transformer (Vaswani et al. 2017).
 
     Each layer attends to the tokens written so far, then to the source, and ends with a feed-forward network f(x) = W2
@@ -129,7 +129,7 @@ class TransformerDecoder(SpanCorruption, Writer):
         logits = self.vocabulary.logits(self.norm(x)[:, 0], self.never)
         return logits, (*after, t + 1), weights.mean(1)
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         t = torch.arange(ids.shape[1], device=ids.device)
         x = self.dropout(self._placed(self.vocabulary(shifted(ids)), t[None]))
         everything = torch.ones_like(ids, dtype=torch.bool)

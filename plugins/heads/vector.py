@@ -60,8 +60,8 @@ class Vector(PooledHead):
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The vector of each text (B, D)."""
-        made, shown = self.read(x, mask, state)
-        return {"vector": _unit(made) if self.normalize else made, **shown}
+        pooled, shown = self.read(x, mask, state)
+        return {"vector": _unit(pooled) if self.normalize else pooled, **shown}
 
 
 def _unit(vectors: Tensor) -> Tensor:  # (B, D) -> (B, D)

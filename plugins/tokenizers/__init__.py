@@ -43,16 +43,16 @@ def learned_subwords(
         marked: The letters of a word that the model writes with a sign of their place. The library numbers them as
             they come, in no fixed order: here they are numbered first.
     """
-    given = [clean(text if isinstance(text, str) else " ".join(text)) for text in texts]
-    if not any(text.strip() for text in given):
+    cleaned = [clean(text if isinstance(text, str) else " ".join(text)) for text in texts]
+    if not any(text.strip() for text in cleaned):
         raise DataError("the training texts hold nothing but blanks: there is no subword to learn; correct the data")
     letters: set[str] = set()
-    for text in given:
+    for text in cleaned:
         normal = tokenizer.normalizer.normalize_str(text)
         letters.update(*(marked(word) for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)))
     specials = [*SPECIALS, *sorted(letters - {*SPECIALS})]
     try:
-        tokenizer.train_from_iterator(given, trainer(special_tokens=specials, show_progress=False))
+        tokenizer.train_from_iterator(cleaned, trainer(special_tokens=specials, show_progress=False))
     except Exception as error:  # tokenizers raises a bare one
         raise DataError(f"no subwords can be learned of the training texts: {error}; raise max_size") from error
     return changed(tokenizer, lambda model: None)

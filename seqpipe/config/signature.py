@@ -7,11 +7,11 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeGuard, TypeVar, Union
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -216,12 +216,9 @@ def optional_names(function: Callable[..., Any]) -> set[str]:
 
 
 def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOption]:
-    """The decode options that the keyword-only parameters of a head's `decide` are."""
-    options = [p for p in inspect.signature(decide).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    hints = _hints(cls, decide, options)
+    """The decode options of a head: the keyword-only parameters of its `decide`, dataclasses opened up."""
     found = {}
-    for option in options:
-        hint = hints[option.name]
+    for option, hint in _opened(_keyword_types(cls, decide)):
         kind, metadata = _unpacked(hint)
         said = next((one for one in (SIZE, TOKENS, UNIFORM) if one in metadata), getattr(kind, "__name__", ""))
         if kind not in (int, float, bool) and said not in (TOKENS, UNIFORM):
@@ -234,6 +231,23 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
         default = None if option.default is None else kind(option.default)
         found[option.name] = DecodeOption(hint, said, default, low, high)
     return found
+
+
+def _keyword_types(cls: type, function: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any]]:
+    """The keyword-only parameters with their types."""
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    hints = _hints(cls, function, parameters)
+    return [(parameter, hints[parameter.name]) for parameter in parameters]
+
+
+def _opened(typed: Iterable[tuple[inspect.Parameter, Any]]) -> Iterator[tuple[inspect.Parameter, Any]]:
+    """The same with the fields of a dataclass in place of a parameter that has it as its type."""
+    for parameter, hint in typed:
+        if _is_group(hint):
+            types = typing.get_type_hints(hint, include_extras=True)
+            yield from ((field, types[field.name]) for field in inspect.signature(hint).parameters.values())
+        else:
+            yield parameter, hint
 
 
 def describe(cls: type) -> list[Row]:
@@ -471,6 +485,24 @@ def _fault(cls: type, message: str) -> PluginError:
 
 
 def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
-    """Calls a stage's method with what its positional parameters name; one with a default may lack."""
+    """Call a stage's method with what its positional parameters name; one with a default may lack.
+
+    Decode options are given by name, those that are fields of a dataclass as that dataclass.
+    """
     wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
+    for name, group in _option_groups(method.__func__ if inspect.ismethod(method) else method).items():
+        fields = {field: options.pop(field) for field in inspect.signature(group).parameters if field in options}
+        options[name] = group(**fields)
     return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)
+
+
+def _is_group(hint: Any) -> TypeGuard[type]:
+    """Whether a parameter's type is a dataclass, whose fields are options."""
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+@cache
+def _option_groups(function: Callable[..., Any]) -> Mapping[str, type]:
+    """The keyword-only parameters that have a dataclass as their type, with it."""
+    typed = _keyword_types(type(function), function)
+    return {parameter.name: hint for parameter, hint in typed if _is_group(hint)}

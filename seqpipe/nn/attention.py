@@ -123,19 +123,19 @@ class Attention(nn.Module):
         """How well each query and each position match, given `Projected.keys`: what the weights are a softmax of."""
         if self.score == "concat":  # one for all queries
             return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
-        asked: Tensor = self.query(query)
+        queries: Tensor = self.query(query)
         if self.score in ("additive", "concat-tanh"):
-            return self._summed(torch.tanh(asked[:, :, None] + keys[:, None]))
+            return self._summed(torch.tanh(queries[:, :, None] + keys[:, None]))
         if self.score in ("scaled-dot", "multi-head"):
-            asked = asked * (asked.shape[2] // self.heads) ** -0.5
-        return self._by_head(asked) @ keys
+            queries = queries * (queries.shape[2] // self.heads) ** -0.5
+        return self._by_head(queries) @ keys
 
-    def asked(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of `multi-head`, x (B, T, D) to queries, which are scaled, keys and values, (B, H, T, D / H) each; or no T.
 
         In a graph one product, whose weights are joined before any loop (`seqpipe.export.passes.loop_invariants`).
         """
-        query, key, value = (cast("nn.Linear", one) for one in (self.query, self.key, self.value))
+        query, key, value = (cast("nn.Linear", layer) for layer in (self.query, self.key, self.value))
         weight = torch.cat([query.weight, key.weight, value.weight])
         bias = torch.cat([query.bias, torch.zeros_like(query.bias), value.bias])
         parts = F.linear(x, weight, bias).unflatten(-1, (3, self.heads, -1))

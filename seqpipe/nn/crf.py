@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqpipe.nn.loops import State, scan, while_loop
-from seqpipe.nn.search import best
+from seqpipe.nn.selection import best
 
 FORBIDDEN = -1e4  # a sum of these stays finite in float32, and its exponential is exactly 0
 NO_PATH = -1e9
@@ -54,14 +54,14 @@ class PathLogProbability(torch.autograd.Function):
     def forward(ctx: Any, emissions: Tensor, chain: Tensor, path: Tensor) -> Tensor:
         weights = _weights(emissions)
         _, (sums,) = scan(_sum_step(chain), (_at_boundary(emissions, 2),), (_both_ways(weights),))
-        found = _apart(sums, weights)
-        ctx.save_for_backward(chain, path, *found)
-        return _along(path, found, chain).log_p
+        parts = _apart(sums, weights)
+        ctx.save_for_backward(chain, path, *parts)
+        return _along(path, parts, chain).log_p
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        chain, path, *found = ctx.saved_tensors
-        (grad,), (ahead, behind, weights), P = grads, found, len(chain)
+        chain, path, *sums = ctx.saved_tensors
+        (grad,), (ahead, behind, weights), P = grads, sums, len(chain)
         expected = ahead * weights * behind
         has = F.one_hot(path, P).transpose(1, 2)  # (T, P, B)
         to_emissions = (has - _shares(expected)) * grad
@@ -106,10 +106,10 @@ def decode(emissions: Tensor, chain: Tensor, goes_on: Tensor, n: int) -> Decisio
     edge = _at_boundary(emissions, 2)
     _, (sums, scores) = scan(step, (edge, _score_at_boundary(emissions)), (_both_ways(weights), emissions))
     path = _traced(scores, chain)
-    found = _apart(sums, weights)
-    along = _along(path, found, chain)
-    nexts = torch.cat([_shares(found.behind * weights)[1:], edge[:1]])  # (T, P, B) what comes next
-    stops = _log(_at(torch.where(goes_on, 0.0, chain.exp()) @ nexts, path)) - _log(_at(found.behind, path))
+    sums_apart = _apart(sums, weights)
+    along = _along(path, sums_apart, chain)
+    nexts = torch.cat([_shares(sums_apart.behind * weights)[1:], edge[:1]])  # (T, P, B) what comes next
+    stops = _log(_at(torch.where(goes_on, 0.0, chain.exp()) @ nexts, path)) - _log(_at(sums_apart.behind, path))
     paths, gaps = _n_best(scores, chain, path, n)
     return Decision(
         path,
@@ -190,13 +190,13 @@ class _Along(NamedTuple):
     so_far: Tensor  # (T, B) that of tags 1 to t, given tag 0
 
 
-def _along(path: Tensor, found: Sums, chain: Tensor) -> _Along:
-    ahead, behind, weights = found
+def _along(path: Tensor, sums: Sums, chain: Tensor) -> _Along:
+    ahead, behind, weights = sums
     worth = behind * weights
-    own, whole = _at(worth, path), worth.sum(1)  # (T, B)
-    tag_log_p = _log(_at(ahead, path)) + _log(own) - _log((ahead * worth).sum(1))
+    own_worth, whole = _at(worth, path), worth.sum(1)  # (T, B)
+    tag_log_p = _log(_at(ahead, path)) + _log(own_worth) - _log((ahead * worth).sum(1))
     moves = F.embedding(path[:-1] * len(chain) + path[1:], chain.reshape(-1, 1)).squeeze(2)  # (T - 1, B)
-    steps = moves + (_log(own) - _log(whole))[1:] - _log(_at(behind, path))[:-1]
+    steps = moves + (_log(own_worth) - _log(whole))[1:] - _log(_at(behind, path))[:-1]
     so_far = F.pad(steps.cumsum(0), (0, 0, 1, 0))  # (T, B)
     return _Along(tag_log_p[0] + so_far[-1], tag_log_p, so_far)
 

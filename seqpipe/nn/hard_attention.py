@@ -76,7 +76,7 @@ class HardAttention(Attention):
         drawn = _drawn(p) & ~expected
         return self._context(query, projected, torch.where(expected, p, drawn.to(p))), torch.where(drawn, -p, p)
 
-    def lesson(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
+    def auxiliary_loss(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
         """What a step of training by `reinforce` adds to the loss: 0, with the gradient of -(log p - b) log a - λ H.
 
         log p is that of the true token, b its average over the steps so far, by 0.1 of each new one; a is the weight

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from seqpipe.answers.generation import PAST, PRESENT
+from seqpipe.nn.constants import BOS, PAD
 from seqpipe.nn.kv_cache import Before, Slots, before
 from seqpipe.nn.loops import State
-from seqpipe.nn.search import BOS, PAD, stretched
+from seqpipe.nn.selection import stretched
 
 IDS = "ids"  # of what is kept, the tokens themselves
 TOLD = ("table", "table_bias")  # what embeddings tell a head beside x

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.nn.attention import Attention, Projected
-from seqpipe.nn.search import State
+from seqpipe.nn.loops import State
 
 
 class Written(nn.Module):

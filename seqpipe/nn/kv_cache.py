@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.nn.constants import LOG_ZERO
 from seqpipe.nn.loops import State
-from seqpipe.nn.search import NEVER
 
 
 class Before(NamedTuple):
@@ -82,14 +82,14 @@ class Causal(Protocol):
 class AttendingLayer(Protocol):
     """A layer of self-attention, its two halves apart."""
 
-    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, n, D) to queries (B, H, n, d), which are scaled, keys and values (B, G, n, d), G groups of heads.
 
         Of x (B, D), a token of each text, the same without n.
         """
         ...
 
-    def told(self, x: Tensor, context: Tensor) -> Tensor:
+    def output(self, x: Tensor, context: Tensor) -> Tensor:
         """x (B, n, D) and what its tokens found (B, n, H d) to x (B, n, D), or the same without n."""
         ...
 
@@ -136,14 +136,14 @@ class Attending(nn.Module):
         memory: list[Tensor] = []
         x = self.enter(x, places)
         for i, layer in enumerate(self._layers):
-            queries, keys, values = layer.asked(x, places)
+            queries, keys, values = layer.project_qkv(x, places)
             keys = torch.cat([before.memory[2 * i], keys], 2)
             values = torch.cat([before.memory[2 * i + 1], values], 2)
             memory += [keys, values]
             asked = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, n, d)
             weights = (asked @ keys[:, :, None].transpose(3, 4) + bias).softmax(4)
             found = (weights @ values[:, :, None]).flatten(1, 2)  # (B, H, n, d)
-            x = layer.told(x, found.transpose(1, 2).flatten(2))
+            x = layer.output(x, found.transpose(1, 2).flatten(2))
         return self.leave(x), tuple(memory)
 
     def room(self, before: Before, longest: int) -> State:
@@ -157,7 +157,7 @@ class Attending(nn.Module):
         x = self.enter(x, places)
         after: list[Tensor] = []
         for i, layer in enumerate(self._layers):
-            queries, keys, values = layer.asked(x, places)
+            queries, keys, values = layer.project_qkv(x, places)
             keys, values = put(state[2 * i], keys, slots), put(state[2 * i + 1], values, slots)
             after += [keys, values]
             asked = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, d)
@@ -166,7 +166,7 @@ class Attending(nn.Module):
             weights = scores.softmax(3)
             S = old.shape[2]
             found = weights[..., :S] @ shared + weights[..., S:] @ values  # (B, G, H / G, d)
-            x = layer.told(x, found.flatten(1))
+            x = layer.output(x, found.flatten(1))
         return self.leave(x), tuple(after)
 
     @property
@@ -177,7 +177,7 @@ class Attending(nn.Module):
 
 def _bias(seen: Tensor) -> Tensor:
     """What is added to scores: as good as nothing is left of those that are not to be seen."""
-    return torch.where(seen, 0.0, NEVER)
+    return torch.where(seen, 0.0, LOG_ZERO)
 
 
 def places_of(t: Tensor, groups: int) -> State:

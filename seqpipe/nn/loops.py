@@ -69,17 +69,17 @@ def scan(step: RowStep, state: State, xs: State, reverse: bool = False) -> tuple
     if torch.compiler.is_exporting():
 
         def fresh_step(now: State, rows: State) -> tuple[State, State]:
-            after, made = step(now, rows)
-            return _fresh(after), _fresh(made)
+            after, outputs = step(now, rows)
+            return _fresh(after), _fresh(outputs)
 
         last, ys = exported_scan(fresh_step, _fresh(state), _fresh(xs), dim=0, reverse=reverse)
         return tuple(last), tuple(ys)
     steps = list(zip(*(x.unbind() for x in xs), strict=True))  # `x[t]` would make a gradient of x's size at every t
-    made: list[State] = []
+    outputs: list[State] = []
     for rows in reversed(steps) if reverse else steps:
         state, row = step(state, rows)
-        made.append(row)
-    return state, tuple(torch.stack(column) for column in zip(*(made[::-1] if reverse else made), strict=True))
+        outputs.append(row)
+    return state, tuple(torch.stack(column) for column in zip(*(outputs[::-1] if reverse else outputs), strict=True))
 
 
 def _fresh(tensors: State) -> State:

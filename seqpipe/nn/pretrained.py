@@ -12,7 +12,7 @@ import torch
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.checkpoint_tokenizer import LACKING, is_folder, pretrained_tokenizer, reading, where
 from seqpipe.features.vocabulary import vocabulary_of
-from seqpipe.nn.search import BOS
+from seqpipe.nn.constants import BOS
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout")
 _SEQ2SEQ = "pretrained-seq2seq"
@@ -72,8 +72,8 @@ def pretrained_model(
         )
     lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     if lacking or report["mismatched_keys"]:
-        told = f"the weights lack {lacking[0]}" if lacking else "the weights have other shapes than config.json says"
-        raise DataError(f"{checkpoint}: {told}; get the checkpoint again")
+        problem = f"the weights lack {lacking[0]}" if lacking else "the weights have other shapes than config.json says"
+        raise DataError(f"{checkpoint}: {problem}; get the checkpoint again")
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it reads the first token, as a head may
     table = model.get_input_embeddings()
@@ -127,8 +127,8 @@ def _writer(
     with reading(checkpoint, "config"):
         config = transformers.AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
     if config.model_type not in families:
-        told = f"{config.model_type} is none of the models that {use} knows ({', '.join(families)})"
-        raise DataError(f"{checkpoint}: {told}; {_USES}")
+        problem = f"{config.model_type} is none of the models that {use} knows ({', '.join(families)})"
+        raise DataError(f"{checkpoint}: {problem}; {_USES}")
     with reading(checkpoint, "weights"):
         model, report = getattr(transformers, model_class).from_pretrained(
             **where(checkpoint),
@@ -165,8 +165,8 @@ def tells_texts_apart(model: Any) -> bool:
 
 def _refuse_other_tokens(checkpoint: str | Path, ids: Sequence[int], table: torch.Tensor) -> None:
     if max(ids) >= len(table):
-        told = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {len(table):,}"
-        raise DataError(f"{checkpoint}: {told}; the two belong to different checkpoints")
+        problem = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {len(table):,}"
+        raise DataError(f"{checkpoint}: {problem}; the two belong to different checkpoints")
 
 
 def _refuse_pickles(checkpoint: str | Path) -> None:

@@ -175,7 +175,7 @@ def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: 
             return ragged_rnn(rnn, x.to(next(rnn.parameters()).dtype), lengths, backward=backward)
     real = (torch.arange(x.shape[1], device=x.device)[None] < lengths[:, None])[..., None]  # (B, T, 1)
     x = torch.where(real, x, 0.0)
-    turn = _turned(lengths, x)
+    turn = _reversed(lengths, x)
     ways = [backward or bool(suffix) for suffix in suffixes(rnn)]
     rows = [_pick(x, turn) if turned else x for turned in ways]
     made = _stepped(rnn, rows) if isinstance(rnn, Cell) else _by_kernel(rnn, rows)
@@ -278,7 +278,7 @@ def _stepped(cell: Cell, rows: list[Tensor]) -> list[Tensor]:
     return list(states.transpose(1, 2).unbind())
 
 
-def _turned(lengths: Tensor, x: Tensor) -> Tensor:
+def _reversed(lengths: Tensor, x: Tensor) -> Tensor:
     """(B, T) positions that turn each row around within its length."""
     t = torch.arange(x.shape[1], device=x.device)[None]
     return torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)

@@ -37,12 +37,12 @@ class SpanCorruption(nn.Module):
     def learn_spans(self, vocabulary: Sequence[str], spans: float | None, length: float) -> None:
         """Finds the marks among the tokens; UsageError where there are none and there is to be a use for them."""
         ids = {token: i for i, token in enumerate(vocabulary)}
-        found = [ids[mark] for mark in MARKS if mark in ids]
-        if spans is not None and len(found) < 2:
+        marks = [ids[mark] for mark in MARKS if mark in ids]
+        if spans is not None and len(marks) < 2:
             cure = "take the tokenizer of another run, or learn one"
             raise UsageError(f"spans: the vocabulary lacks {MARKS[0]} and {MARKS[1]}, which stand for spans; {cure}")
         self.spans, self.span_length = spans, length
-        self.register_buffer("marks", torch.tensor(found, dtype=torch.int64), persistent=False)
+        self.register_buffer("marks", torch.tensor(marks, dtype=torch.int64), persistent=False)
 
     def corrupt(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:
         """The text with marks, `ids` and `mask` (B, T'), and what they hide, `target_ids` and `target_mask` (B, N)."""

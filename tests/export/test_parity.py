@@ -15,7 +15,7 @@ from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
 from seqpipe.export.parity import LENGTHS, SIZES, Tally, compare, grid, settle, shortened
 from seqpipe.features.document import Arrays
-from seqpipe.nn.search import EOS
+from seqpipe.nn.constants import EOS
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.pipeline import Pipeline, option_table, predictor

@@ -11,8 +11,9 @@ from nn.exported import ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError
+from seqpipe.nn.constants import BOS, EOS, PAD
 from seqpipe.nn.hard_attention import Estimator, HardAttention
-from seqpipe.nn.search import BOS, EOS, PAD
+from seqpipe.nn.search_options import SearchOptions
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -61,7 +62,7 @@ def learned(steps: int, **options: Any) -> Seq2Seq:
 def right(head: Seq2Seq) -> float:
     some = strings(200, 10**6)
     with torch.no_grad():
-        made = head.decide([some], max_length=LONGEST + 1)["tokens"][:, 0]
+        made = head.decide([some], options=SearchOptions(max_length=LONGEST + 1))["tokens"][:, 0]
     return (made == some["target"]).all(1).float().mean().item()
 
 
@@ -196,7 +197,7 @@ def test_attending_to_what_is_written_helps_to_write_it_again() -> None:
             half = torch.randint(4, 4 + LETTERS, (64, 5))
             ids = torch.cat([half, half], 1)
             optimizer.zero_grad()
-            logits, _ = head.given(head.read(given), ids, head.start(head.read(given), given, 10))
+            logits, _ = head.teacher_forced(head.read(given), ids, head.start(head.read(given), given, 10))
             loss = torch.nn.functional.cross_entropy(logits[:, 5:].flatten(0, 1), ids[:, 5:].flatten())
             loss.backward()
             optimizer.step()
