@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seqpipe.features.copy import Copy
     from seqpipe.features.document import Column
     from seqpipe.features.kinds import Chars, Matrix, Pieces, Sentences
-    from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, word_level
+    from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, counts_of, word_level
     from seqpipe.runtime.model import Model, load
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Uniform",
     "__version__",
     "clean",
+    "counts_of",
     "hookimpl",
     "load",
     "pretrained_tokenizer",
@@ -68,6 +69,7 @@ _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime t
     "Sentences": "seqpipe.features.kinds",
     "UNK": "seqpipe.features.vocabulary",
     "clean": "seqpipe.features.vocabulary",
+    "counts_of": "seqpipe.features.vocabulary",
     "load": "seqpipe.runtime.model",
     "pretrained_tokenizer": "seqpipe.features.checkpoint_tokenizer",
     "word_level": "seqpipe.features.vocabulary",

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Chars
+from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe.nn.loops import State, scan
 
-SILENT = -1e4
 Positive = Annotated[int, Field(gt=0)]
 
 GROUPS = 4  # of words of like lengths
@@ -85,7 +85,7 @@ class CharCNN(nn.Module):
         in_turn = chars.permute(2, 0, 1).contiguous()  # (C, B, T)
         C = in_turn.shape[0]
         padded = F.pad(in_turn, (0, 0, 0, 0, self.left, self.right))
-        none = torch.full_like(in_turn[0], SILENT, dtype=tables[0].dtype)[..., None].expand(-1, -1, self.dim)
+        none = torch.full_like(in_turn[0], MASKED_LOGIT, dtype=tables[0].dtype)[..., None].expand(-1, -1, self.dim)
         (largest,), _ = scan(step, (none,), tuple(padded[place : place + C] for place in range(len(tables))))
         return largest
 
@@ -112,7 +112,7 @@ class CharCNN(nn.Module):
         characters = torch.arange(len(self.chars.weight), device=self.chars.weight.device)
         padding = characters[:, None] == 0  # adds nothing, and no window stands over it
         return [
-            torch.where(padding, SILENT if place == self.left else 0.0, F.linear(self.chars.weight, filters))
+            torch.where(padding, MASKED_LOGIT if place == self.left else 0.0, F.linear(self.chars.weight, filters))
             for place, filters in enumerate(torch.cat(widened).unbind(2))
         ]
 

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqpipe import Column
+from seqpipe import Column, counts_of
 from seqpipe.nn.dropout import LockedDropout
 
 PAD, UNK = 0, 1
@@ -69,7 +69,7 @@ class Lookup(nn.Module):
             self.values = nn.Embedding(sizes["column"], dim)
             nn.init.uniform_(self.values.weight, -bound, bound)
         self.dropout = nn.Sequential(nn.Dropout(dropout), LockedDropout(locked_dropout))
-        counts = getattr(vocabulary, "counts", None)
+        counts = counts_of(vocabulary)
         rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
 

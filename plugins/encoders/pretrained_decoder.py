@@ -13,11 +13,11 @@ from torch.nn import functional as F
 
 from seqpipe import LACKING, Checkpoint
 from seqpipe.errors import DataError
+from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
 from seqpipe.nn.kv_cache import Attending
-from seqpipe.nn.pretrained import pretrained_decoder
+from seqpipe.nn.pretrained import optional_attribute, pretrained_decoder
 
-NEVER = -1e4  # the logit of a token that the checkpoint lacks
 _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}
 
 
@@ -61,7 +61,7 @@ class PretrainedDecoder(Attending):
         dropout_p = make.dropout if dropout is None else dropout
         at = torch.tensor([max(i, 0) for i in ids])
         real = torch.tensor(ids) != LACKING
-        self.register_buffer("lacking", torch.where(real, 0.0, NEVER))  # (V,)
+        self.register_buffer("lacking", torch.where(real, 0.0, MASKED_LOGIT))  # (V,)
         self.words = nn.Embedding.from_pretrained(state[make.words][at] * real[:, None], freeze=False)
         output = state.get("lm_head.weight", state[make.words])
         tied = config.tie_word_embeddings
@@ -194,7 +194,7 @@ class _Llama:
 
     def __init__(self, config: Any, state: Mapping[str, Tensor], checkpoint: object):
         rope = config.rope_parameters
-        window = getattr(config, "sliding_window", None)
+        window = optional_attribute(config, "sliding_window")
         if (
             rope["rope_type"] != "default"
             or (window or config.max_position_embeddings) < config.max_position_embeddings
@@ -203,7 +203,7 @@ class _Llama:
             raise DataError(f"{checkpoint}: it has {told}, which is not known here; choose another checkpoint")
         self.config, self.state = config, state
         self.dim, self.groups = config.hidden_size, config.num_key_value_heads
-        self.dim_of_head = getattr(config, "head_dim", None) or self.dim // config.num_attention_heads
+        self.dim_of_head = optional_attribute(config, "head_dim") or self.dim // config.num_attention_heads
         self.dropout = float(config.attention_dropout)
         self.activation = _activation(config.hidden_act, checkpoint)
         d = self.dim_of_head

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from seqpipe import Sentences as SentencesOfWords
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
+from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe.nn.recurrent import Direction, Positive, Rate, ragged_rnn
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
-LOWEST = -1e4
 GROUPS = 4  # of sentences of like lengths
 
 
@@ -132,6 +132,6 @@ class Sentences(nn.Module):
         if self.pool == "mean":
             even = present.to(states.dtype) / lengths[:, None]
             return (even[:, None] @ states)[:, 0], even
-        greatest, winners = torch.where(present[..., None], states, LOWEST).max(1)  # (R, D')
+        greatest, winners = torch.where(present[..., None], states, MASKED_LOGIT).max(1)  # (R, D')
         won = (winners[:, None] == t[:, None]).to(states.dtype).mean(2)  # (R, W)
         return greatest, torch.where(present, won, 0.0)

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Pieces
-
-LOWEST = -1e4
+from seqpipe.nn.constants import MASKED_LOGIT
 
 
 class Words(nn.Module):
@@ -72,7 +71,7 @@ class Words(nn.Module):
         if self.pool == "mean":
             share = within.to(x.dtype)
             return (share @ x) / share.sum(2, keepdim=True).clamp(min=1)
-        return torch.where(within[..., None], x[:, None], LOWEST).amax(2)
+        return torch.where(within[..., None], x[:, None], MASKED_LOGIT).amax(2)
 
 
 def _at(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
+from seqpipe.nn.constants import MASKED_LOGIT
 
 Pooling = Literal["mean", "max", "first", "last", "attention", "state"]
 
@@ -51,7 +52,7 @@ class Pool(nn.Module):
             last = mask.sum(1)[:, None, None] - 1  # (B, 1, 1)
             return x.gather(1, last.expand(-1, -1, x.shape[2]))[:, 0], {}
         if self.how == "max":
-            return torch.where(mask[..., None], x, -1e4).amax(1), {}
+            return torch.where(mask[..., None], x, MASKED_LOGIT).amax(1), {}
         return torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True), {}
 
 

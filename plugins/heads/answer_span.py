@@ -48,8 +48,8 @@ class AnswerSpan(nn.Module):
         self, x: Tensor, mask: Tensor, segments: Tensor, start: Tensor, end: Tensor, state: Tensor | None = None
     ) -> Tensor:
         """Mean over questions of -log p(start) - log p(end), (B, T, D), (B, T), (B, T), (B,), (B,), (B, D) -> ()."""
-        none, own, _ = self._log_p(x, mask, segments, state)
-        log_p = torch.cat([none, own], 1)  # (B, 1 + T, 2): no answer, -1, stands first
+        none, tokens, _ = self._log_p(x, mask, segments, state)
+        log_p = torch.cat([none, tokens], 1)  # (B, 1 + T, 2): no answer, -1, stands first
         return F.nll_loss(log_p[..., 0], start + 1) + F.nll_loss(log_p[..., 1], end + 1)
 
     def decide(
@@ -72,9 +72,9 @@ class AnswerSpan(nn.Module):
         t = torch.arange(T, device=x.device)[:, None]
         to = t + torch.arange(L, device=x.device)  # (T, L) ends of each start
         reach = tuple(F.pad(row, (0, L - 1), value=LOG_ZERO if row.is_floating_point() else -1)[:, to] for row in ends)
-        found = _together(tuple(row[..., None] for row in starts), reach)  # (B, T, L)
+        spans_log_p = _together(tuple(row[..., None] for row in starts), reach)  # (B, T, L)
         fillers = torch.full((B, n_best), 2 * LOG_ZERO, device=x.device)
-        log_p, place = best(torch.cat([none.sum(2), found.flatten(1), fillers], 1), n_best)  # (B, K)
+        log_p, place = best(torch.cat([none.sum(2), spans_log_p.flatten(1), fillers], 1), n_best)  # (B, K)
         exists = log_p > LOG_ZERO / 2
         chosen = exists & (place > 0)
         spans = torch.stack([t.expand_as(to), to], 2).flatten(0, 1)  # (T * L, 2)
@@ -117,10 +117,10 @@ class AnswerSpan(nn.Module):
         other_window: Tensor | None,
     ) -> tuple[Tensor, Side, Side]:
         """Log-probabilities of no answer (B, 1, 2), and those of the tokens as starts and as ends."""
-        none, own, other = self._log_p(x, mask, segments, state, other_x)
-        if other is None or window is None or other_window is None:
-            return none, (own[..., 0],), (own[..., 1],)
-        start, end = ((own[..., i], other[..., i], window, other_window) for i in range(2))
+        none, tokens, neighbour = self._log_p(x, mask, segments, state, other_x)
+        if neighbour is None or window is None or other_window is None:
+            return none, (tokens[..., 0],), (tokens[..., 1],)
+        start, end = ((tokens[..., i], neighbour[..., i], window, other_window) for i in range(2))
         return none, start, end
 
     def _log_p(
@@ -128,8 +128,10 @@ class AnswerSpan(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """As start and as end, of no answer (B, 1, 2), and of the tokens (B, T, 2) by x and by other_x."""
         if not torch.compiler.is_exporting() and x.shape[1] != segments.shape[1]:
-            told = f"x has {x.shape[1]} places and the two texts have {segments.shape[1]} tokens"
-            raise UsageError(f"answer-span: {told}; leave out the encoder that makes other rows of tokens, as `words`")
+            problem = f"x has {x.shape[1]} places and the two texts have {segments.shape[1]} tokens"
+            raise UsageError(
+                f"answer-span: {problem}; leave out the encoder that makes other rows of tokens, as `words`"
+            )
         passage = (mask & (segments == 2))[..., None]  # (B, T, 1)
         x = torch.where(mask[..., None], x, 0.0)
         tokens = torch.where(passage, self.tokens(self.dropout(x)), LOG_ZERO)
@@ -140,8 +142,8 @@ class AnswerSpan(nn.Module):
             whole = mean if state is None or state.shape[-1] != x.shape[-1] else state
             none = self.nothing(self.dropout(whole))[:, None]  # (B, 1, 2)
         total = torch.cat([none, tokens], 1).logsumexp(1, keepdim=True)
-        other = None if other_x is None else torch.where(passage, self.tokens(other_x), LOG_ZERO) - total
-        return none - total, tokens - total, other
+        neighbour = None if other_x is None else torch.where(passage, self.tokens(other_x), LOG_ZERO) - total
+        return none - total, tokens - total, neighbour
 
 
 def _together(start: Side, end: Side) -> Tensor:

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-NEVER = -1e4  # the logit of what no text holds
+from seqpipe.nn.constants import BOS, PAD, logit_mask
 
 
 class BiLM(nn.Module):
@@ -28,15 +28,14 @@ class BiLM(nn.Module):
     answer = "score"
     self_taught: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
-    never: Tensor
+    logit_mask: Tensor
 
     def __init__(self, dim: int, vocabulary: Sequence[str], *, dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0):
         super().__init__()
         self.edges = nn.Parameter(torch.zeros(2, dim // 2))
         self.output = nn.Linear(dim // 2, len(vocabulary))
         self.dropout = nn.Dropout(dropout)
-        never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([0, 2]), NEVER)  # [PAD] [BOS]
-        self.register_buffer("never", never, persistent=False)  # (V,)
+        self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD, BOS]), persistent=False)  # (V,)
 
     def loss(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
         """Mean cross-entropy () of a token of (B, T), the mean of both directions."""
@@ -69,4 +68,4 @@ class BiLM(nn.Module):
         return before, behind
 
     def _logits(self, h: Tensor) -> Tensor:  # (…, H) -> (…, V)
-        return F.linear(h, self.output.weight, self.output.bias + self.never)
+        return F.linear(h, self.output.weight, self.output.bias + self.logit_mask)

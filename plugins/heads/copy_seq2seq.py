@@ -131,16 +131,16 @@ class CopySeq2Seq(Seq2SeqHead):
         return (*first_state(self.bridge, state, self.rnn), context, covered)
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
-        state, made = self._advance(source, self.vocabulary(self._known(tokens)), state)
+        state, step = self._advance(source, self.vocabulary(self._known(tokens)), state)
         rows = source.parts.words.shape[0]
         words = source.parts.words[:, None].expand(-1, tokens.unflatten(0, (rows, -1)).shape[1], -1).flatten(0, 1)
-        return self._mixed(made, words), state, made.weights.unflatten(0, (rows, -1))
+        return self._mixed(step, words), state, step.weights.unflatten(0, (rows, -1))
 
     def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        made = self._all(source, ids, state)  # (B, N, …)
+        step = self._all(source, ids, state)  # (B, N, …)
         words = source.parts.words[:, None].expand(-1, ids.shape[1], -1)
-        flat = _Step(*(part.flatten(0, 1) for part in made))
-        return self._mixed(flat, words.flatten(0, 1)).unflatten(0, ids.shape), made.weights
+        flat = _Step(*(part.flatten(0, 1) for part in step))
+        return self._mixed(flat, words.flatten(0, 1)).unflatten(0, ids.shape), step.weights
 
     def log_p(self, logits: Tensor) -> Tensor:
         return logits + F.pad(self.unwritten, (0, logits.shape[-1] - self.unwritten.shape[0]))
@@ -148,11 +148,12 @@ class CopySeq2Seq(Seq2SeqHead):
     def loss(self, sources: Sequence[Names], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         """Mean over the target's tokens (B, N) of -log of their probability, given those before, and of coverage's."""
         source = self.read(sources)
-        made = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
-        logits, ids = self.vocabulary.logits(made.readout, self.never)[target_mask].float(), target_ids[target_mask]
+        step = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
+        logits = self.vocabulary.logits(step.readout, self.logit_mask)[target_mask].float()  # (M, V)
+        ids = target_ids[target_mask]
         there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
-        copied = torch.where(there, made.weights, 0.0).sum(2)[target_mask].float()  # (M,)
-        log_p, switch, V = logits.log_softmax(1), made.switch[target_mask].float(), logits.shape[1]
+        copied = torch.where(there, step.weights, 0.0).sum(2)[target_mask].float()  # (M,)
+        log_p, switch, V = logits.log_softmax(1), step.switch[target_mask].float(), logits.shape[1]
         generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], LOG_ZERO)
         right = torch.logaddexp(
             F.logsigmoid(switch) + generated, F.logsigmoid(-switch) + copied.clamp_min(_LEAST).log()
@@ -161,23 +162,23 @@ class CopySeq2Seq(Seq2SeqHead):
         if self.training:
             self.trained += 1
             if self.coverage_weight and int(self.trained) > self.coverage_after:
-                return missed + self.coverage_weight * made.repeated[target_mask].mean()
+                return missed + self.coverage_weight * step.repeated[target_mask].mean()
         return missed
 
     def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
         """What each token of the first text attended to, (B, N, S), and the probability of generating it, (B, N)."""
         source, ids = self.read(sources), tokens[:, 0]
-        made = self._all(source, ids, self.start(source, sources, ids.shape[1]))
+        step = self._all(source, ids, self.start(source, sources, ids.shape[1]))
         real = written(ids)
         return {
-            "attention": torch.where(real[..., None], made.weights, 0.0),
-            "generating": torch.where(real, made.switch.sigmoid(), 0.0),
+            "attention": torch.where(real[..., None], step.weights, 0.0),
+            "generating": torch.where(real, step.switch.sigmoid(), 0.0),
         }
 
     def _smoothed(self, right: Tensor, log_p: Tensor) -> Tensor:  # (M,), (M, V) -> (M,)
         if not (self.label_smoothing and self.training):
             return right
-        real = self.never == 0
+        real = self.logit_mask == 0
         even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
         return (1 - self.label_smoothing) * right + self.label_smoothing * even
 
@@ -188,8 +189,8 @@ class CopySeq2Seq(Seq2SeqHead):
     def _all(self, source: Source, ids: Tensor, state: State) -> _Step:
         """Every step of given texts (B, N), each with what stands before it: (B, N, …)."""
         vectors = self.dropout(self.vocabulary(self._known(shifted(ids)))).transpose(0, 1).contiguous()  # (N, B, E)
-        _, made = scan(partial(self._fed, source), state, (vectors,))
-        return _Step(*(part.transpose(0, 1) for part in made))
+        _, step = scan(partial(self._fed, source), state, (vectors,))
+        return _Step(*(part.transpose(0, 1) for part in step))
 
     def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
         return self._advance(source, rows[0], state)
@@ -214,10 +215,10 @@ class CopySeq2Seq(Seq2SeqHead):
         context, weights = self.attention.attend(h, source.parts.projected, source.parts.mask)
         return context, weights[:, 0]
 
-    def _mixed(self, made: _Step, words: Tensor) -> Tensor:
+    def _mixed(self, step: _Step, words: Tensor) -> Tensor:
         """Log-probabilities (R, V + S) of the vocabulary's words and of the source's own (R, S)."""
-        switch = made.switch[:, None]
+        switch = step.switch[:, None]
         generating, copying = 1 / (1 + torch.exp(-switch)), 1 / (1 + torch.exp(switch))  # each right where it is small
-        generated = generating * self.vocabulary.logits(made.readout, self.never).softmax(1)
-        both = torch.cat([generated, torch.zeros_like(made.weights)], 1).scatter_add(1, words, copying * made.weights)
+        generated = generating * self.vocabulary.logits(step.readout, self.logit_mask).softmax(1)
+        both = torch.cat([generated, torch.zeros_like(step.weights)], 1).scatter_add(1, words, copying * step.weights)
         return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), LOG_ZERO)

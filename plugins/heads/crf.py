@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe import Size, tagging_schemes
 from seqpipe.nn import crf
+from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.window_stitching import Windows
 
 
@@ -57,7 +58,7 @@ class CRF(nn.Module):
         self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.transitions = nn.Parameter(torch.empty(L, L).uniform_(-0.1, 0.1))  # from row to column
         legal = [torch.from_numpy(rule) | (not (constraints and spans)) for rule in tagging_schemes.allowed(labels)]
-        forbidden = crf.chain(*(torch.where(rule, 0.0, crf.FORBIDDEN) for rule in legal))
+        forbidden = crf.chain(*(torch.where(rule, 0.0, MASKED_LOGIT) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
         self.spans = spans
         goes_on = F.pad(torch.from_numpy(tagging_schemes.continues(labels)) & spans, (0, 1, 0, 1))
@@ -90,7 +91,7 @@ class CRF(nn.Module):
             "scores": torch.where(real, decision.tag_p, 0.0).transpose(0, 1),
             "opens": torch.where(real, decision.opens, 0.0).transpose(0, 1),
             "closes": torch.where(real, decision.closes, 0.0).transpose(0, 1),
-            "paths": torch.where(real[..., None] & (decision.log_p > crf.NO_PATH), decision.paths, 0).permute(1, 2, 0),
+            "paths": torch.where(real[..., None] & (decision.log_p > LOG_ZERO), decision.paths, 0).permute(1, 2, 0),
             "path_scores": decision.log_p,
         }
 

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 from seqpipe import MASK, SPECIALS
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Heads
+from seqpipe.nn.constants import logit_mask
 from seqpipe.nn.corruption import Drawn, chosen, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe_plugins.encoders.transformer import Transformer
 
 Positive = Annotated[int, Field(gt=0)]
-UNLIKELY = -1e4  # the logit of what stands in no gap
 
 
 class Electra(nn.Module):
@@ -45,7 +45,7 @@ class Electra(nn.Module):
     special_tokens: ClassVar = (MASK,)
     corrupts: ClassVar = ("ids", "replaced", "guessed", "guess_log_p")
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",), "bias": ("vocabulary",)}
-    never: Tensor
+    logit_mask: Tensor
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Electra(nn.Module):
         self.guess = nn.Sequential(nn.Linear(generator, generator), ACTIVATIONS["gelu"](), nn.LayerNorm(generator))
         self.bias = nn.Parameter(torch.zeros(size))
         self.detect = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS["gelu"](), nn.Linear(dim, 1))
-        special = torch.tensor([*range(len(SPECIALS)), self.gap])
-        self.register_buffer("never", torch.zeros(size).index_fill(0, special, UNLIKELY), persistent=False)  # (V,)
+        special = [*range(len(SPECIALS)), self.gap]
+        self.register_buffer("logit_mask", logit_mask(size, special), persistent=False)  # (V,)
 
     def corrupt(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The text with drawn tokens in some places, which of them are others than there were, and the guesses.
@@ -81,7 +81,7 @@ class Electra(nn.Module):
         guessed = chosen(words(ids, mask, self.gap), mask, mask, self.share, drawn)
         hidden = torch.where(guessed, self.gap, torch.where(mask, ids, 0))
         z = self.guess(self.generator(self.table(hidden), mask)["x"][guessed])  # (M, G)
-        log_p = F.linear(z, self.table.weight, self.bias + self.never).log_softmax(1)  # (M, V)
+        log_p = F.linear(z, self.table.weight, self.bias + self.logit_mask).log_softmax(1)  # (M, V)
         u = drawn.uniform(*ids.shape)[guessed][:, None]
         new = (log_p.detach().exp().cumsum(1) <= u * (1 - 1e-6)).sum(1)
         seen = ids.masked_scatter(guessed, new)

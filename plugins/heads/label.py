@@ -10,14 +10,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe import counts_of
 from seqpipe.errors import DataError, UsageError, nearest
 from seqpipe.nn import calibration
 from seqpipe.nn.attention import Score
+from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 Weights = dict[str, Annotated[float, Field(gt=0)]]
 Chosen = Annotated[float, Field(gt=0, lt=1)] | Literal["dev"]
-NEVER = -1e4  # a logit whose probability is 0
 
 
 class Label(PooledHead):
@@ -194,7 +195,7 @@ class Label(PooledHead):
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:  # (B, L)
         z, shown = self.read(x, mask, state, learning)
-        return torch.where(self.allowed, z, NEVER), shown
+        return torch.where(self.allowed, z, MASKED_LOGIT), shown
 
     def _calibration_error(self, z: Tensor, right: Tensor) -> float:
         z = z / self.temperature.cpu()
@@ -248,7 +249,7 @@ def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
 def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
     """What a text of each label counts, (L,)."""
     if weights == "balanced":
-        counts = getattr(labels, "counts", None)
+        counts = counts_of(labels)
         if counts is None:
             raise UsageError("label.class_weights: how often each label occurs is not known here; give numbers")
         kept = [0 if label == outside else count for label, count in zip(labels, counts, strict=True)]

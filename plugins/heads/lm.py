@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from seqpipe import Tokens
 from seqpipe.errors import UsageError
-from seqpipe.nn.constants import BOS, EOS, MASKED_LOGIT, PAD, UNK
+from seqpipe.nn.constants import BOS, EOS, PAD, UNK, logit_mask
 from seqpipe.nn.constraints import with_token
 from seqpipe.nn.generate import generate
 from seqpipe.nn.incremental import Chain, Read
@@ -77,7 +77,7 @@ class LM(nn.Module):
     answer = "text"
     continues: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
-    never: Tensor
+    logit_mask: Tensor
 
     def __init__(
         self,
@@ -93,8 +93,7 @@ class LM(nn.Module):
         super().__init__()
         self.dim, self.begins, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
-        never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), MASKED_LOGIT)
-        self.register_buffer("never", never, persistent=False)  # (V,)
+        self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD, BOS]), persistent=False)  # (V,)
 
     def loss(
         self,
@@ -113,13 +112,13 @@ class LM(nn.Module):
         self, x: Tensor, table: Tensor | None = None, table_bias: Tensor | None = None
     ) -> Tensor:  # (…, D) -> (…, V)
         if self.output is not None:
-            return F.linear(x, self.output.weight, self.output.bias + self.never)
+            return F.linear(x, self.output.weight, self.output.bias + self.logit_mask)
         if table is None or table.shape[1] != self.dim:
             width = "no embedding tells its vectors" if table is None else f"they have the width {table.shape[1]}"
             raise UsageError(
                 f"tie: x has the width {self.dim}, and of token vectors {width}; make them equal, or set tie: false"
             )
-        return F.linear(x, table, self.never if table_bias is None else self.never + table_bias)
+        return F.linear(x, table, self.logit_mask if table_bias is None else self.logit_mask + table_bias)
 
     def decide(self, ids: Tensor, mask: Tensor, chain: Chain, *, options: LMOptions) -> dict[str, Tensor]:
         """Continue the texts (B, T); return the tokens and the cache.
@@ -203,7 +202,7 @@ class _Continuation(NamedTuple):
     def start(self, longest: int) -> State:
         """The state of the chain, and which tokens stand in the texts so far, (B, V)."""
         ids = torch.cat([self.text.past_ids, self.text.ids[:, : self.text.inside.shape[1]] * self.text.inside], 1)
-        seen = torch.zeros(ids.shape[0], self.head.never.shape[0], device=ids.device).scatter(1, ids, 1.0)
+        seen = torch.zeros(ids.shape[0], self.head.logit_mask.shape[0], device=ids.device).scatter(1, ids, 1.0)
         return (seen, *self.chain.start(self.text, longest))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, None]:

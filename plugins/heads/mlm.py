@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe import MASK, SPECIALS, Pieces, Size
 from seqpipe.errors import UsageError
-from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT
+from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT, logit_mask
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe.nn.loops import while_loop
@@ -50,7 +50,7 @@ class MaskedLM(nn.Module):
     self_taught: ClassVar = True
     special_tokens: ClassVar = (MASK,)
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"decoder.weight": ("vocabulary",), "bias": ("vocabulary",)}
-    never: Tensor
+    logit_mask: Tensor
     others: Tensor
 
     def __init__(
@@ -79,8 +79,8 @@ class MaskedLM(nn.Module):
         self.bias = nn.Parameter(torch.zeros(size))
         self.pool = Pool(dim, pool, "dot") if next_sentence else None
         self.follows = nn.Linear(dim, 1) if next_sentence else None
-        special = torch.tensor([*range(len(SPECIALS)), self.gap])
-        self.register_buffer("never", torch.zeros(size).index_fill(0, special, MASKED_LOGIT), persistent=False)  # (V,)
+        special = [*range(len(SPECIALS)), self.gap]
+        self.register_buffer("logit_mask", logit_mask(size, special), persistent=False)  # (V,)
         others = torch.tensor([i for i in range(len(SPECIALS), size) if i != self.gap])
         self.register_buffer("others", others, persistent=False)  # ids of words
 
@@ -112,8 +112,8 @@ class MaskedLM(nn.Module):
             ids, mask, segments, begins, follows = repaired(ids, mask, segments, begins, drawn)
             pairs = {"mask": mask, "segments": segments, "follows": follows}
         guessed = chosen(words(ids, mask, self.gap), mask, begins, self.share, drawn)
-        how, other = drawn.uniform(*ids.shape), (drawn.uniform(*ids.shape) * len(self.others)).long()
-        seen = torch.where(how < self.masked + self.random, self.others[other], ids)
+        how, substitute = drawn.uniform(*ids.shape), (drawn.uniform(*ids.shape) * len(self.others)).long()
+        seen = torch.where(how < self.masked + self.random, self.others[substitute], ids)
         seen = torch.where(how < self.masked, self.gap, seen)
         return {"ids": torch.where(guessed, seen, ids), "target_ids": ids, "target_mask": guessed, **pairs}
 
@@ -147,11 +147,11 @@ class MaskedLM(nn.Module):
         """On dev, each as its sum and the number of what it is of: of a hidden token, and of a pair."""
         log_p = self._logits(x[target_mask], table).log_softmax(1)
         lost = -log_p.gather(1, target_ids[target_mask][:, None])
-        found = {"perplexity": torch.stack([lost.sum(), target_mask.sum()])}
+        sums = {"perplexity": torch.stack([lost.sum(), target_mask.sum()])}
         if follows is not None:
             right = (self._follows(x, mask, state) > 0) == follows
-            found["next_sentence_accuracy"] = torch.stack([right.sum(), torch.ones_like(right).sum()]).float()
-        return found
+            sums["next_sentence_accuracy"] = torch.stack([right.sum(), torch.ones_like(right).sum()]).float()
+        return sums
 
     def decide(
         self, x: Tensor, mask: Tensor, ids: Tensor, table: Tensor | None = None, *, n_best: Size = 1
@@ -171,15 +171,15 @@ class MaskedLM(nn.Module):
             here = gaps & (number == turn)  # (B, T)
             there = here.any(1, keepdim=True)  # (B, 1)
             at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
-            found, tokens = best(self._logits(at, table).log_softmax(1), torch.sym_min(filled.shape[1], V))
-            found = torch.where(found > MASKED_LOGIT / 2, found, LOG_ZERO)
-            together = (scores[:, :, None] + found[:, None]).flatten(1)  # (B, K * K')
+            gains, tokens = best(self._logits(at, table).log_softmax(1), torch.sym_min(filled.shape[1], V))
+            gains = torch.where(gains > MASKED_LOGIT / 2, gains, LOG_ZERO)
+            together = (scores[:, :, None] + gains[:, None]).flatten(1)  # (B, K * K')
             after, places = best(together, filled.shape[1])
             beams = (rank[:, None] + 0 * tokens[:, None]).flatten(1)  # (B, K * K')
-            made = filled.gather(1, beams.gather(1, places)[..., None].expand(-1, -1, filled.shape[2]))
+            filled_rows = filled.gather(1, beams.gather(1, places)[..., None].expand(-1, -1, filled.shape[2]))
             new = (tokens[:, None] + 0 * rank[:, None]).flatten(1).gather(1, places)  # (B, K)
-            made = torch.where(here[:, None], new[..., None], made)
-            return turn + 1, torch.where(there[..., None], made, filled), torch.where(there, after, scores)
+            filled_rows = torch.where(here[:, None], new[..., None], filled_rows)
+            return turn + 1, torch.where(there[..., None], filled_rows, filled), torch.where(there, after, scores)
 
         _, filled, scores = while_loop(go_on, step, (torch.ones_like(most), filled, scores))
         return {"tokens": filled, "scores": scores}
@@ -204,17 +204,17 @@ class MaskedLM(nn.Module):
         """How far two fillings (B, n, T) differ in log-probability, at the first rank at which they do, (B,)."""
         rank = (tokens != other_tokens).any(2).long().argmax(1)
         rows = torch.arange(len(rank), device=x.device)
-        one, other = (self.score(x, mask, ids, some[rows, rank][:, None], table) for some in (tokens, other_tokens))
-        return (one - other).abs()
+        first, second = (self.score(x, mask, ids, some[rows, rank][:, None], table) for some in (tokens, other_tokens))
+        return (first - second).abs()
 
     def _logits(self, x: Tensor, table: Tensor | None) -> Tensor:  # (M, D) -> (M, V)
         z = self.norm(self.dense(x))
         if self.decoder is not None:
-            return F.linear(z, self.decoder.weight, self.bias + self.never)
+            return F.linear(z, self.decoder.weight, self.bias + self.logit_mask)
         if table is None or table.shape[1] != z.shape[1]:
             what = "no embedding gives one" if table is None else f"it is {table.shape[1]} wide, and x {z.shape[1]}"
             raise UsageError(f"mlm.tie: it needs a table of token vectors as wide as x, and {what}; or set tie: false")
-        return F.linear(z, table, self.bias + self.never)
+        return F.linear(z, table, self.bias + self.logit_mask)
 
     def _follows(self, x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:  # -> (B,)
         assert self.pool is not None

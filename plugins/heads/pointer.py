@@ -111,7 +111,7 @@ class Pointer(nn.Module):
     ) -> Tensor:
         """Mean cross-entropy () of a position of (B, N) and of the end, given those before it."""
         slots, real = self._slots(torch.where(pointers_mask, pointers, -1))
-        log_p = self._given(x, mask, state, slots)
+        log_p = self._teacher_forced(x, mask, state, slots)
         return -log_p.gather(2, slots[..., None])[..., 0][real].mean()
 
     def decide(
@@ -142,7 +142,7 @@ class Pointer(nn.Module):
         """How likely each position was when one was chosen, (B, N, T), in the first sequence; 0 behind its end."""
         first, N = pointers[:, 0], pointers.shape[2]
         slots, _ = self._slots(first)
-        p = self._given(x, mask, state, slots).exp()[:, :N]  # (B, N, 1 + T)
+        p = self._teacher_forced(x, mask, state, slots).exp()[:, :N]  # (B, N, 1 + T)
         shown = p[..., 1:]
         if self.close:  # to end is to choose the first position once more
             places = torch.arange(mask.shape[1], device=x.device)
@@ -159,8 +159,8 @@ class Pointer(nn.Module):
 
         One that has a position at each of the N places was cut, and has no end.
         """
-        slots, real = (one[:, : pointers.shape[2]] for one in self._slots(pointers[:, 0]))
-        return self._given(x, mask, state, slots), slots, real
+        slots, real = (rows[:, : pointers.shape[2]] for rows in self._slots(pointers[:, 0]))
+        return self._teacher_forced(x, mask, state, slots), slots, real
 
     def _slots(self, pointers: Tensor) -> tuple[Tensor, Tensor]:
         """Slots (B, N + 1) of positions (B, N), -1 behind their last, and which are real: up to and with the end."""
@@ -171,7 +171,7 @@ class Pointer(nn.Module):
     def _read(self, x: Tensor, mask: Tensor) -> Source:
         x = torch.where(mask[..., None], x, 0.0)
         last = torch.zeros_like(self.begin) if self.end is None else self.end
-        begin, end = (one.expand(x.shape[0], 1, -1) for one in (self.begin, last))
+        begin, end = (vector.expand(x.shape[0], 1, -1) for vector in (self.begin, last))
         real = F.pad(mask, (1, 0), value=True)
         keys = self.pointing.project(torch.cat([end, x], 1), real).keys
         glimpsed = tuple(glimpse.attention.project(x, mask) for glimpse in self._each)
@@ -179,12 +179,12 @@ class Pointer(nn.Module):
 
     @property
     def _each(self) -> list[Glimpse]:
-        return [one for one in self.glimpses if isinstance(one, Glimpse)]
+        return [glimpse for glimpse in self.glimpses if isinstance(glimpse, Glimpse)]
 
     def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> State:
         return first_state(self.bridge, summary([{"x": x, "mask": mask, "state": state}]), self.rnn)
 
-    def _given(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
+    def _teacher_forced(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
         """Log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""
         source = self._read(x, mask)
         before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the beginning is read where the end stands

@@ -14,7 +14,7 @@ from seqpipe import Checkpoint
 from seqpipe.errors import UsageError
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Names
-from seqpipe.nn.pretrained import pretrained_seq2seq
+from seqpipe.nn.pretrained import optional_attribute, pretrained_seq2seq
 from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, shifted
 from seqpipe.nn.span_corruption import SpanCorruption
 from seqpipe.nn.t5 import FAMILIES, Memory, stack
@@ -61,13 +61,14 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
             )
         tied = torch.equal(state["lm_head.weight"], state["shared.weight"])
         self.output = None if tied else nn.Parameter(state["lm_head.weight"][ids])
-        self.scale = self.dim**-0.5 if getattr(config, "scale_decoder_outputs", config.tie_word_embeddings) else 1.0
+        scales = optional_attribute(config, "scale_decoder_outputs")
+        self.scale = self.dim**-0.5 if (config.tie_word_embeddings if scales is None else scales) else 1.0
         self.stack = stack(config, state, "decoder", dropout, checkpoint)
 
     def read(self, sources: Sequence[Names]) -> Source:
         (source,) = sources
         x, mask, table = source["x"], source["mask"], source.get("table")
-        if table is None or table.shape != (len(self.never), self.dim):
+        if table is None or table.shape != (len(self.logit_mask), self.dim):
             raise UsageError(f"pretrained-seq2seq: the encoder before it gives no table of its tokens; {self.cure}")
         x = torch.where(mask[..., None], x, 0.0)
         x, mask = torch.cat([x, source["state"][:, None]], 1), F.pad(mask, (0, 1), value=True)  # the end behind all
@@ -87,7 +88,7 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         return self._logits(x, source), weights
 
     def _logits(self, x: Tensor, source: Source) -> Tensor:  # (…, D) -> (…, V)
-        return F.linear(self.scale * x, source.parts.table if self.output is None else self.output, self.never)
+        return F.linear(self.scale * x, source.parts.table if self.output is None else self.output, self.logit_mask)
 
 
 class _Read(NamedTuple):

@@ -138,7 +138,7 @@ class Seq2Seq(Seq2SeqHead):
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         readout, state, weights = self._advance(source, self.vocabulary(tokens), state)
-        return self.vocabulary.logits(readout, self.never), state, weights
+        return self.vocabulary.logits(readout, self.logit_mask), state, weights
 
     def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         if self.training and self.sampling != "none":
@@ -146,10 +146,10 @@ class Seq2Seq(Seq2SeqHead):
         vectors = self.dropout(self.vocabulary(shifted(ids)))  # (B, N, E)
         if self.feeds:
             _, (readouts, weights) = scan(partial(self._fed, source), state, (vectors.transpose(0, 1).contiguous(),))
-            return self.vocabulary.logits(readouts.transpose(0, 1), self.never), weights.transpose(0, 1)
+            return self.vocabulary.logits(readouts.transpose(0, 1), self.logit_mask), weights.transpose(0, 1)
         h = unrolled(self.rnn, vectors, state[: self.states])
-        readout, attended = self._look(source, h, None if self.written is None else self.written(h))
-        return self.vocabulary.logits(readout, self.never), attended
+        readout, attended = self._attend(source, h, None if self.written is None else self.written(h))
+        return self.vocabulary.logits(readout, self.logit_mask), attended
 
     def auxiliary_loss(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
         drawing = None if self.attention is None else self.attention.drawing
@@ -168,12 +168,12 @@ class Seq2Seq(Seq2SeqHead):
         self.trained += 1
         for true in ids.unbind(1):
             readout, state, weights = self._advance(source, self.dropout(self.vocabulary(tokens)), state)
-            logits = self.vocabulary.logits(readout, self.never)  # (B, V)
+            logits = self.vocabulary.logits(readout, self.logit_mask)  # (B, V)
             drawn = torch.multinomial(logits.detach().softmax(1), 1)[:, 0]
             tokens = torch.where(torch.rand(len(true), device=true.device) < share, true, drawn)
             steps.append((logits, None if weights is None else weights[:, 0]))
-        made, attention = zip(*steps, strict=True)
-        return torch.stack(made, 1), None if source.mask is None else torch.stack(attention, 1)
+        all_logits, attention = zip(*steps, strict=True)
+        return torch.stack(all_logits, 1), None if source.mask is None else torch.stack(attention, 1)
 
     def teacher_share(self, i: int) -> float:
         """The probability of reading the true token after i steps of training."""
@@ -189,24 +189,24 @@ class Seq2Seq(Seq2SeqHead):
         """One step: token vectors (R, E) and the state before to the readout, the state after and weights (B, K, S)."""
         x = torch.cat([vector, state[-1]], 1) if self.feeds else vector
         h, after = recurrent_step(self.rnn, x, state[: self.states], self.dropout)
-        rows, own = h.shape[0] if source.mask is None else source.mask.shape[0], None
+        rows, intra_context = h.shape[0] if source.mask is None else source.mask.shape[0], None
         if self.written is not None:
-            own, kept = self.written.step(h, state[self.states : self.states + 2])
-            own, after = own.unflatten(0, (rows, -1)), (*after, *kept)
-        readout, weights = self._look(source, h.unflatten(0, (rows, -1)), own)  # (B, K, …)
+            intra_context, kept = self.written.step(h, state[self.states : self.states + 2])
+            intra_context, after = intra_context.unflatten(0, (rows, -1)), (*after, *kept)
+        readout, weights = self._attend(source, h.unflatten(0, (rows, -1)), intra_context)  # (B, K, …)
         readout = readout.flatten(0, 1)
         return readout, (*after, readout) if self.feeds else after, weights
 
-    def _look(self, source: Source, h: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _attend(self, source: Source, h: Tensor, intra_context: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Readouts (B, N, …) and weights (B, N, S) of states (B, N, H), given what they found in those before."""
-        found, weights = [h], None
+        vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
             context, each = self.attention.attend(h, source.parts)
-            found, weights = [h, context], each.mean(1)
-        if own is not None:
-            found.append(own)
+            vectors, weights = [h, context], each.mean(1)
+        if intra_context is not None:
+            vectors.append(intra_context)
         if self.readout is None:
             return self.dropout(h), weights
-        all_found = torch.cat(found, 2)
-        readout = self.readout(all_found.flatten(0, 1)).unflatten(0, h.shape[:2])  # a matrix: one Gemm, bias and all
+        joined = torch.cat(vectors, 2)
+        readout = self.readout(joined.flatten(0, 1)).unflatten(0, h.shape[:2])  # a matrix: one Gemm, bias and all
         return self.dropout(torch.tanh(readout)), weights

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import SPECIALS
+from seqpipe import SPECIALS, counts_of
 from seqpipe.nn.corruption import Drawn
 
 Positive = Annotated[int, Field(gt=0)]
@@ -52,7 +52,7 @@ class SkipGram(nn.Module):
         super().__init__()
         self.window, self.negatives = window, negatives
         self.contexts = nn.Parameter(torch.zeros(len(vocabulary), dim))
-        counts = getattr(vocabulary, "counts", None)
+        counts = counts_of(vocabulary)
         seen = torch.ones(len(vocabulary)) if counts is None else torch.tensor(counts, dtype=torch.float32)
         words = torch.arange(len(vocabulary)) >= len(SPECIALS)
         seen = torch.where(words, seen, 0.0)

@@ -110,7 +110,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         B, heads = x.shape[0], self._stack[0].itself.heads
         each = self.vocabulary.embedding.embedding_dim // heads
         keys = torch.zeros(B, heads, each, longest, device=x.device)
-        caches = (one for _ in self._stack for one in (keys, keys.transpose(2, 3).contiguous()))
+        caches = (cache for _ in self._stack for cache in (keys, keys.transpose(2, 3).contiguous()))
         return (*caches, torch.zeros(B, dtype=torch.int64, device=x.device))
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
@@ -126,7 +126,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
             values = caches[2 * number + 1] + here[:, None, :, None] * new.values
             after += [keys, values]
             x, weights = layer(x, Projected(keys, values), seen, source.parts[number])
-        logits = self.vocabulary.logits(self.norm(x)[:, 0], self.never)
+        logits = self.vocabulary.logits(self.norm(x)[:, 0], self.logit_mask)
         return logits, (*after, t + 1), weights.mean(1)
 
     def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
@@ -137,7 +137,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         for layer, memory in zip(self._stack, source.parts, strict=True):
             projected = layer.itself.project(layer.first(x), everything)
             x, weights = layer(x, projected, seen, memory)
-        return self.vocabulary.logits(self.norm(x), self.never), weights.mean(1)
+        return self.vocabulary.logits(self.norm(x), self.logit_mask), weights.mean(1)
 
     def _placed(self, vectors: Tensor, t: Tensor) -> Tensor:  # (B, N, D), (1 or B, N) -> (B, N, D)
         vectors = self.scale * vectors
@@ -181,6 +181,6 @@ class Layer(nn.Module):
         x = self._added(1, x, self.merge(context).reshape(x.shape))
         return self._added(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), weights
 
-    def _added(self, number: int, x: Tensor, made: Tensor) -> Tensor:
-        x = x + self.dropout(made)
+    def _added(self, number: int, x: Tensor, update: Tensor) -> Tensor:
+        x = x + self.dropout(update)
         return x if self.pre else self.norms[number](x)

@@ -110,7 +110,7 @@ def _recipe(path: Path, width: int) -> dict[str, Any]:
     try:
         recipe = json.loads(text)
     except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
         raise DataError(f"{path}:{line}: this is no recipe ({error}); write one such as {_FORM}") from error
     if not isinstance(recipe, Mapping):
         raise DataError(f"{path}:1: a recipe is an object such as {_FORM}")

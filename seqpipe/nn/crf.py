@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.loops import State, scan, while_loop
 from seqpipe.nn.selection import best
 
-FORBIDDEN = -1e4  # a sum of these stays finite in float32, and its exponential is exactly 0
-NO_PATH = -1e9
 LEAST = -35.0  # in sums no emission is further below the token's best: products of two stay above 0. Paths are exact
 TINY = 1e-37  # what underflows all the same
 
@@ -35,8 +34,8 @@ def chain(start: Tensor, end: Tensor, steps: Tensor) -> Tensor:  # (L,), (L,), (
 def bounded(emissions: Tensor, mask: Tensor) -> Tensor:  # (B, T, L), (B, T) -> (T, P, B)
     """Emissions less the token's largest, the boundary allowed in the padding and only there."""
     rows, real = emissions.permute(1, 2, 0), mask.transpose(0, 1)[:, None]  # (T, L, B), (T, 1, B)
-    tags = torch.where(real, rows - rows.amax(1, keepdim=True), FORBIDDEN)  # whatever stands in the padding, NaN too
-    return torch.cat([tags, torch.where(real, FORBIDDEN, 0.0).to(tags.dtype)], 1)
+    tags = torch.where(real, rows - rows.amax(1, keepdim=True), MASKED_LOGIT)  # whatever stands in the padding, NaN too
+    return torch.cat([tags, torch.where(real, MASKED_LOGIT, 0.0).to(tags.dtype)], 1)
 
 
 class Sums(NamedTuple):
@@ -85,7 +84,7 @@ class Decision(NamedTuple):
     opens: Tensor  # (T, B) exp(opens[i] + closes[j]) is the probability that the path's tags stand at i to j ...
     closes: Tensor  # (T, B) ... and the span does not continue after j
     paths: Tensor  # (T, B, n) the n best, the best first
-    log_p: Tensor  # (B, n) log-probabilities; NO_PATH where there are not so many
+    log_p: Tensor  # (B, n) log-probabilities; LOG_ZERO where there are not so many
 
 
 def decode(emissions: Tensor, chain: Tensor, goes_on: Tensor, n: int) -> Decision:
@@ -117,7 +116,7 @@ def decode(emissions: Tensor, chain: Tensor, goes_on: Tensor, n: int) -> Decisio
         along.tag_log_p - along.so_far,
         along.so_far + stops,
         paths,
-        torch.where(gaps < -FORBIDDEN / 2, along.log_p[:, None] - gaps, NO_PATH),
+        torch.where(gaps < -MASKED_LOGIT / 2, along.log_p[:, None] - gaps, LOG_ZERO),
     )
 
 
@@ -137,7 +136,7 @@ def _reached(score: Tensor, emission: Tensor, chain: Tensor) -> Tensor:  # (P, B
 
 
 def _score_at_boundary(emissions: Tensor) -> Tensor:  # (T, P, B) -> (P, B)
-    return torch.where(_at_boundary(emissions, 1)[0] > 0, 0.0, FORBIDDEN)
+    return torch.where(_at_boundary(emissions, 1)[0] > 0, 0.0, MASKED_LOGIT)
 
 
 def _traced(scores: Tensor, chain: Tensor) -> Tensor:  # (T, P, B), (P, P) -> (T, B)
@@ -161,7 +160,7 @@ def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor
     """
     T, P, _ = scores.shape
     rank, times = torch.arange(n, device=scores.device), torch.arange(T, device=scores.device)
-    short = torch.where(rank == 0, 0.0, -NO_PATH) + torch.zeros_like(scores[0, 0, :, None])  # (B, n)
+    short = torch.where(rank == 0, 0.0, -LOG_ZERO) + torch.zeros_like(scores[0, 0, :, None])  # (B, n)
     tags = torch.full_like(short, P - 1, dtype=torch.int64)
     several, into = (rank > 0).any(), chain.transpose(0, 1).contiguous()
     parent_of, tag_of = rank.repeat_interleave(P), times.new_tensor(range(P)).repeat(n)  # (n * P,) what stands where

@@ -30,5 +30,5 @@ class Glimpse(nn.Module):
     def forward(self, h: Tensor, projected: Projected, seen: Tensor) -> Tensor:  # (B, M, H), …, (B, M, T)
         first, second = self.norms
         h = h + self.dropout(self.attention.attend(first(h), projected, seen)[0])
-        made: Tensor = h + self.dropout(self.feedforward(second(h)))
-        return made
+        states: Tensor = h + self.dropout(self.feedforward(second(h)))
+        return states

@@ -25,7 +25,7 @@ class HardAttention(Attention):
     - `straight-through` (Bengio et al. 2013): the position is that of most weight, and the gradient what it would be
       if the context were the mean by the weights.
     - `reinforce` (Williams 1992; Xu et al. 2015): the position is drawn from the weights, or, for half of the queries,
-      the context is their mean. `lesson` makes the weights learn from how likely the true token was.
+      the context is their mean. `auxiliary_loss` makes the weights learn from how likely the true token was.
 
     Args:
         query_dim: Dq, the width of a query.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.nn.constants import BOS, EOS, MASKED_LOGIT, PAD
+from seqpipe.nn.constants import BOS, EOS, PAD, logit_mask
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Names
 from seqpipe.nn.search import search
@@ -37,13 +37,12 @@ class Seq2SeqHead(nn.Module, ABC):
     """
 
     answer = "text"
-    never: Tensor
+    logit_mask: Tensor
 
     def __init__(self, target_vocabulary: Sequence[str], *, label_smoothing: float = 0.0, equal_length: bool = False):
         super().__init__()
         self.label_smoothing, self.equal_length = label_smoothing, equal_length
-        never = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), MASKED_LOGIT)
-        self.register_buffer("never", never, persistent=False)  # (V,)
+        self.register_buffer("logit_mask", logit_mask(len(target_vocabulary), [PAD, BOS]), persistent=False)  # (V,)
 
     @staticmethod
     def idle(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -84,7 +83,7 @@ class Seq2SeqHead(nn.Module, ABC):
     def _cross_entropy(self, logits: Tensor, ids: Tensor) -> Tensor:  # (M, V), (M,) -> ()
         if not (self.label_smoothing and self.training):
             return F.cross_entropy(logits, ids)
-        log_p, real = logits.log_softmax(1), self.never == 0
+        log_p, real = logits.log_softmax(1), self.logit_mask == 0
         even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
         return -((1 - self.label_smoothing) * log_p.gather(1, ids[:, None])[:, 0] + self.label_smoothing * even).mean()
 
@@ -168,7 +167,7 @@ class Vocabulary(nn.Module):
         vectors: Tensor = self.embedding(ids)
         return vectors
 
-    def logits(self, readout: Tensor, never: Tensor) -> Tensor:  # (…, readout_dim), (V,) -> (…, V)
+    def logits(self, readout: Tensor, logit_mask: Tensor) -> Tensor:  # (…, readout_dim), (V,) -> (…, V)
         if self.output is not None:
-            return F.linear(readout, self.output.weight, self.output.bias + never)
-        return F.linear(readout, self.embedding.weight, never if self.bias is None else self.bias + never)
+            return F.linear(readout, self.output.weight, self.output.bias + logit_mask)
+        return F.linear(readout, self.embedding.weight, logit_mask if self.bias is None else self.bias + logit_mask)

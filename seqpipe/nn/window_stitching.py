@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe.nn.constants import MASKED_LOGIT
+
 Readings = tuple[Tensor, Tensor, Tensor]
-FORBIDDEN = -1e4  # what is added to the score of a tag that may not stand
 
 
 class Windows(NamedTuple):
@@ -40,7 +41,7 @@ class Windows(NamedTuple):
         """
         first, left, right = path(torch.cat(self.readings(own, other))).unflatten(0, (3, -1)).unbind()
         may = self.permitted((first, left, right), goes_on)[..., : own.shape[2]]
-        return torch.where(may, own, own + FORBIDDEN)
+        return torch.where(may, own, own + MASKED_LOGIT)
 
     def permitted(self, tags: Readings, goes_on: Tensor) -> Tensor:
         """Which tags may stand where, (B, T, L) bool: none that takes a span across a seam without agreement.

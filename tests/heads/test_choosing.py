@@ -83,12 +83,12 @@ def test_looking_at_one_letter_at_a_time_it_learns_to_write_backward(trained: Es
 
 def test_without_learning_where_to_look_it_does_not_learn_to_write_backward() -> None:
     class Deaf(HardAttention):
-        def lesson(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
+        def auxiliary_loss(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
             return log_p.new_zeros(())
 
     torch.manual_seed(0)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(HardAttention, "lesson", Deaf.lesson)
+        patched.setattr(HardAttention, "auxiliary_loss", Deaf.auxiliary_loss)
         patched.setattr("seqpipe.nn.hard_attention.EXPECTED", 0.0)
         assert right(learned(150, hard_attention="reinforce", input_feeding=False)) < 0.3
 

@@ -248,8 +248,8 @@ def test_label_smoothing_spreads_a_share_over_the_vocabulary() -> None:
         losses.append(head.loss([given], target_ids=target, target_mask=every).item())
     source = plain.read([given])
     made = plain._all(source, target, plain.start(source, [given], 3))
-    log_p = plain.vocabulary.logits(made.readout, plain.never).log_softmax(2)
-    even = -log_p[..., plain.never == 0].mean().item()
+    log_p = plain.vocabulary.logits(made.readout, plain.logit_mask).log_softmax(2)
+    even = -log_p[..., plain.logit_mask == 0].mean().item()
     assert losses[1] == pytest.approx(0.9 * losses[0] + 0.1 * even, rel=1e-4)
 
 

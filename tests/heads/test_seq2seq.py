@@ -146,7 +146,7 @@ def test_without_attention_it_is_the_library_s_layer_and_a_linear_one(cell: Any)
     first = (parts[0], parts[1]) if cell == "lstm" else parts[0]
     h, _ = head.rnn(head.vocabulary(shifted(target)), first)
     assert isinstance(head.vocabulary.output, nn.Linear)
-    log_p = (head.vocabulary.output(h) + head.never).log_softmax(2)
+    log_p = (head.vocabulary.output(h) + head.logit_mask).log_softmax(2)
     expected = F.nll_loss(log_p[target != PAD], target[target != PAD])
     assert head.loss([given], target_ids=target, target_mask=target != PAD).item() == pytest.approx(
         expected.item(), rel=1e-5
@@ -171,7 +171,7 @@ def test_input_feeding_is_what_the_paper_says_step_by_step() -> None:
                 head.attention.attentions[0].v(torch.tanh(head.attention.attentions[0].query(h) + keys))[:, 0], 0
             )
             fed = torch.tanh(head.readout(torch.cat([h, weights @ memory])))
-            total -= head.vocabulary.logits(fed, head.never).log_softmax(0)[target[b, t]].item()
+            total -= head.vocabulary.logits(fed, head.logit_mask).log_softmax(0)[target[b, t]].item()
     loss = head.loss([given], target_ids=target, target_mask=target != PAD)
     assert loss.item() == pytest.approx(total / 6, rel=1e-5)
 

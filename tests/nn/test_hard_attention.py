@@ -142,7 +142,7 @@ def test_positions_are_drawn_as_often_as_their_weights_say_and_half_the_time_the
 
 
 @pytest.mark.parametrize("fault", [False, True])
-def test_on_average_the_lesson_is_the_gradient_of_the_expected_reward_and_the_entropy(fault: bool) -> None:
+def test_on_average_the_auxiliary_loss_has_the_gradient_of_the_expected_reward_and_the_entropy(fault: bool) -> None:
     hard, scores, projected, mask = table()
     rewards = torch.tensor([-3.0, -1.0, -2.5, -0.2])
     torch.manual_seed(2)
