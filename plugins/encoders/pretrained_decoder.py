@@ -15,13 +15,13 @@ from seqpipe import LACKING, Checkpoint
 from seqpipe.errors import DataError
 from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
-from seqpipe.nn.kv_cache import Attending
+from seqpipe.nn.kv_cache import KVCacheEncoder
 from seqpipe.nn.pretrained import optional_attribute, pretrained_decoder
 
 _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}
 
 
-class PretrainedDecoder(Attending):
+class PretrainedDecoder(KVCacheEncoder):
     """A pretrained decoder of which no token sees a later one, for the head `lm`.
 
     GPT-2 (Radford et al. 2019): learned positions, layer norm before each half of a layer. Llama (Touvron et al. 2023)
@@ -56,7 +56,7 @@ class PretrainedDecoder(Attending):
         config, state, ids = pretrained_decoder(checkpoint, vocabulary, [*_FAMILIES])
         make = _FAMILIES[config.model_type](config, state, checkpoint)
         self.dim, self.groups, self.head_dim = make.dim, make.groups, make.dim_of_head
-        self.longest: int = config.max_position_embeddings
+        self.max_length: int = config.max_position_embeddings
         self.layer_decay = layer_decay
         dropout_p = make.dropout if dropout is None else dropout
         at = torch.tensor([max(i, 0) for i in ids])
@@ -72,10 +72,10 @@ class PretrainedDecoder(Attending):
         self.norm = make.norm(make.last_norm)
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return ""
 
-    def rate(self, name: str) -> float:
+    def learning_rate_factor(self, name: str) -> float:
         """What the learning rate of the parameter of this name is multiplied by."""
         depth = len(self.layers)
         layer = re.match(r"layers\.(\d+)\.", name)
@@ -96,7 +96,7 @@ class PretrainedDecoder(Attending):
         return outputs | {"x": torch.where(mask[..., None], self.leave(x), 0.0)}
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:
-        return x if self.positions is None else x + F.embedding(places.clamp(max=self.longest - 1), self.positions)
+        return x if self.positions is None else x + F.embedding(places.clamp(max=self.max_length - 1), self.positions)
 
     def leave(self, x: Tensor) -> Tensor:
         normed: Tensor = self.norm(x)
@@ -199,8 +199,8 @@ class _Llama:
             rope["rope_type"] != "default"
             or (window or config.max_position_embeddings) < config.max_position_embeddings
         ):
-            told = f"positions of the type {rope['rope_type']}" if not window else f"a window of {window} tokens"
-            raise DataError(f"{checkpoint}: it has {told}, which is not known here; choose another checkpoint")
+            problem = f"positions of the type {rope['rope_type']}" if not window else f"a window of {window} tokens"
+            raise DataError(f"{checkpoint}: it has {problem}, which is not known here; choose another checkpoint")
         self.config, self.state = config, state
         self.dim, self.groups = config.hidden_size, config.num_key_value_heads
         self.dim_of_head = optional_attribute(config, "head_dim") or self.dim // config.num_attention_heads
@@ -219,7 +219,7 @@ class _Llama:
             biases = [self.state.get(f"{at}.{name}.bias") for name in names]
             weights = torch.cat([self.state[f"{at}.{name}.weight"] for name in names])
             return linear_of(
-                weights, None if biases[0] is None else torch.cat([one for one in biases if one is not None])
+                weights, None if biases[0] is None else torch.cat([bias for bias in biases if bias is not None])
             )
 
         feedforward = Gated(linear("mlp.gate_proj"), linear("mlp.up_proj"), linear("mlp.down_proj"), self.activation)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.attention import Attention, Heads, visible
 from seqpipe.nn.feedforward import feed_forward
-from seqpipe.nn.kv_cache import Attending
+from seqpipe.nn.kv_cache import KVCacheEncoder
 from seqpipe.nn.positions import Positions
 
 Positive = Annotated[int, Field(gt=0)]
@@ -20,7 +20,7 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 Norm = Literal["pre", "post"]
 
 
-class Transformer(Attending):
+class Transformer(KVCacheEncoder):
     """The encoder of a Transformer (Vaswani et al. 2017): layers of self-attention and of a feed-forward network.
 
     Head i attends by softmax(Q_i K_i^T / √d) V_i, where Q, K and V are linear layers of x and d is D' / `heads`; a
@@ -82,11 +82,11 @@ class Transformer(Attending):
         self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return "" if options["causal"] else "causal: true"
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """The most tokens of a text; None: as many as there are."""
         return self.positions.longest if self.positions is not None and self.positions.table is not None else None
 

@@ -16,7 +16,7 @@ from seqpipe.errors import UsageError
 from seqpipe.nn.constants import BOS, EOS, PAD, UNK, logit_mask
 from seqpipe.nn.constraints import with_token
 from seqpipe.nn.generate import generate
-from seqpipe.nn.incremental import Chain, Read
+from seqpipe.nn.incremental import IncrementalStages, Prefix
 from seqpipe.nn.loops import State, while_loop
 from seqpipe.nn.search import search
 from seqpipe.nn.search_options import GenerationOptions, SearchOptions
@@ -68,14 +68,14 @@ class LM(nn.Module):
     Args:
         packed: Whether the records are one text; [EOS] stands between them where there are several.
         context: Tokens of a window of packed texts.
-        carry: Whether a window of packed texts begins, in training, with the states that the one before it ended with:
+        stateful: Whether a window of packed texts begins, in training, with the final states of the one before it:
             truncated back-propagation through time (Williams and Peng 1990), for recurrent encoders.
         tie: Whether the token vectors are also the rows that logits are made by.
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
     """
 
     answer = "text"
-    continues: ClassVar = True
+    is_language_model: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
     logit_mask: Tensor
 
@@ -86,12 +86,12 @@ class LM(nn.Module):
         *,
         packed: bool = True,
         context: Annotated[int, Field(gt=0)] = 256,
-        carry: bool = False,
+        stateful: bool = False,
         tie: bool = True,
         label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     ):
         super().__init__()
-        self.dim, self.begins, self.label_smoothing = dim, not packed, label_smoothing
+        self.dim, self.adds_bos, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
         self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD, BOS]), persistent=False)  # (V,)
 
@@ -120,7 +120,9 @@ class LM(nn.Module):
             )
         return F.linear(x, table, self.logit_mask if table_bias is None else self.logit_mask + table_bias)
 
-    def decide(self, ids: Tensor, mask: Tensor, chain: Chain, *, options: LMOptions) -> dict[str, Tensor]:
+    def decide(
+        self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, *, options: LMOptions
+    ) -> dict[str, Tensor]:
         """Continue the texts (B, T); return the tokens and the cache.
 
         `tokens` (B, n_best, max_length) and their log-probabilities `scores`, the best first; with `score_prompt` the
@@ -128,18 +130,24 @@ class LM(nn.Module):
         no [BOS] stands before); `present.ids` (B, P) and `present.0` …: what a later call takes as `past.…` beside the
         last token, of a text that has not ended, from one beam.
         """
-        read, B, K = chain.read(ids, mask), ids.shape[0], options.beams
-        start = _Continuation(self, chain, read, options.repetition_penalty).start(options.max_length)
-        decoder = _Continuation(self, chain, chain.repeated(read, K), options.repetition_penalty)
+        prefix, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
+        start = _Continuation(self, incremental, prefix, options.repetition_penalty).start(options.max_length)
+        decoder = _Continuation(self, incremental, incremental.repeated(prefix, K), options.repetition_penalty)
         options = replace(options, forbidden=with_token(UNK, options.forbidden, B, ids.device))
         samples = 0 if options.uniform is None else options.uniform.shape[2]
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
-        limits, stop = self._limits(chain, read, options.max_length), options.stop
+        limits, stop = self._limits(incremental, prefix, options.max_length), options.stop
         row_limits = torch.where(searches, 0, limits)
-        generated = generate(decoder, start, read.last, options, row_limits=row_limits, stop=stop)
+        generated = generate(decoder, start, prefix.last, options, row_limits=row_limits, stop=stop)
         row_limits = torch.where(searches, limits, 0)
         beams, beam_scores = search(
-            decoder, start, options.of_search, first_tokens=read.last, row_limits=row_limits, stop=stop, fast_loop=False
+            decoder,
+            start,
+            options.of_search,
+            first_tokens=prefix.last,
+            row_limits=row_limits,
+            stop=stop,
+            fast_loop=False,
         )
         _, order = best(generated.scores, K)
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
@@ -149,67 +157,71 @@ class LM(nn.Module):
         return {
             "tokens": torch.where(searches, beams, texts)[:, :n],
             "scores": torch.where(searches, beam_scores, scores)[:, :n],
-            "prompt_scores": self._prompt_scores(chain, read, options.score_prompt),
-            **chain.kept(read, generated.tokens[:, 0], generated.steps[:, 0], ended, state),
+            "prompt_scores": self._prompt_scores(incremental, prefix, options.score_prompt),
+            **incremental.export_cache(prefix, generated.tokens[:, 0], generated.steps[:, 0], ended, state),
         }
 
-    def score(self, ids: Tensor, mask: Tensor, chain: Chain, tokens: Tensor) -> Tensor:
+    def score(self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N) behind the prompts (B, T)."""
-        log_p, following, behind = self._rated(ids, mask, chain, tokens[:, 0])
+        log_p, following, behind = self._rated(ids, mask, incremental, tokens[:, 0])
         return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
 
-    def _rated(self, ids: Tensor, mask: Tensor, chain: Chain, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _rated(
+        self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Of prompts and what follows (B, T + N): log-probabilities (B, M, V), the tokens (B, M), which ones follow."""
         count, more = mask.sum(1, keepdim=True), (tokens != PAD).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
-        read = chain.read(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
-        following = read.ids[:, 1:]
-        place = torch.arange(following.shape[1], device=ids.device) + (0 if chain.begins else 1)
-        return self.logits(read.x, **chain.told).log_softmax(2), following, (place >= count) & (place < count + more)
+        prefix = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
+        following = prefix.ids[:, 1:]
+        place = torch.arange(following.shape[1], device=ids.device) + (0 if incremental.adds_bos else 1)
+        log_p = self.logits(prefix.x, **incremental.logit_weights).log_softmax(2)
+        return log_p, following, (place >= count) & (place < count + more)
 
-    def _limits(self, chain: Chain, read: Read, longest: int) -> Tensor:
-        """How many tokens each row has room for (B,): of a context that is limited, what the prompt leaves."""
-        limits = [encoder.longest for encoder in chain.encoder if getattr(encoder, "longest", None) is not None]
-        rows = torch.full_like(read.last, longest)
-        return rows if not limits else rows.minimum(min(limits) - read.length)
+    def _limits(self, incremental: IncrementalStages, prefix: Prefix, max_length: int) -> Tensor:
+        """How many tokens each row may write (B,): of a context that is limited, what the prompt leaves."""
+        limits = torch.full_like(prefix.last, max_length)
+        context = incremental.max_length
+        return limits if context is None else limits.minimum(context - prefix.length)
 
-    def _prompt_scores(self, chain: Chain, read: Read, wanted: bool | Tensor) -> Tensor:  # (B, n - 1)
-        """Log-probabilities of the prompt's tokens, 0 where they are not wanted: a loop of one step or none."""
-        ids, nothing = read.ids[:, 1:].contiguous(), read.x[..., 0] * 0.0
-        x, real = read.x.clone(), read.inside.clone()
+    def _prompt_scores(self, incremental: IncrementalStages, prefix: Prefix, wanted: bool | Tensor) -> Tensor:
+        """Log-probabilities (B, n - 1) of the prompt's tokens, 0 where not wanted: a loop of one step or none."""
+        ids, nothing = prefix.ids[:, 1:].contiguous(), prefix.x[..., 0] * 0.0
+        x, real = prefix.x.clone(), prefix.inside.clone()
 
         def step(again: Tensor, scores: Tensor) -> State:
-            log_p = self.logits(x, **chain.told).log_softmax(2).gather(2, ids[..., None])[..., 0]
+            log_p = self.logits(x, **incremental.logit_weights).log_softmax(2).gather(2, ids[..., None])[..., 0]
             return again & False, torch.where(real, log_p, 0.0)
 
-        asked = torch.zeros((), dtype=torch.bool, device=ids.device) | wanted
-        return while_loop(lambda again, scores: again & True, step, (asked, nothing))[1]
+        again = torch.zeros((), dtype=torch.bool, device=ids.device) | wanted
+        return while_loop(lambda again, scores: again & True, step, (again, nothing))[1]
 
 
 class _Continuation(NamedTuple):
     """The model behind prompts that were read, as search asks for it."""
 
     head: LM
-    chain: Chain
-    text: Read
+    incremental: IncrementalStages
+    prefix: Prefix
     repetition_penalty: float | Tensor
 
     @property
     def mask(self) -> None:
         return None
 
-    def start(self, longest: int) -> State:
-        """The state of the chain, and which tokens stand in the texts so far, (B, V)."""
-        ids = torch.cat([self.text.past_ids, self.text.ids[:, : self.text.inside.shape[1]] * self.text.inside], 1)
+    def start(self, max_length: int) -> State:
+        """The state of the stages, and which tokens stand in the texts so far, (B, V)."""
+        inside = self.prefix.inside
+        ids = torch.cat([self.prefix.past_ids, self.prefix.ids[:, : inside.shape[1]] * inside], 1)
         seen = torch.zeros(ids.shape[0], self.head.logit_mask.shape[0], device=ids.device).scatter(1, ids, 1.0)
-        return (seen, *self.chain.start(self.text, longest))
+        return (seen, *self.incremental.start(self.prefix, max_length))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, None]:
         seen, *rest = state
-        x, after = self.chain.step(tokens, self.text, tuple(rest))
+        x, after = self.incremental.step(tokens, self.prefix, tuple(rest))
         seen = seen.scatter(1, tokens[:, None], 1.0)
-        logits = self.head.logits(x, **self.chain.told)  # (R, V)
+        logits = self.head.logits(x, **self.incremental.logit_weights)  # (R, V)
         p = self.repetition_penalty
         logits = torch.where(seen > 0, torch.where(logits > 0, logits / p, logits * p), logits)
         return logits.log_softmax(1), (seen, *after), None

@@ -43,7 +43,7 @@ class DevScores:
         pipeline, records = self.pipeline, self.records
         most = 1 if few else None
         pipeline.calibrate(self._device_batches)
-        if pipeline.continues:
+        if pipeline.is_language_model:
             (perplexity,) = pipeline.perplexities(itertools.islice(self._device_batches(), most)).values()
             heed()
             return {"perplexity": perplexity, "loss": math.log(perplexity)}

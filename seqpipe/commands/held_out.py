@@ -8,7 +8,7 @@ from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.generation import prompts
 from seqpipe.answers.metrics.counters import table
 from seqpipe.commands.run_folder import Run
-from seqpipe.config.contract import is_language_model
+from seqpipe.config.contract import is_language_model_head
 from seqpipe.console import Console
 from seqpipe.features.document import Record
 from seqpipe.runtime.evaluate import evaluate
@@ -39,7 +39,7 @@ def held_out_records(run: Run) -> list[Record]:
     data = run.config.data
     path = next(iter(data.tests.values()), None) or data.dev
     head = run.config.head[0]
-    if is_language_model(head):
+    if is_language_model_head(head):
         source = Learned.load(run.folder).featurizer
         records = Records(data.reader, path or data.train)
         return prompts(records, source.docs, source.fields[-1], head.options["context"])

@@ -69,8 +69,8 @@ def _report(
 ) -> None:
     """Print what a person should know before training: notes, warnings, the share of unknown tokens in dev."""
     target_records = [] if packed(config) else data.dev or data.records
-    for note in (*init_report, *pipeline.notes(), *unwritable_notes(config, data.learned, target_records)):
-        console.say(f"  {note}")
+    for message in (*init_report, *pipeline.messages(), *unwritable_notes(config, data.learned, target_records)):
+        console.say(f"  {message}")
     for warning in data.warnings:
         console.say(f"  warning: {warning}")
     if data.dev:

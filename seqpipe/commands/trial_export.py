@@ -61,8 +61,8 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     weights = sum(p.numel() for p in pipeline.parameters())
     if not packed(config):
         refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
-    for note in (*pipeline.notes(), *unwritable_notes(config, learned, records)):
-        console.say(note)
+    for message in (*pipeline.messages(), *unwritable_notes(config, learned, records)):
+        console.say(message)
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss:.3f}")
     for line in init_report:
         console.say(f"  {line}")

@@ -141,12 +141,12 @@ class _Search:
         state = tuple(part[:, None].expand(-1, K, *part.shape[1:]).flatten(0, 1) for part in start)
         state = (*beams, *state)
         if fast_loop:
-            state = while_loop(lambda *state: self.is_plain & self._is_open(*state), self._fast_step, state)
+            state = while_loop(lambda *state: self.is_plain & self._loop_condition(*state), self._fast_step, state)
         covered = torch.zeros(*zeros.shape, 1 if mask is None else mask.shape[1], device=zeros.device)  # (B, K, S)
-        state = while_loop(self._is_open, self._step, (*state[:_SIZE], empty, covered, *state[_SIZE:]))
+        state = while_loop(self._loop_condition, self._step, (*state[:_SIZE], empty, covered, *state[_SIZE:]))
         return state[_SIZE - 3 : _SIZE]
 
-    def _is_open(self, t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
+    def _loop_condition(self, t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
         return (t < self.sampler.limit) & ~done.all()
 
     def _fast_step(self, *state: Tensor) -> State:

@@ -45,7 +45,7 @@ class Seq2SeqHead(nn.Module, ABC):
         self.register_buffer("logit_mask", logit_mask(len(target_vocabulary), [PAD, BOS]), persistent=False)  # (V,)
 
     @staticmethod
-    def idle(options: Mapping[str, Any]) -> tuple[str, ...]:
+    def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
         """Decode options that mean nothing: of lengths, where the source says them."""
         return ("max_length", "min_length") if options.get("equal_length") else ()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seqpipe.answers.generation import ENOUGH, judged_in
-from seqpipe.config.contract import is_language_model, is_stateful
+from seqpipe.config.contract import is_language_model_head, is_stateful
 from seqpipe.config.loader import Config
 from seqpipe.features.document import Record
 from seqpipe.training.fit import Learned, unwritable
@@ -20,7 +20,7 @@ LOOKED_AT = 1000  # records that notes before training are of
 def packed(config: Config) -> bool:
     """Whether the records are one text to learn from."""
     head = config.head[0]
-    return is_language_model(head) and head.options["packed"] is True
+    return is_language_model_head(head) and head.options["packed"] is True
 
 
 def windows(config: Config, tokens: np.ndarray) -> Windows:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from seqpipe.answers.generation import GOES_ON, flowing
+from seqpipe.answers.generation import RECORD_CONTINUES, flowing
 from seqpipe.config.component import build_component
 from seqpipe.config.loader import Component
 from seqpipe.errors import DataError
@@ -47,8 +47,8 @@ class Records(Sequence[Record]):
 def split(learned: Learned, records: Sequence[Record]) -> Iterator[tuple[Doc, bool]]:
     """The records split, each with whether its text continues in the next one."""
     for some in chunks(records, _SOME):
-        goes_on = [record.get(GOES_ON) is True for record in some]
-        yield from zip(learned.featurizer.docs(some), goes_on, strict=True)
+        record_continues = [record.get(RECORD_CONTINUES) is True for record in some]
+        yield from zip(learned.featurizer.docs(some), record_continues, strict=True)
 
 
 def in_memory(learned: Learned, records: Sequence[Record]) -> np.ndarray:
@@ -82,7 +82,7 @@ class Windows:
         rows: B, windows of a batch.
         seed: Of the order.
         epoch_batches: Batches of an epoch; None: as many as the text has room for.
-        carried: Whether a batch's windows follow those of the batch before: the text is read in B stretches side by
+        stateful: Whether a batch's windows follow those of the batch before: the text is read in B stretches side by
             side.
 
     Raises:
@@ -96,7 +96,7 @@ class Windows:
         rows: int,
         seed: int = 0,
         epoch_batches: int | None = None,
-        carried: bool = False,
+        stateful: bool = False,
     ):
         self.tokens, self.context, self.seed = tokens, context, seed
         if len(tokens) <= context:
@@ -104,16 +104,16 @@ class Windows:
             raise DataError(f"{told}; give more text, or set head.context to {max(1, len(tokens) // 2):,} or less")
         self.windows = (len(tokens) - 1) // context  # of the whole text
         self.rows = min(rows, self.windows)
-        self.drawn, self.carried = epoch_batches, carried
+        self.drawn, self.stateful = epoch_batches, stateful
         self.stretch = (len(tokens) - 1) // self.rows  # tokens of one of them
-        if carried and (epoch_batches or 0) > (most := self.stretch // context):
+        if stateful and (epoch_batches or 0) > (most := self.stretch // context):
             told = f"the text has {most:,} windows for each of {self.rows} rows, not {epoch_batches:,}"
             raise DataError(f"{told}; give more text, or lower train.epoch_steps or train.batch_size")
 
     def order(self, epoch: int) -> list[list[int]]:
         """Where the windows of each batch of an epoch begin: the same for the same seed and epoch."""
         random = np.random.default_rng((self.seed, epoch))
-        if self.carried:
+        if self.stateful:
             many = self.drawn or self.stretch // self.context
             begin = int(random.integers(0, self.stretch - many * self.context + 1))
             rows = range(begin, begin + self.rows * self.stretch, self.stretch)

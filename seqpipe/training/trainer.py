@@ -120,7 +120,7 @@ class Training(lightning.LightningModule):
         torch.manual_seed(settings.seed * 1_000_003 + at.epoch * 100_003 + at.position)
         self._set_rates()
         if is_stateful(self.config.head[0]) and not at.position:
-            self.pipeline.carry(len(batch["ids"]))
+            self.pipeline.set_stateful(len(batch["ids"]))
         with self._autocast():
             loss = self.pipeline.loss(batch)
             if not torch.isfinite(loss):
@@ -268,7 +268,7 @@ class Training(lightning.LightningModule):
             "average": self.average,
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
-            "carried": self.pipeline.carried,
+            "carried_states": self.pipeline.carried_states,
         }
         checkpoint.save(self.folder / LAST, state)
         for old in self.folder.glob(BEST):
@@ -288,7 +288,7 @@ class Training(lightning.LightningModule):
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self.average = state["average"]
-        self.pipeline.carried = state["carried"]
+        self.pipeline.carried_states = state["carried_states"]
         self._order = self.batches.order(self.progress.epoch)
         self._write_history()  # a process that was killed as it ended an epoch may not have come to it
         return True
@@ -360,14 +360,14 @@ def check_precision(precision: str, device: str) -> None:
 
 
 def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
-    """The optimiser of the YAML: a group of parameters for each learning rate, by the stages' `lr` and `rate`."""
+    """The optimiser of the YAML: a group of parameters for each learning rate, `lr` times `learning_rate_factor`."""
     settings = config.train.optimizer
     groups: dict[float, list[Tensor]] = {}
     for stage, module in pipeline.stages:
-        lr, rate = stage.frame.get("lr") or settings.lr, member(module, "rate")
+        lr, factor = stage.frame.get("lr") or settings.lr, member(module, "learning_rate_factor")
         for name, parameter in module.named_parameters():
             if parameter.requires_grad:
-                groups.setdefault(lr * rate(name), []).append(parameter)
+                groups.setdefault(lr * factor(name), []).append(parameter)
     parameters = [{"params": group, "lr": lr, "base_lr": lr} for lr, group in groups.items() if group]
     if not parameters:
         raise TrainingError("every stage is frozen; there is nothing to train")

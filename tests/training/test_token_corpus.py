@@ -87,7 +87,7 @@ def test_a_text_without_room_for_a_window_is_refused_with_what_to_do() -> None:
 
 
 def test_carried_windows_follow_those_of_the_batch_before() -> None:
-    stream = Windows(np.arange(1, 105), 10, 3, carried=True)
+    stream = Windows(np.arange(1, 105), 10, 3, stateful=True)
     orders = [stream.order(epoch) for epoch in range(9)]
     for order in orders:
         assert len(order) == 3
@@ -95,16 +95,16 @@ def test_carried_windows_follow_those_of_the_batch_before() -> None:
         assert {b - a for a, b in pairwise(order[0])} == {34}
         assert order[-1][-1] + 10 < 104
     assert len({order[0][0] for order in orders}) > 1
-    assert len(Windows(np.arange(1, 105), 10, 3, epoch_batches=2, carried=True).order(0)) == 2
+    assert len(Windows(np.arange(1, 105), 10, 3, epoch_batches=2, stateful=True).order(0)) == 2
     with pytest.raises(DataError, match="has 3 windows for each of 3 rows, not 4; give more text, or lower"):
-        Windows(np.arange(1, 105), 10, 3, epoch_batches=4, carried=True)
+        Windows(np.arange(1, 105), 10, 3, epoch_batches=4, stateful=True)
 
 
 @pytest.mark.parametrize("sync", [2, 9, 15])
-@pytest.mark.parametrize("carry", [False, True])
-def test_training_that_was_killed_goes_on_bit_equal(tmp_path: Path, carry: bool, sync: int) -> None:
+@pytest.mark.parametrize("stateful", [False, True])
+def test_training_that_was_killed_goes_on_bit_equal(tmp_path: Path, stateful: bool, sync: int) -> None:
     train = {"epochs": 2, "epoch_steps": 3, "batch_size": 2, "threads": 1, "checkpoint_steps": 1}
-    path = yaml(tmp_path, head={"use": "lm", "context": 5, "carry": carry}, train=train)
+    path = yaml(tmp_path, head={"use": "lm", "context": 5, "stateful": stateful}, train=train)
     found = []
     for name, kill in (("whole", None), ("torn", ("fsync", sync))):
         folder = tmp_path / name
