@@ -1,4 +1,4 @@
-"""The characters of each word in, one vector a word out."""
+"""Word vectors from characters, by a convolutional network."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class CharCNN(nn.Module):
         return dropped
 
     def _sliding(self, chars: Tensor) -> Tensor:
-        """The maximum is kept while a window moves over all words at once: what onnxruntime does fastest."""
+        """Max pooling as one window moves over all words at once: fastest in onnxruntime."""
         tables = self._tables()
 
         def step(state: State, rows: State) -> tuple[State, State]:
@@ -90,7 +90,7 @@ class CharCNN(nn.Module):
         return largest
 
     def _each_word_once(self, chars: Tensor) -> Tensor:
-        """Each word of the batch is looked at once, beside words of its length: what PyTorch trains fastest."""
+        """Each word of the batch once, beside words of its length: fastest in PyTorch."""
         tables = self._tables()
         words, copies = torch.unique(chars.flatten(0, 1), dim=0, return_inverse=True)  # (W, C), (B * T,)
         lengths = (words != 0).sum(1)
@@ -104,7 +104,7 @@ class CharCNN(nn.Module):
         return torch.cat(parts)[order.argsort()[copies]].view(*chars.shape[:2], self.dim)
 
     def _tables(self) -> list[Tensor]:
-        """For each place in the widest window, (alphabet, D): what a character there adds to each filter."""
+        """What a character adds to each filter, (alphabet, D) for each place of the widest window."""
         widened = []
         for filters in self.filters:  # (D', char_dim, width)
             width = filters.shape[2]

@@ -1,4 +1,4 @@
-"""The characters of each word in, one vector a word out."""
+"""Word vectors from characters, by a bidirectional LSTM."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CharLSTM(nn.Module):
         return dropped
 
     def _each_word_once(self, words: Tensor) -> Tensor:
-        """Each word of the batch is read once, beside words of its length: what PyTorch trains fastest."""
+        """Each word of the batch once, beside words of its length: fastest in PyTorch."""
         distinct, copies = torch.unique(words, dim=0, return_inverse=True)  # (W, C), (B * T,)
         order = (distinct != 0).sum(1).argsort(stable=True)
         parts = []

@@ -1,4 +1,4 @@
-"""The characters of each word in, the mean of a language model's layers out: vectors that know the sentence."""
+"""Contextual word vectors: the weighted mean of the layers of a bidirectional language model (ELMo)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of numbers in, their vectors out: pre-computed features of images or sound, measurements, a vector."""
+"""Vectors of rows of numbers: pre-computed features of images or sound, measurements."""
 
 from __future__ import annotations
 

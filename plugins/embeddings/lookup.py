@@ -1,4 +1,4 @@
-"""Token ids in, one learned vector a token out."""
+"""Learned vectors of tokens."""
 
 from __future__ import annotations
 

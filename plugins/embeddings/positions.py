@@ -1,4 +1,4 @@
-"""The places of a text in, one vector a place out, whatever word stands there."""
+"""Position embeddings, independent of the token."""
 
 from __future__ import annotations
 

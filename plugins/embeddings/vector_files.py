@@ -1,4 +1,4 @@
-"""A file of word vectors in, the vectors of the words that are wanted out, one at a time: word2vec, GloVe, fastText.
+"""Files of word vectors, read one vector at a time: word2vec, GloVe, fastText.
 
 A line of word2vec's text, of GloVe and of fastText's .vec is a word and its numbers; word2vec and fastText say in a
 first line how many words and how many numbers a word there are. word2vec's binary has that line too, then each word, a

@@ -1,4 +1,4 @@
-"""Token ids in, the vector that a file has for each word out."""
+"""Pretrained word vectors from a file."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Vectors(Lookup):
         return {"x": self.looked_up(ids)}
 
     def messages(self) -> list[str]:
-        """What a person should know of the file and the vocabulary: how many words have a vector."""
+        """How many words of the vocabulary have a vector in the file."""
         return [self.told]
 
     @staticmethod
@@ -107,7 +107,7 @@ class Vectors(Lookup):
 
 
 class FrozenRows(nn.Module):
-    """A table (V, D) of which only some rows are learned; the others are part of what is saved all the same."""
+    """A table (V, D) of which only some rows are trained; the state dict has all of them."""
 
     weight: Tensor
     place: Tensor

@@ -1,4 +1,4 @@
-"""x and mask in, one vector for the whole text out: its words in no order at all."""
+"""A bag of words: one vector for the whole text, independent of the order of its words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""x and mask in, the states of two language models out: one has read what is before a token, one what is behind."""
+"""A bidirectional language model: two stacks of LSTMs, one over the tokens before, one over those behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqpipe.nn.recurrent import Positive, Rate, ragged_rnn
+from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe.nn.recurrent_encoder import Positive, Rate
 
 
 class BiLM(nn.Module):
@@ -53,7 +54,7 @@ class BiLM(nn.Module):
         return {"x": torch.cat([forwards, backwards], 2), **directions}
 
     def _read(self, way: nn.Module, x: Tensor, lengths: Tensor, backward: bool) -> list[Tensor]:
-        """What a direction reads, and what each of its layers makes, (B, T, H) each."""
+        """The input of a direction, and the output of each of its layers, (B, T, H) each."""
         assert isinstance(way, nn.ModuleList)
         layers = [x]
         for depth, rnn in enumerate(way):

@@ -1,4 +1,4 @@
-"""x and mask in, what filters of several widths see around each token out."""
+"""A convolutional network with filters of several widths around each token."""
 
 from __future__ import annotations
 

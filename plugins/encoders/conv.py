@@ -1,4 +1,4 @@
-"""x and mask in, what layers of convolutions see in an ever wider window around each token out."""
+"""A stack of convolutions, whose receptive field grows with each layer."""
 
 from __future__ import annotations
 

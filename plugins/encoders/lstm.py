@@ -1,4 +1,4 @@
-"""x and mask in, the hidden states of a long short-term memory out."""
+"""A long short-term memory, and its variants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from seqpipe.errors import UsageError
 from seqpipe.nn.cells import Cell, Step, Weights, apart
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Positive, Rate, Recurrent
 from seqpipe.nn.rnn_node import Node
 
 

@@ -1,4 +1,4 @@
-"""x and mask in, the hidden states of a long short-term memory whose cell is one itself out."""
+"""A nested LSTM: its cell is an LSTM itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seqpipe.nn.cells import Cell, Step, Weights
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Positive, Rate, Recurrent
 
 
 class NestedLSTM(Recurrent):
@@ -72,7 +72,7 @@ class Nested(Cell):
         return step
 
     def _remembered(self, kept: Tensor, let_in: Tensor, inner: list[Tensor], weights: Weights) -> State:
-        """The cell and all within it, from what is kept of it and what is let in."""
+        """The cell and all cells within it, of the forget gate's and the input gate's products."""
         if not inner:
             return (kept + let_in,)
         k = self.states - 1 - len(inner)

@@ -1,4 +1,4 @@
-"""ids in, what a checkpoint of `transformers` makes of them out: BERT-family encoders, fine-tuned or frozen."""
+"""A checkpoint of `transformers` as an encoder: BERT-family models, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Pretrained(nn.Module):
             self.model.gradient_checkpointing_enable()
 
     def learning_rate_factor(self, name: str) -> float:
-        """What the learning rate of the parameter of this name is multiplied by."""
+        """The factor of the learning rate of a parameter."""
         layer = _LAYER.search(name)
         if layer:
             return self.layer_decay ** (self.depth - 1 - int(layer[1]))

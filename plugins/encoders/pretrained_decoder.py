@@ -1,4 +1,4 @@
-"""ids in, what a pretrained decoder makes of them out: GPT-2 and Llama-like models, fine-tuned or frozen."""
+"""A pretrained decoder as a causal encoder: GPT-2 and Llama-like models, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PretrainedDecoder(KVCacheEncoder):
         return ""
 
     def learning_rate_factor(self, name: str) -> float:
-        """What the learning rate of the parameter of this name is multiplied by."""
+        """The factor of the learning rate of a parameter."""
         depth = len(self.layers)
         layer = re.match(r"layers\.(\d+)\.", name)
         if layer:
@@ -84,7 +84,7 @@ class PretrainedDecoder(KVCacheEncoder):
         return 1.0 if name.startswith("norm") else self.layer_decay**depth
 
     def embed(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D), (V,)
-        """What the first layer reads, without positions; and what logits are made by."""
+        """Token vectors without positions; and the weights of the output layer."""
         table = self.words.weight if self.output is None else self.output
         return {"x": self.words(ids), "table": table, "table_bias": self.lacking}
 
@@ -156,7 +156,7 @@ def rotate_half(x: Tensor) -> Tensor:
 
 
 class _GPT2:
-    """How the weights of a GPT-2 are called, and what is made of them."""
+    """The names of a GPT-2's weights, and the layers of them."""
 
     words, positions, last_norm = "transformer.wte.weight", "transformer.wpe.weight", "transformer.ln_f"
 

@@ -1,4 +1,4 @@
-"""ids in, what the encoder of a pretrained T5 makes of them out, tuned or as it is."""
+"""The encoder of a pretrained T5, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PretrainedSeq2Seq(nn.Module):
         self.stack = stack(config, state, "encoder", dropout, checkpoint)
 
     def learning_rate_factor(self, name: str) -> float:
-        """What the learning rate of the parameter of this name is multiplied by."""
+        """The factor of the learning rate of a parameter."""
         depth = len(self.stack.layers)
         layer = re.match(r"stack\.layers\.(\d+)\.", name)
         if layer:

@@ -1,4 +1,4 @@
-"""x and mask in, the hidden states of a simple recurrent network out."""
+"""A simple recurrent network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Positive, Rate, Recurrent
 
 
 class RNN(Recurrent):

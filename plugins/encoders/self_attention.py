@@ -1,4 +1,4 @@
-"""x and mask in, for each token the mean of all tokens' vectors by what it attends to out: one layer, and no more."""
+"""A single layer of self-attention."""
 
 from __future__ import annotations
 

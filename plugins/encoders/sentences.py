@@ -1,4 +1,4 @@
-"""x of words in, one vector a sentence out: the lower half of hierarchical attention."""
+"""Sentence vectors of word vectors: the lower half of hierarchical attention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from seqpipe import Sentences as SentencesOfWords
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
 from seqpipe.nn.constants import MASKED_LOGIT
-from seqpipe.nn.recurrent import Direction, Positive, Rate, ragged_rnn
+from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe.nn.recurrent_encoder import Direction, Positive, Rate
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 GROUPS = 4  # of sentences of like lengths
@@ -99,7 +100,7 @@ class Sentences(nn.Module):
         }
 
     def _pooled_by_length(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Sentences of like lengths together, and none that are padding: what PyTorch trains fastest."""
+        """Sentences of similar lengths together, without padding sentences: fastest in PyTorch."""
         lengths = present.sum(1)
         order = lengths.argsort(stable=True)
         order = order[(lengths == 0).sum().clamp(max=len(order) - 1) :]

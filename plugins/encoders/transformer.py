@@ -1,4 +1,4 @@
-"""x and mask in, x of the same length out, each token having attended to all others: layer upon layer."""
+"""A Transformer encoder, bidirectional or causal."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Transformer(KVCacheEncoder):
 
 
 class Layer(nn.Module):
-    """One layer: (B, T, D) to the same shape, and what each token attended to (B, H, T, T)."""
+    """One layer: (B, T, D) to the same shape, and the attention weights (B, H, T, T)."""
 
     def __init__(self, dim: int, heads: int, inner: int, norm: Norm, activation: str, dropout: float):
         super().__init__()

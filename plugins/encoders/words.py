@@ -1,4 +1,4 @@
-"""x of pieces in, x of words out: what a tokenizer that splits words needs before each word gets a tag."""
+"""Word vectors of subword vectors, for heads that tag words."""
 
 from __future__ import annotations
 

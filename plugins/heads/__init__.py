@@ -1,4 +1,4 @@
-"""What the encoders made in, a loss and a decision out: one file a component; here what those of one vector share."""
+"""Heads: x to a loss and a decision, one file a component; here what heads over a pooled text share."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class PooledHead(nn.Module):
     def read(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """(B, T, D), (B, T), (B, D) -> what is made of the text (B, outputs), and weights to look at, if any."""
+        """(B, T, D), (B, T), (B, D) -> the output (B, outputs), and attention weights, if any."""
         pooled, shown = self.pool(x, mask, state)
         if self.hidden is not None:
             pooled = self.hidden(self.dropout(pooled) if learning else pooled).relu()

@@ -1,4 +1,4 @@
-"""x of a question and a passage in, the stretch of the passage that answers it out, or that none does."""
+"""Extractive question answering: the span of the passage that answers the question, or no answer."""
 
 from __future__ import annotations
 

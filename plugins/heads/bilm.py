@@ -1,4 +1,4 @@
-"""The states of two language models in, how likely a text is from both sides out."""
+"""The loss of a bidirectional language model, and how likely a text is under it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class BiLM(nn.Module):
         return {"score": mean}
 
     def _contexts(self, forwards: Tensor, backwards: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """What each token is guessed from: the state before it, and the state behind it, (B, T, H) each."""
+        """The contexts of each token: the state before it and the state behind it, (B, T, H) each."""
         begin, end = (edge.expand(mask.shape[0], 1, -1) for edge in self.edges)
         before = torch.cat([begin, forwards[:, :-1]], 1)
         behind = torch.cat([backwards[:, 1:], end], 1)

@@ -1,4 +1,4 @@
-"""x of a text in, another text out that may repeat words of the first, those that no vocabulary holds included."""
+"""A pointer-generator: a decoder that may copy words of the source, unknown words included."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEAST = 1e-30  # a probability below is none
 
 
 class _Read(NamedTuple):
-    """What every step attends to, what of it is real (B, S), and its words as ids of the extended vocabulary (B, S)."""
+    """The projected source, its mask (B, S), and its words as ids of the extended vocabulary (B, S)."""
 
     projected: Projected
     mask: Tensor
@@ -35,7 +35,7 @@ class _Read(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """Of a step of each row what the next word's probability is made of."""
+    """The parts of the next word's probability, of a step of each row."""
 
     readout: Tensor  # (R, W)
     weights: Tensor  # (R, S)
@@ -166,7 +166,7 @@ class CopySeq2Seq(Seq2SeqHead):
         return missed
 
     def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
-        """What each token of the first text attended to, (B, N, S), and the probability of generating it, (B, N)."""
+        """Attention weights of each token of the first text, (B, N, S), and its probability to be generated, (B, N)."""
         source, ids = self.read(sources), tokens[:, 0]
         step = self._all(source, ids, self.start(source, sources, ids.shape[1]))
         real = written(ids)
@@ -183,11 +183,11 @@ class CopySeq2Seq(Seq2SeqHead):
         return (1 - self.label_smoothing) * right + self.label_smoothing * even
 
     def _known(self, tokens: Tensor) -> Tensor:
-        """What is read of a token: of a word that the vocabulary lacks, [UNK]."""
+        """The tokens with [UNK] for words that the vocabulary lacks."""
         return torch.where(tokens < self.unwritten.shape[0], tokens, UNK)
 
     def _all(self, source: Source, ids: Tensor, state: State) -> _Step:
-        """Every step of given texts (B, N), each with what stands before it: (B, N, …)."""
+        """Every step of texts (B, N) by teacher forcing: (B, N, …)."""
         vectors = self.dropout(self.vocabulary(self._known(shifted(ids)))).transpose(0, 1).contiguous()  # (N, B, E)
         _, step = scan(partial(self._fed, source), state, (vectors,))
         return _Step(*(part.transpose(0, 1) for part in step))
@@ -196,7 +196,7 @@ class CopySeq2Seq(Seq2SeqHead):
         return self._advance(source, rows[0], state)
 
     def _advance(self, source: Source, vector: Tensor, state: State) -> tuple[State, _Step]:
-        """One step: token vectors (R, E) and the state before to the state after and what it makes."""
+        """One step: token vectors (R, E) and the state before to the state after and the step's outputs."""
         *hidden, context, covered = state
         x = torch.cat([vector, context], 1)
         h, after = recurrent_step(self.rnn, x, tuple(hidden), self.dropout)

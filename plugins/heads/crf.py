@@ -1,4 +1,4 @@
-"""x in, the best sequence of tags out: a conditional random field."""
+"""Sequence labelling by a conditional random field."""
 
 from __future__ import annotations
 

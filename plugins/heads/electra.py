@@ -1,4 +1,4 @@
-"""x in, which tokens of a text do not belong there out: learned from words that a small model puts there."""
+"""Replaced token detection (ELECTRA): which tokens of a text a small generator put there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class Electra(nn.Module):
-    """Tells tokens of a text from plausible ones that were put in their place (Clark et al. 2020). It needs no labels.
+    """Detects tokens of a text that a generator replaced by plausible ones (Clark et al. 2020). It needs no labels.
 
     Some tokens are hidden, a generator guesses them, and what it draws from its guesses stands in their place. The
     encoder reads that text, and of every token, not of the hidden ones alone, is learned whether it is the one that
@@ -98,7 +98,7 @@ class Electra(nn.Module):
     def measures(
         self, x: Tensor, mask: Tensor, replaced: Tensor, guessed: Tensor, guess_log_p: Tensor
     ) -> dict[str, Tensor]:
-        """On dev: how well the encoder tells, of all tokens and of replaced ones, and how the generator guesses."""
+        """On dev: perplexity, accuracy and recall of the detection, and the generator's perplexity."""
         logits, replaced_tokens = self._logits(x), replaced[mask]
         right = ((logits > 0) == replaced)[mask]
         error = F.binary_cross_entropy_with_logits(logits[mask], replaced_tokens.to(x.dtype), reduction="sum")

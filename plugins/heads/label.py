@@ -1,4 +1,4 @@
-"""x in, one label a text out, or any number of labels: by a softmax, or a sigmoid each, over the pooled text."""
+"""Text classification, with one label or any number of labels a text."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Label(PooledHead):
         return torch.where(refused, (p.amax(1) - self.threshold).abs(), gap)
 
     def evidence(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
-        """What is chosen from: logits (B, L), and the labels that are right."""
+        """The rows to choose from: logits (B, L), and the gold labels."""
         return {"logits": self._logits(x, mask, state)[0], "label": label}
 
     def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
@@ -184,7 +184,7 @@ class Label(PooledHead):
             self.threshold.fill_(self._best_threshold(z / self.temperature.cpu(), right))
 
     def calibration(self) -> dict[str, Any]:
-        """What was chosen on dev."""
+        """The temperature and the threshold that were chosen on dev."""
         chosen: dict[str, Any] = {}
         if self.choose_temperature:
             before, after = self.errors.tolist()
@@ -247,7 +247,7 @@ def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
 
 
 def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
-    """What a text of each label counts, (L,)."""
+    """The weight of a text of each label, (L,)."""
     if weights == "balanced":
         counts = counts_of(labels)
         if counts is None:

@@ -169,7 +169,7 @@ class LM(nn.Module):
     def _rated(
         self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of prompts and what follows (B, T + N): log-probabilities (B, M, V), the tokens (B, M), which ones follow."""
+        """Of prompts and continuations (B, T + N): log-probabilities (B, M, V), tokens (B, M), continuations (B, M)."""
         count, more = mask.sum(1, keepdim=True), (tokens != PAD).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
@@ -180,7 +180,7 @@ class LM(nn.Module):
         return log_p, following, (place >= count) & (place < count + more)
 
     def _limits(self, incremental: IncrementalStages, prefix: Prefix, max_length: int) -> Tensor:
-        """How many tokens each row may write (B,): of a context that is limited, what the prompt leaves."""
+        """How many tokens each row may write (B,): of a limited context, those that the prompt leaves."""
         limits = torch.full_like(prefix.last, max_length)
         context = incremental.max_length
         return limits if context is None else limits.minimum(context - prefix.length)

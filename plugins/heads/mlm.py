@@ -1,4 +1,4 @@
-"""x in, the words that stand in the gaps of a text out: a masked language model."""
+"""A masked language model: fills the masks of a text."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class MaskedLM(nn.Module):
 
     @staticmethod
     def fill_mask(options: Mapping[str, Any]) -> dict[str, Any]:
-        """What stands for a gap, and the share of words by whose gaps it is judged."""
+        """The mask token, and the share of masked words in evaluation."""
         return {"token": MASK, "share": options["share"]}
 
     @staticmethod
@@ -144,7 +144,7 @@ class MaskedLM(nn.Module):
         state: Tensor | None = None,
         follows: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """On dev, each as its sum and the number of what it is of: of a hidden token, and of a pair."""
+        """On dev, sum and count of each: the perplexity of hidden tokens, the accuracy of pairs."""
         log_p = self._logits(x[target_mask], table).log_softmax(1)
         lost = -log_p.gather(1, target_ids[target_mask][:, None])
         sums = {"perplexity": torch.stack([lost.sum(), target_mask.sum()])}

@@ -1,4 +1,4 @@
-"""x of a text or of points in, positions of it out, one after another: a pointer network."""
+"""A pointer network: the answer is a sequence of positions of the input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FIRST = EOS + 1  # the token that stands for position 0
 
 
 class Source(NamedTuple):
-    """What every step reads and no step changes.
+    """The constant input of every step.
 
     A slot is what can be chosen: slot 0 is the end, slot i the position i - 1.
     """

@@ -1,4 +1,4 @@
-"""x of a text in, another text out, token by token: the decoder of a pretrained T5, tuned or as it is."""
+"""The decoder of a pretrained T5, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
 
 
 class _Read(NamedTuple):
-    """Of a source what each layer makes of it, its real positions, and the vectors that tokens are read as."""
+    """A source's projected keys and values for each layer, its mask, and the table of token vectors."""
 
     memories: tuple[Memory, ...]
     table: Tensor  # (V, D)

@@ -1,4 +1,4 @@
-"""x in, one number a text out: a linear regression over the pooled text."""
+"""Regression: one number a text."""
 
 from __future__ import annotations
 

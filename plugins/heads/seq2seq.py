@@ -1,4 +1,4 @@
-"""x of a text in, another text out, token by token: a recurrent decoder that attends to the source."""
+"""A recurrent decoder with attention to the source."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class Seq2Seq(Seq2SeqHead):
         return readout, (*after, readout) if self.feeds else after, weights
 
     def _attend(self, source: Source, h: Tensor, intra_context: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Readouts (B, N, …) and weights (B, N, S) of states (B, N, H), given what they found in those before."""
+        """Readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H) and their intra-attention contexts."""
         vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
             context, each = self.attention.attend(h, source.parts)

@@ -1,4 +1,4 @@
-"""Token vectors in, vectors from which the words around can be told out: word2vec; of a text their mean."""
+"""Skip-gram with negative sampling (word2vec); the answer is the mean of a text's vectors."""
 
 from __future__ import annotations
 

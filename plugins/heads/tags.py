@@ -1,4 +1,4 @@
-"""x in, one tag a token out, each chosen by itself."""
+"""Sequence labelling by an independent softmax for each token."""
 
 from __future__ import annotations
 

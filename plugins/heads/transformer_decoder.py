@@ -1,4 +1,4 @@
-"""x of a text in, another text out, token by token: the decoder of a Transformer, with a cache of keys and values."""
+"""The decoder of a Transformer, with a KV cache."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
 
 
 class Layer(nn.Module):
-    """One layer: what it attends to is given, its own tokens and the sources both as keys and values."""
+    """One layer, of projected keys and values: those of its own tokens and those of the sources."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Layer(nn.Module):
         self.feedforward = feed_forward(dim, inner, activation, dropout)
 
     def first(self, x: Tensor) -> Tensor:
-        """What self-attention reads of x."""
+        """The input of self-attention."""
         return self.norms[0](x) if self.pre else x
 
     def forward(

@@ -1,4 +1,4 @@
-"""x in, one vector a text out, near those of texts with the same label."""
+"""Text embeddings by supervised contrastive learning: texts with the same label are near each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of columns in, a record a sentence out: a line a word, an empty line between sentences (CoNLL, CoNLL-U)."""
+"""Reader of column files, one sentence a record: one line a word, an empty line between sentences (CoNLL)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLANKS = re.compile(r"[ \t]+")  # other white space, such as U+3000, may be a w
 
 @dataclass(frozen=True)
 class Layout:
-    """What stands in which column of a file."""
+    """The columns of a file and their roles."""
 
     word: int
     tag: int | None

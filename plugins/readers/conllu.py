@@ -1,4 +1,4 @@
-"""A file of Universal Dependencies in, a record a sentence out: its words with their tags, and the text as it was."""
+"""Reader of Universal Dependencies (CoNLL-U), one sentence a record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TagColumn = Literal["lemma", "upos", "xpos", "feats", "deprel"]
 
 @dataclass
 class Sentence:
-    """What was read since the last empty line."""
+    """The lines read since the last empty line."""
 
     line: int = 0
     comments: Record = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A file with a JSON object a line in, a record an object out: texts with spans, words with tags, or either alone."""
+"""Reader of JSON Lines, one object a record: texts with spans, words with tags, or either alone."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _offset(span: dict[str, Any], key: str, where: str) -> int:
 
 
 def _unit(end: int, text: str) -> str:
-    """A guess at what else was counted, where an end lies behind the text's."""
+    """A guess at the unit that was counted, where an end lies behind the text's."""
     if len(text) < end <= len(text.encode("utf-16-le", "surrogatepass")) // 2:
         return " (it would be within its UTF-16 units)"
     if len(text) < end <= len(text.encode("utf-8", "surrogatepass")):

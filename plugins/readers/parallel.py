@@ -1,4 +1,4 @@
-"""Files whose lines belong together in, a record a line out: one file a field, as SNIPS and translations have it."""
+"""Reader of parallel files, one line of each a record: one file a field, as in SNIPS and translation data."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Parallel:
             raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
 
     def _stem(self, name: str, path: str) -> str:
-        """What the * stands for in the name of the file that the YAML gives."""
+        """The text that the * stands for in the file name that the YAML gives."""
         for file in self.names.values():
             before, star, after = file.partition("*")
             if name == file or (star and name.startswith(before) and name[len(before) :].endswith(after)):

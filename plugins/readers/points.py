@@ -1,4 +1,4 @@
-"""A file of points and positions in, a record a line out; or a recipe in, records made by chance from its seed out."""
+"""Reader of points and positions, one line a record; or of a recipe, which generates records from a seed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _position(word: str, points: int, where: str) -> int:
 
 
 def _recipe(path: Path, width: int) -> dict[str, Any]:
-    """The recipe in a file; DataError for what cannot be made."""
+    """The recipe in a file; DataError for an invalid one."""
     text = "".join(file_lines(path))
     try:
         recipe = json.loads(text)

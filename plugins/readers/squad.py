@@ -1,4 +1,4 @@
-"""A file in the JSON of SQuAD in, a record a question out: question, passage, the answers and where they start."""
+"""Reader of SQuAD's JSON, one question a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `csv` and `tsv` share: a table in, a record a row out, its columns as fields."""
+"""What `csv` and `tsv` share: one row a record, its columns as fields."""
 
 from __future__ import annotations
 

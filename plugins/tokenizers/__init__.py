@@ -1,4 +1,4 @@
-"""What tokenizers share: options in, the normalizer and the training of subwords out; a file for each `use`."""
+"""What tokenizers share: the normalizer and the training of subwords; one file a component."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def learned_subwords(
     trainer: Callable[..., Any],
     marked: Callable[[str], Iterable[str]] = lambda word: (),
 ) -> Tokenizer:
-    """The tokenizer, its vocabulary learned: the special tokens, then letters, then what is longer.
+    """The trained tokenizer; its vocabulary has the special tokens, then letters, then longer pieces.
 
     Args:
         tokenizer: Without a vocabulary.

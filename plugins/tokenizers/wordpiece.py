@@ -1,4 +1,4 @@
-"""Texts in, a WordPiece `tokenizers.Tokenizer` out: words as BERT splits them, and the longest known pieces of each."""
+"""WordPiece: words as BERT splits them, each in the longest known pieces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARK = "##"
 
 
 class WordPiece:
-    """Splits words into the longest pieces that it knows, from left to right (Schuster and Nakajima 2012).
+    """Splits words into the longest known pieces, from left to right (Schuster and Nakajima 2012).
 
     As in BERT (Devlin et al. 2019) a word ends at white space, each punctuation mark and each Chinese character is a
     word, and control characters are dropped; pieces are merged by count. A word with an unknown letter is unknown as a

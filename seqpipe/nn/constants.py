@@ -1,4 +1,4 @@
-"""Token ids of every vocabulary, and the scores that stand for what cannot be."""
+"""Ids of the special tokens of every vocabulary, and the scores of what is impossible."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ LOG_ZERO = -1e9  # the log-probability of what cannot be; several still add up i
 
 
 def logit_mask(size: int, banned: Sequence[int]) -> Tensor:  # (V,)
-    """What is added to logits: MASKED_LOGIT for the tokens that are banned, 0 for all others."""
+    """A bias of logits: MASKED_LOGIT for banned tokens, 0 for all others."""
     return torch.zeros(size).index_fill(0, torch.tensor(banned), MASKED_LOGIT)

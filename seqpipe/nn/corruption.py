@@ -1,4 +1,4 @@
-"""A batch of texts in, what a model has to guess of them out: chosen tokens and words, other second texts."""
+"""Corruption of inputs for self-supervised heads: masked tokens and words, hidden spans, swapped second texts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def words(ids: Tensor, mask: Tensor, gap: int) -> Tensor:
 
 
 class Hidden(NamedTuple):
-    """Texts in which spans are hidden, and what was there."""
+    """Texts with hidden spans, and the tokens of these spans as targets."""
 
     ids: Tensor  # (B, T')
     mask: Tensor  # (B, T')

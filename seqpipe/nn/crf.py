@@ -1,4 +1,4 @@
-"""Emissions, transitions and a mask in; a linear-chain CRF's paths, their probabilities and its training gradient out.
+"""A linear-chain conditional random field: best paths, their probabilities, and its gradient in training.
 
 A conditional random field (Lafferty et al. 2001) over rows of different lengths becomes one over rows of the same
 length by one more tag, the boundary: it stands before, in the padding and after, and start and end are transitions from
@@ -77,7 +77,7 @@ class PathLogProbability(torch.autograd.Function):
 
 
 class Decision(NamedTuple):
-    """The best paths of each row and what is known of them."""
+    """The best paths of each row and their probabilities."""
 
     path: Tensor  # (T, B)
     tag_p: Tensor  # (T, B) the probability of each of its tags

@@ -1,4 +1,4 @@
-"""Vectors in, vectors of the same width out, each by itself: feed-forward networks of a Transformer's layer, a norm."""
+"""The feed-forward networks and the norm of a Transformer's layer."""
 
 from __future__ import annotations
 

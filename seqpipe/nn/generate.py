@@ -33,7 +33,7 @@ def generate(
     row_limits: Tensor,
     stop: Tensor | None = None,
 ) -> Generated:
-    """K texts of each row, `beams` of the options, none of which is ever taken back, so that no state is copied.
+    """Generate K texts a row, `beams` of the options, without beam search, so that no state is copied.
 
     Each token is the likeliest one or, where uniform samples are given, a sampled one. The arguments are those of
     `seqpipe.nn.search.search`.

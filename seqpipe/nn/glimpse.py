@@ -1,4 +1,4 @@
-"""A decoder's state in, the state with what it sees among some positions out: a look before a choice."""
+"""A glimpse: a decoder's state attends to the positions that can still be chosen."""
 
 from __future__ import annotations
 

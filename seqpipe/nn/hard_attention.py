@@ -1,4 +1,4 @@
-"""Queries, keys and a mask in, one position that each query looks at out: hard attention, and how it learns."""
+"""Hard attention: each query attends to one position, and how that is trained."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class HardAttention(Attention):
         return self._context(query, projected, torch.where(expected, p, drawn.to(p))), torch.where(drawn, -p, p)
 
     def auxiliary_loss(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
-        """What a step of training by `reinforce` adds to the loss: 0, with the gradient of -(log p - b) log a - λ H.
+        """The auxiliary loss of `reinforce`: 0, with the gradient of -(log p - b) log a - λ H.
 
         log p is that of the true token, b its average over the steps so far, by 0.1 of each new one; a is the weight
         of the position that was drawn for it, H the entropy of the weights, λ 0.01. Of what follows on a token nothing

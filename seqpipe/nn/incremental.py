@@ -22,7 +22,7 @@ LOGIT_WEIGHTS = ("table", "table_bias")  # what embeddings return beside x, for 
 
 
 class Prefix(NamedTuple):
-    """Texts that were read but for their last token: what is known of them, and what stands there."""
+    """Texts of which all tokens but the last were read."""
 
     x: Tensor  # (B, M, D) of the tokens that were read now, M = n - 1, at least 1
     ids: Tensor  # (B, M + 1) these tokens, and the last of the longest row

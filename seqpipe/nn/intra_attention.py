@@ -1,4 +1,4 @@
-"""A decoder's state in, what it finds among its own states before it out: attention to what was already written."""
+"""Intra-attention: a decoder attends to its own earlier states."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Written(nn.Module):
         )
 
     def step(self, h: Tensor, kept: State) -> tuple[Tensor, State]:
-        """The context (R, H) of a state h (R, H) that comes after those kept, and what is kept after it."""
+        """The context (R, H) of a state h (R, H) among the cached ones, and the cache with it."""
         states, t = kept
         times = torch.arange(states.shape[1], device=h.device)
         context = self._attended(h[:, None], states, times < t[:, None])[:, 0]

@@ -18,7 +18,7 @@ from seqpipe.nn.loops import State
 
 
 class PrefixCache(NamedTuple):
-    """The cache of an encoder for texts that were read: its memory, and which slots of it hold a token."""
+    """The cache of an encoder for texts that were read: its memory, and the mask of its slots."""
 
     memory: State  # of B rows
     real: Tensor  # (B, S) bool
@@ -31,7 +31,7 @@ class PrefixCache(NamedTuple):
 
 
 def prefix_cache(memory: State, real: Tensor) -> PrefixCache:
-    """A memory of which these slots (B, S) hold a token."""
+    """The cache of a memory with this mask of slots (B, S)."""
     return PrefixCache(memory, real, real.sum(1))
 
 
@@ -64,7 +64,7 @@ class IncrementalEncoder(Protocol):
         ...
 
     def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
-        """What `import_cache` takes, of a memory and a state after steps; 0 where a slot, or a text, is of no use."""
+        """The cache for `import_cache`, of a memory and a state after steps; 0 in unused slots and finished texts."""
         ...
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
@@ -91,12 +91,12 @@ class KVCacheLayer(Protocol):
         ...
 
     def output(self, x: Tensor, context: Tensor) -> Tensor:
-        """x (B, n, D) and what its tokens found (B, n, H d) to x (B, n, D), or the same without n."""
+        """x (B, n, D) and its context (B, n, H d) to x (B, n, D), or the same without n."""
         ...
 
 
 class KVCacheEncoder(nn.Module):
-    """Layers of self-attention of which no token sees a later one; what they keep are keys and values.
+    """Layers of causal self-attention with a cache of keys and values.
 
     A subclass has `layers` (each an `KVCacheLayer`), and may do something before the first and after the last.
     """
@@ -111,11 +111,11 @@ class KVCacheEncoder(nn.Module):
         return 2 * len(self.layers), self.groups * self.head_dim
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D')
-        """What the first layer reads of tokens at these places of their texts."""
+        """The input of the first layer, of tokens at these positions of their texts."""
         return x
 
     def leave(self, x: Tensor) -> Tensor:  # (B, n, D') -> (B, n, D')
-        """What is made of the last layer's x."""
+        """The output, of the last layer's x."""
         return x
 
     def import_cache(self, cache: Tensor) -> State:  # (B, C, 2 L, G d) -> 2 L times (B, G, C, d)
@@ -178,7 +178,7 @@ class KVCacheEncoder(nn.Module):
 
 
 def _bias(seen: Tensor) -> Tensor:
-    """What is added to scores: 0 for what is seen, LOG_ZERO for all else."""
+    """The bias of attention scores: 0 where a position is seen, else LOG_ZERO."""
     return torch.where(seen, 0.0, LOG_ZERO)
 
 

@@ -1,4 +1,4 @@
-"""One step function in, a loop out: plain Python in training and evaluation, ONNX Loop and Scan in export.
+"""Loops over a step function: plain Python in training and evaluation, ONNX Loop and Scan in export.
 
 In export an `Exporter` records the loop (`exported_by`). Under a `torch.export` of somebody else's the loop is one of
 PyTorch's own operators. Rules for a step, which is traced once, then run at any length:

@@ -1,4 +1,4 @@
-"""The sources that a decoder reads in, what a query makes of all of them out: one attention each, then one context."""
+"""Attention to several sources: one attention each, combined into one context."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Combination = Literal["concatenation", "hierarchy"]
 
 
 class Parts(NamedTuple):
-    """Of every source what all queries share, and its mask (B, S)."""
+    """The projected keys and values of every source, and its mask (B, S)."""
 
     projected: tuple[Projected, ...]
     masks: tuple[Tensor, ...]
@@ -85,7 +85,7 @@ class SourceAttention(nn.Module):
         return [attention for attention in self.attentions if isinstance(attention, Attention)]
 
     def project(self, sources: Sequence[Names]) -> Parts:
-        """What all queries share."""
+        """Project the keys and values that all queries share."""
         pairs = zip(self._each, sources, strict=True)
         projected = tuple(attention.project(source["x"], source["mask"]) for attention, source in pairs)
         if len(sources) > 1:

@@ -175,7 +175,7 @@ def _refuse_other_tokens(checkpoint: str | Path, ids: Sequence[int], table: torc
 
 
 def _refuse_pickles(checkpoint: str | Path) -> None:
-    """DataError for a folder without weights, or whose weights are pickled: to load them is to run what they say."""
+    """DataError for a folder without weights, or with pickled weights: loading these could run any program."""
     if not is_folder(checkpoint) or any(Path(checkpoint).glob("*.safetensors")):
         return
     pickled = sorted(path.name for pattern in _PICKLED for path in Path(checkpoint).glob(pattern))

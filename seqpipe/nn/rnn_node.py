@@ -32,7 +32,7 @@ _STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
 
 
 def suffixes(rnn: nn.Module) -> tuple[str, ...]:
-    """What the names of a layer's weights end with, for each of its directions."""
+    """The suffix of a layer's weights for each of its directions."""
     return ("", "_reverse") if rnn.bidirectional else ("",)
 
 

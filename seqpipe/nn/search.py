@@ -15,7 +15,7 @@ from seqpipe.nn.selection import Sampler, at, best
 
 
 class Decoder(Protocol):
-    """What writes token by token.
+    """A model that writes token by token.
 
     `step` takes the tokens just written, (R,), and a state, and returns the log-probabilities of the next ones (R, V),
     the state after, and the attention to the source (B, K, S), S the length of `mask` (B, S), or None for none.

@@ -19,7 +19,7 @@ from seqpipe.nn.search_options import SearchOptions
 
 
 class Source(NamedTuple):
-    """What every step reads and no step changes: what attention made of the sources, and their real positions."""
+    """The constant input of every step: the projected sources and the mask of their positions."""
 
     parts: Any
     mask: Tensor | None  # (B, S), of several sources side by side; None: nothing is attended to
@@ -51,7 +51,7 @@ class Seq2SeqHead(nn.Module, ABC):
 
     @abstractmethod
     def read(self, sources: Sequence[Names]) -> Source:
-        """What is made of the sources once for all steps."""
+        """Project the sources, once for all steps."""
 
     @abstractmethod
     def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
@@ -77,7 +77,7 @@ class Seq2SeqHead(nn.Module, ABC):
         return logits.log_softmax(-1)
 
     def auxiliary_loss(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
-        """What a subclass learns by beside the cross-entropy, from what `teacher_forced` made: added to the loss."""
+        """An auxiliary loss of a subclass, of the outputs of `teacher_forced`; it is added to the cross-entropy."""
         return 0.0
 
     def _cross_entropy(self, logits: Tensor, ids: Tensor) -> Tensor:  # (M, V), (M,) -> ()
@@ -98,7 +98,7 @@ class Seq2SeqHead(nn.Module, ABC):
         return {"tokens": tokens, "scores": scores}
 
     def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
-        """What each token of the first text attended to, (B, N, S), 0 behind its end; nothing without attention."""
+        """Attention weights of each token of the first text, (B, N, S), 0 behind its end; none without attention."""
         source, ids = self.read(sources), tokens[:, 0]
         _, attention = self.teacher_forced(source, ids, self.start(source, sources, ids.shape[1]))
         return {} if attention is None else {"attention": torch.where(written(ids)[..., None], attention, 0.0)}

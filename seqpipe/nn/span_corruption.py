@@ -1,4 +1,4 @@
-"""A text in, one with hidden spans and what they were out: what a head that writes learns without labels."""
+"""Span corruption: a sequence-to-sequence head learns to write the hidden spans of a text, without labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SpanCorruption(nn.Module):
 
     @staticmethod
     def span_corruption(options: Mapping[str, Any]) -> dict[str, Any]:
-        """By what share of tokens, and in spans of what mean length, it is judged."""
+        """The share of hidden tokens and the mean length of spans in evaluation."""
         return {"share": options["spans"], "length": options["span_length"]}
 
     def learn_spans(self, vocabulary: Sequence[str], spans: float | None, length: float) -> None:
@@ -45,7 +45,7 @@ class SpanCorruption(nn.Module):
         self.register_buffer("marks", torch.tensor(marks, dtype=torch.int64), persistent=False)
 
     def corrupt_batch(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:
-        """The text with marks, `ids` and `mask` (B, T'), and what they hide, `target_ids` and `target_mask` (B, N)."""
+        """The text with sentinels, `ids` and `mask` (B, T'); its spans, `target_ids` and `target_mask` (B, N)."""
         if segments is not None:
             raise UsageError(
                 "spans: it hides spans of one text; let the tokenizer read one field, or write spans: null"

@@ -1,4 +1,4 @@
-"""A T5's configuration and weights in, the layers of its encoder and of its decoder out (Raffel et al. 2020)."""
+"""The layers of T5's encoder and decoder, from a checkpoint's configuration and weights (Raffel et al. 2020)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACTIVATIONS = {"relu": "", "gelu_new": "tanh", "gelu": "none"}
 
 
 class Memory(NamedTuple):
-    """What a layer makes of the source once: keys (B, H, d, S) and values (B, H, S, d)."""
+    """Projected keys (B, H, d, S) and values (B, H, S, d)."""
 
     keys: Tensor
     values: Tensor
@@ -69,7 +69,7 @@ class Attention(nn.Module):
         return Memory(self._split(keys).transpose(2, 3).contiguous(), self._split(values).contiguous())
 
     def forward(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """x (B, n, D) to what it finds (B, n, D), and the weights (B, H, n, S)."""
+        """x (B, n, D) to its context (B, n, D), and the weights (B, H, n, S)."""
         weights = (self._split(self.query(x)) @ memory.keys + bias).softmax(3)
         return self.mix((self.dropout(weights) @ memory.values).transpose(1, 2).flatten(2)), weights
 
@@ -94,11 +94,11 @@ class Layer(nn.Module):
         return cast("Attention", self.attentions[1])
 
     def first(self, x: Tensor) -> Tensor:
-        """What the attention to the text itself reads of x."""
+        """The input of self-attention: x, normalised."""
         return cast("Tensor", self.norms[0](x))
 
     def self_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> Tensor:
-        """x (B, n, D) with what it finds in the text itself."""
+        """x (B, n, D) plus the context of self-attention."""
         return x + self.dropout(self.itself(self.first(x), memory, bias)[0])
 
     def cross_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,7 +129,7 @@ class Stack(nn.Module):
         return self.leave(x)
 
     def memories(self, x: Tensor) -> tuple[Memory, ...]:  # (B, S, D)
-        """What the layers of a decoder make of the source once."""
+        """The source's projected keys and values for each layer of a decoder."""
         return tuple(layer.source.memory(x) for layer in self._each)
 
     def teacher_forced(self, x: Tensor, source: tuple[Memory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -181,7 +181,7 @@ class Stack(nn.Module):
 
 
 def hidden(mask: Tensor) -> Tensor:  # (B, S) -> (B, 1, 1, S)
-    """What is added to scores: as good as nothing is left of what is no token."""
+    """The bias of attention scores: 0 for tokens, LOG_ZERO for padding."""
     return torch.where(mask, 0.0, LOG_ZERO)[:, None, None]
 
 

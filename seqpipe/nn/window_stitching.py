@@ -1,4 +1,4 @@
-"""What the overlapping windows of a long text say of its tags in, which tags may stand at their seams out.
+"""Stitching the tags of overlapping windows of a long text: which tags are permitted at the seams.
 
 Each token is decided by one window, and near a seam, where the deciding window changes, a neighbour holds it too. A
 span stands across a seam only if the tags are the same in three readings of the text: by each token's own window, and
@@ -20,7 +20,7 @@ Readings = tuple[Tensor, Tensor, Tensor]
 
 
 class Windows(NamedTuple):
-    """By which window each token is decided, and which neighbour holds it too (or the same one), (B, T) int64 each."""
+    """The window that decides each token, and the neighbour that has it too (or the same one), (B, T) int64 each."""
 
     window: Tensor
     neighbour: Tensor
@@ -72,5 +72,5 @@ class Windows(NamedTuple):
 
 
 def _behind(pairs: Tensor) -> Tensor:
-    """Of each two neighbours (B, T - 1), told at the second (B, T); the first token has none before it."""
+    """A value of each two neighbours (B, T - 1), placed at the second of them (B, T); False at the first token."""
     return F.pad(pairs, (1, 0))

@@ -25,7 +25,7 @@ from seqpipe.export.graph import to_onnx
 from seqpipe.export.incremental import compare_pieces
 from seqpipe.export.parity import Tally
 from seqpipe.features.document import Arrays
-from seqpipe.nn.recurrent import Recurrent
+from seqpipe.nn.recurrent_encoder import Recurrent
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
