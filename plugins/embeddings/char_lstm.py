@@ -43,8 +43,7 @@ class CharLSTM(nn.Module):
     ):
         super().__init__()
         if dim % 2:
-            problem = f"{dim} cannot be shared evenly by the two directions; take {dim + 1}"
-            raise UsageError(f"char-lstm.dim: {problem}")
+            raise UsageError(f"char-lstm.dim: {dim} is odd, and each of two directions gives half; take {dim + 1}")
         self.dim = dim
         self.chars = nn.Embedding(sizes["chars"], char_dim, padding_idx=0)
         bound = (3 / char_dim) ** 0.5

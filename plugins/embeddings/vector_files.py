@@ -103,7 +103,7 @@ def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: in
         while (cut := buffer.find(b" ", start)) < 0 or len(buffer) <= cut + size:
             more = file.read(CHUNK)
             if cut - start > LONGEST_WORD or (cut < 0 and len(buffer) - start > LONGEST_WORD):
-                raise DataError(f"{path}: byte {base + start}: here stands no word; does its first line say the truth?")
+                raise DataError(f"{path}: byte {base + start}: there is no word here; is the first line right?")
             if not more:
                 problem = f"the file ends within word {number + 1:,} of {count:,}, which begins at byte {base + start}"
                 raise DataError(f"{path}: byte {base + len(buffer)}: {problem}; is it cut short? Get it again")

@@ -70,7 +70,7 @@ class Vectors(Lookup):
             word_dropout=word_dropout,
             rare_dropout=rare_dropout,
         )
-        self.told = _coverage(vocabulary, rows_by_id, path)
+        self.coverage = _coverage(vocabulary, rows_by_id, path)
         with torch.no_grad():
             weight = self.table.weight  # (V, D), uniform within (3 / D) ** 0.5: a standard deviation of D ** -0.5
             weight.mul_(0.0 if missing == "zero" else float(rows.std()) * self.dim**0.5)
@@ -84,7 +84,7 @@ class Vectors(Lookup):
 
     def messages(self) -> list[str]:
         """How many words of the vocabulary have a vector in the file."""
-        return [self.told]
+        return [self.coverage]
 
     @staticmethod
     def join_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

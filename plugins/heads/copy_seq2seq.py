@@ -124,7 +124,7 @@ class CopySeq2Seq(Seq2SeqHead):
         mask = names["mask"]
         return Source(_Read(self.attention.project(names["x"], mask), mask, names["copy"]), mask)
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
         state = summary(sources)
         context = torch.zeros(state.shape[0], self.attention.dim, device=state.device)
         covered = torch.zeros_like(sources[0]["mask"], dtype=torch.float32)

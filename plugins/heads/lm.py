@@ -114,10 +114,8 @@ class LM(nn.Module):
         if self.output is not None:
             return F.linear(x, self.output.weight, self.output.bias + self.logit_mask)
         if table is None or table.shape[1] != self.dim:
-            width = "no embedding tells its vectors" if table is None else f"they have the width {table.shape[1]}"
-            raise UsageError(
-                f"tie: x has the width {self.dim}, and of token vectors {width}; make them equal, or set tie: false"
-            )
+            width = "no embedding returns a table" if table is None else f"the table has {table.shape[1]}"
+            raise UsageError(f"tie: x has the width {self.dim}, and {width}; make them equal, or set tie: false")
         return F.linear(x, table, self.logit_mask if table_bias is None else self.logit_mask + table_bias)
 
     def decide(

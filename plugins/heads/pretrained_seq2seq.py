@@ -74,8 +74,8 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         x, mask = torch.cat([x, source["state"][:, None]], 1), F.pad(mask, (0, 1), value=True)  # the end behind all
         return Source(_Read(self.stack.memories(x), table, mask), mask)
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
-        return self.stack.init_cache(sources[0]["x"], longest)
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
+        return self.stack.init_cache(sources[0]["x"], max_length)
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         memories, table, mask = source.parts

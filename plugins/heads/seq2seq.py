@@ -127,11 +127,11 @@ class Seq2Seq(Seq2SeqHead):
             return Source(None, None)
         return Source(self.attention.project(sources), mask_of_all(sources))
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
         state = summary(sources)
         first = first_state(self.bridge, state, self.rnn)
         if self.written is not None:
-            first = (*first, *self.written.start(state, longest))
+            first = (*first, *self.written.start(state, max_length))
         if self.readout is None or not self.feeds:
             return first
         return (*first, torch.zeros(state.shape[0], self.readout.out_features, device=state.device))

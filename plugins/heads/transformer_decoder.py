@@ -104,12 +104,12 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
     def _stack(self) -> list[Layer]:
         return cast("list[Layer]", list(self.layers))
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
         """Of each layer keys (B, H, D / H, N) and values (B, H, N, D / H); and the number of tokens so far, (B,)."""
         x = sources[0]["x"]
         B, heads = x.shape[0], self._stack[0].itself.heads
         each = self.vocabulary.embedding.embedding_dim // heads
-        keys = torch.zeros(B, heads, each, longest, device=x.device)
+        keys = torch.zeros(B, heads, each, max_length, device=x.device)
         caches = (cache for _ in self._stack for cache in (keys, keys.transpose(2, 3).contiguous()))
         return (*caches, torch.zeros(B, dtype=torch.int64, device=x.device))
 

@@ -53,7 +53,7 @@ class HardAttention(Attention):
     ):
         if heads > 1:
             cure = "set heads: 1, or hard_attention: none"
-            raise UsageError(f"hard_attention: it looks at one position, {heads} heads at several; {cure}")
+            raise UsageError(f"hard_attention: it attends to one position and has one head, not {heads}; {cure}")
         super().__init__(query_dim, key_dim, score=score, units=units, heads=heads)
         self.draws = trained == "reinforce"
         if self.draws:

@@ -26,11 +26,11 @@ class Written(nn.Module):
         self.query = nn.Linear(dim, dim, bias=False)
         self.attention = Attention(dim, dim, score="dot")
 
-    def start(self, like: Tensor, longest: int) -> State:
+    def start(self, like: Tensor, max_length: int) -> State:
         """Nothing written: states (B, N, H) and their number (B,), with the rows and the device of `like` (B, …)."""
         rows = like.shape[0]
         return (
-            torch.zeros(rows, longest, self.dim, device=like.device),
+            torch.zeros(rows, max_length, self.dim, device=like.device),
             torch.zeros(rows, dtype=torch.int64, device=like.device),
         )
 

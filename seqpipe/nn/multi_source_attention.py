@@ -58,8 +58,7 @@ class SourceAttention(nn.Module):
         super().__init__()
         several = len(dims) > 1
         if several and hard == "reinforce":
-            cure = "choose straight-through"
-            raise UsageError(f"hard_attention: reinforce tells one position a token, not one a source; {cure}")
+            raise UsageError("hard_attention: reinforce needs one source; choose straight-through")
         of_all: dict[str, Any] = {"score": score, "units": units, "heads": heads}
         self.attentions = nn.ModuleList(
             Attention(hidden, dim, dropout=dropout, **of_all)

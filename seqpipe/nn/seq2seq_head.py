@@ -54,8 +54,8 @@ class Seq2SeqHead(nn.Module, ABC):
         """Project the sources, once for all steps."""
 
     @abstractmethod
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
-        """The state before the first of at most `longest` tokens, B rows."""
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
+        """The state before the first of at most `max_length` tokens, B rows."""
 
     @abstractmethod
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:

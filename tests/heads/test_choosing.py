@@ -126,7 +126,7 @@ def test_every_weight_learns_from_drawn_positions(options: dict[str, Any]) -> No
     ("options", "told"),
     [
         ({"attention": "none"}, "hard_attention: with attention: none there is nothing to choose from; choose an"),
-        ({"attention": "multi-head", "heads": 3}, "it looks at one position, 3 heads at several; set heads: 1"),
+        ({"attention": "multi-head", "heads": 3}, "it attends to one position and has one head, not 3; set heads: 1"),
     ],
 )
 def test_where_there_is_no_one_position_to_look_at_it_says_so(options: dict[str, Any], told: str) -> None:
@@ -136,7 +136,7 @@ def test_where_there_is_no_one_position_to_look_at_it_says_so(options: dict[str,
 
 
 def test_positions_are_drawn_in_one_source_alone() -> None:
-    with pytest.raises(UsageError, match="reinforce tells one position a token, not one a source"):
+    with pytest.raises(UsageError, match="reinforce needs one source; choose straight-through"):
         Seq2Seq((5, 6), WORDS, hard_attention="reinforce")
     Seq2Seq((5, 6), WORDS, hard_attention="straight-through")
 

@@ -212,7 +212,7 @@ def test_smoothing_spreads_over_what_can_be_written() -> None:
     assert writer(label_smoothing=0.3).loss([given], **learned).item() == pytest.approx(losses[0], rel=1e-5)
     head = writer()
     source = head.read([given])
-    logits, _ = head.teacher_forced(source, target, head.start(source, [given], longest=2))
+    logits, _ = head.teacher_forced(source, target, head.start(source, [given], max_length=2))
     log_p = logits.log_softmax(2)[0][:, [1, *range(3, len(WORDS))]]
     assert losses[1] == pytest.approx(0.7 * losses[0] - 0.3 * log_p.mean().item(), rel=1e-5)
 

@@ -188,7 +188,7 @@ def test_in_evaluation_nothing_is_drawn_and_nothing_kept() -> None:
 
 
 def test_several_heads_look_at_several_positions_and_are_refused() -> None:
-    with pytest.raises(UsageError, match="it looks at one position, 3 heads at several; set heads: 1"):
+    with pytest.raises(UsageError, match="it attends to one position and has one head, not 3; set heads: 1"):
         HardAttention(D, D, trained="reinforce", score="multi-head", heads=3)
 
 
