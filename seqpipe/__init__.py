@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from seqpipe.config.hookspecs import hookimpl
-from seqpipe.config.signature import SIZE, Size, Tokens, Uniform
+from seqpipe.config.signature import SIZE, Probability, Size, Tokens, Uniform
 from seqpipe.errors import SeqpipeError
 from seqpipe.version import PLUGIN_API, VERSION
 
@@ -35,6 +35,7 @@ __all__ = [
     "Matrix",
     "Model",
     "Pieces",
+    "Probability",
     "Sentences",
     "SeqpipeError",
     "Size",

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Chars
+from seqpipe import Chars, Probability
 from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe.nn.loops import State, scan
-
-Positive = Annotated[int, Field(gt=0)]
 
 GROUPS = 4  # of words of like lengths
 
@@ -44,10 +42,10 @@ class CharCNN(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Positive = 50,
-        char_dim: Positive = 30,
-        widths: Annotated[list[Positive], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dim: PositiveInt = 50,
+        char_dim: PositiveInt = 30,
+        widths: Annotated[list[PositiveInt], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim = dim

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Chars
+from seqpipe import Chars, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.recurrent import ragged_rnn
-
-Positive = Annotated[int, Field(gt=0)]
 
 GROUPS = 4  # of words of like lengths
 
@@ -37,9 +35,9 @@ class CharLSTM(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Positive = 50,
-        char_dim: Positive = 30,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dim: PositiveInt = 50,
+        char_dim: PositiveInt = 30,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         if dim % 2:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe_plugins.embeddings.char_cnn import CharCNN, Positive
+from seqpipe import Probability
+from seqpipe_plugins.embeddings.char_cnn import CharCNN
 from seqpipe_plugins.encoders.bilm import BiLM
 
 
@@ -41,15 +42,15 @@ class ELMo(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Positive = 50,
-        char_dim: Positive = 30,
-        widths: Annotated[list[Positive], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
-        hidden: Positive = 128,
-        layers: Positive = 2,
+        dim: PositiveInt = 50,
+        char_dim: PositiveInt = 30,
+        widths: Annotated[list[PositiveInt], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 2,
         residual: bool = True,
         layer_norm: bool = False,
         train: bool = False,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.layer_norm = 2 * hidden, layer_norm

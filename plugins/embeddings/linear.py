@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Matrix
+from seqpipe import Matrix, Probability
 
 
 class Linear(nn.Module):
@@ -31,9 +31,9 @@ class Linear(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Annotated[int, Field(gt=0)] = 128,
+        dim: PositiveInt = 128,
         normalise: bool = True,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim = dim

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Column, counts_of
+from seqpipe import Column, Probability, counts_of
 from seqpipe.nn.dropout import LockedDropout
 
 PAD, UNK = 0, 1
 SPECIALS = 4  # [PAD] [UNK] [BOS] [EOS]
-
-Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Lookup(nn.Module):
@@ -49,7 +47,7 @@ class Lookup(nn.Module):
         vocabulary: Sequence[str],
         sizes: Mapping[str, int],
         *,
-        dim: Annotated[int, Field(gt=0)] = 100,
+        dim: PositiveInt = 100,
         column: str | None = None,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import counts_of
+from seqpipe import Probability, counts_of
 from seqpipe.errors import DataError
 
-from .lookup import SPECIALS, Lookup, Probability
+from .lookup import SPECIALS, Lookup
 from .vector_files import Format, entries
 
 
@@ -49,11 +49,11 @@ class Vectors(Lookup):
         *,
         path: Path,
         format: Format = "auto",
-        limit: Annotated[int, Field(gt=0)] | None = None,
+        limit: PositiveInt | None = None,
         case: Literal["exact", "fold"] = "exact",
         train: bool = False,
         missing: Literal["trained", "random", "zero"] = "trained",
-        scale: Annotated[float, Field(gt=0)] = 1.0,
+        scale: PositiveFloat = 1.0,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,
         word_dropout: Probability = 0.0,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.nn.recurrent import ragged_rnn
-from seqpipe.nn.recurrent_encoder import Positive, Rate
 
 
 class BiLM(nn.Module):
@@ -34,7 +35,13 @@ class BiLM(nn.Module):
     }
 
     def __init__(
-        self, dim: int, *, hidden: Positive = 128, layers: Positive = 2, residual: bool = True, dropout: Rate = 0.0
+        self,
+        dim: int,
+        *,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 2,
+        residual: bool = True,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.residual = 2 * hidden, residual

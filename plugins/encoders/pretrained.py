@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import BOS, EOS, SPECIALS, Checkpoint
+from seqpipe import BOS, EOS, SPECIALS, Checkpoint, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.pretrained import longest, pretrained_model, tells_texts_apart
 
@@ -52,9 +52,9 @@ class Pretrained(nn.Module):
         vocabulary: Sequence[str],
         *,
         checkpoint: Checkpoint,
-        depth: Annotated[int, Field(gt=0)] | None = None,
+        depth: PositiveInt | None = None,
         layers: Annotated[tuple[int, ...], Field(min_length=1)] = (-1,),
-        dropout: Annotated[float, Field(ge=0, lt=1)] | None = None,
+        dropout: Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
         recompute: bool = False,
         window: Annotated[int, Field(ge=2)] | None = None,

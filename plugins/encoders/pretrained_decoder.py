@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import LACKING, Checkpoint
+from seqpipe import LACKING, Checkpoint, Probability
 from seqpipe.errors import DataError
 from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
@@ -49,7 +49,7 @@ class PretrainedDecoder(KVCacheEncoder):
         vocabulary: Sequence[str],
         *,
         checkpoint: Checkpoint,
-        dropout: Annotated[float, Field(ge=0, lt=1)] | None = None,
+        dropout: Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
     ):
         super().__init__()

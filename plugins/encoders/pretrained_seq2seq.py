@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Checkpoint
+from seqpipe import Checkpoint, Probability
 from seqpipe.nn.constants import EOS
 from seqpipe.nn.pretrained import pretrained_seq2seq
 from seqpipe.nn.t5 import FAMILIES, stack
@@ -38,7 +38,7 @@ class PretrainedSeq2Seq(nn.Module):
         vocabulary: Sequence[str],
         *,
         checkpoint: Checkpoint,
-        dropout: Annotated[float, Field(ge=0, lt=1)] | None = None,
+        dropout: Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
     ):
         super().__init__()

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import Probability
 from seqpipe import Sentences as SentencesOfWords
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
 from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe.nn.recurrent import ragged_rnn
-from seqpipe.nn.recurrent_encoder import Direction, Positive, Rate
+from seqpipe.nn.recurrent_encoder import Direction
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 GROUPS = 4  # of sentences of like lengths
@@ -51,14 +53,14 @@ class Sentences(nn.Module):
         dim: int,
         *,
         cell: Literal["gru", "lstm", "rnn", "none"] = "gru",
-        hidden: Positive = 50,
+        hidden: PositiveInt = 50,
         direction: Direction = "both",
         pool: Literal["attention", "mean", "max", "last"] = "attention",
         score: Score = "additive",
-        units: Positive = 100,
-        heads: Positive = 1,
+        units: PositiveInt = 100,
+        heads: PositiveInt = 1,
         split: Literal["punctuation", "lines"] = "punctuation",
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         both, self.backward, self.pool = direction == "both", direction == "backward", pool

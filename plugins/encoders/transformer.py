@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.nn.attention import Attention, Heads, visible
+from seqpipe import Probability
+from seqpipe.nn.attention import Attention, visible
 from seqpipe.nn.feedforward import feed_forward
 from seqpipe.nn.kv_cache import KVCacheEncoder
 from seqpipe.nn.positions import Positions
 
-Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 Norm = Literal["pre", "post"]
 
 
@@ -56,17 +55,17 @@ class Transformer(KVCacheEncoder):
         self,
         dim: int,
         *,
-        hidden: Positive | None = None,
-        layers: Positive = 2,
-        heads: Heads = 4,
-        feedforward: Positive | None = None,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        feedforward: PositiveInt | None = None,
         positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
-        longest: Positive = 512,
+        longest: PositiveInt = 512,
         scale: bool = True,
         norm: Norm = "pre",
         activation: Literal["relu", "gelu"] = "relu",
         causal: bool = False,
-        dropout: Rate = 0.1,
+        dropout: Probability = 0.1,
     ):
         super().__init__()
         self.dim = width = hidden or dim

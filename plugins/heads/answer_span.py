@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Size
+from seqpipe import Probability, Size
 from seqpipe.errors import UsageError
 from seqpipe.nn.constants import LOG_ZERO
 from seqpipe.nn.selection import best
@@ -38,7 +35,7 @@ class AnswerSpan(nn.Module):
 
     answer = "span"
 
-    def __init__(self, dim: int, *, no_answer: bool = False, dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0):
+    def __init__(self, dim: int, *, no_answer: bool = False, dropout: Probability = 0.0):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.tokens = nn.Linear(dim, 2)

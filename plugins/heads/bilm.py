@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import Probability
 from seqpipe.nn.constants import BOS, PAD, logit_mask
 
 
@@ -30,7 +30,7 @@ class BiLM(nn.Module):
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
     logit_mask: Tensor
 
-    def __init__(self, dim: int, vocabulary: Sequence[str], *, dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0):
+    def __init__(self, dim: int, vocabulary: Sequence[str], *, dropout: Probability = 0.0):
         super().__init__()
         self.edges = nn.Parameter(torch.zeros(2, dim // 2))
         self.output = nn.Linear(dim // 2, len(vocabulary))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Copy
+from seqpipe import Copy, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, CoverageAttention, Projected, Score
 from seqpipe.nn.cells import recurrent_step
@@ -21,8 +21,6 @@ from seqpipe.nn.multi_source_attention import Names, summary
 from seqpipe.nn.recurrent import CELLS, first_state
 from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted, written
 
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
 _LEAST = 1e-30  # a probability below is none
 
 
@@ -83,17 +81,17 @@ class CopySeq2Seq(Seq2SeqHead):
         target_vocabulary: Sequence[str],
         *,
         cell: Literal["lstm", "gru"] = "lstm",
-        hidden: Positive = 128,
-        embedding_dim: Positive = 64,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        embedding_dim: PositiveInt = 64,
+        layers: PositiveInt = 1,
         attention: Score = "additive",
-        units: Positive = 128,
+        units: PositiveInt = 128,
         coverage: bool = True,
-        coverage_weight: Annotated[float, Field(ge=0)] = 1.0,
-        coverage_after: Annotated[int, Field(ge=0)] = 0,
+        coverage_weight: NonNegativeFloat = 1.0,
+        coverage_after: NonNegativeInt = 0,
         tie: bool = False,
-        dropout: Share = 0.0,
-        label_smoothing: Share = 0.0,
+        dropout: Probability = 0.0,
+        label_smoothing: Probability = 0.0,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.coverage_weight, self.coverage_after = coverage_weight if coverage else 0.0, coverage_after

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Size, tagging_schemes
+from seqpipe import Probability, Size, tagging_schemes
 from seqpipe.nn import crf
 from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.window_stitching import Windows
@@ -47,7 +46,7 @@ class CRF(nn.Module):
         labels: Sequence[str],
         *,
         scheme: Literal["BIOES", "IOB2", "none"] = "BIOES",
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
         constraints: bool = True,
     ):
         super().__init__()

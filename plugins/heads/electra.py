@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import MASK, SPECIALS
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Heads
 from seqpipe.nn.constants import logit_mask
 from seqpipe.nn.corruption import Drawn, chosen, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe_plugins.encoders.transformer import Transformer
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class Electra(nn.Module):
@@ -53,10 +50,10 @@ class Electra(nn.Module):
         vocabulary: Sequence[str],
         *,
         share: Annotated[float, Field(gt=0, lt=1)] = 0.15,
-        generator: Positive = 64,
-        layers: Positive = 1,
-        heads: Heads = 4,
-        weight_of_detection: Annotated[float, Field(gt=0)] = 50.0,
+        generator: PositiveInt = 64,
+        layers: PositiveInt = 1,
+        heads: PositiveInt = 4,
+        weight_of_detection: PositiveFloat = 50.0,
     ):
         super().__init__()
         if MASK not in vocabulary:

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe import counts_of
+from seqpipe import Probability, counts_of
 from seqpipe.errors import DataError, UsageError, nearest
 from seqpipe.nn import calibration
 from seqpipe.nn.attention import Score
 from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe_plugins.heads import PooledHead, Pooling
 
-Weights = dict[str, Annotated[float, Field(gt=0)]]
+Weights = dict[str, PositiveFloat]
 Chosen = Annotated[float, Field(gt=0, lt=1)] | Literal["dev"]
 
 
@@ -76,14 +76,14 @@ class Label(PooledHead):
         multi: bool = False,
         pool: Pooling = "max",
         score: Score = "additive",
-        hidden: Annotated[int, Field(gt=0)] | None = None,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
-        label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        hidden: PositiveInt | None = None,
+        dropout: Probability = 0.0,
+        label_smoothing: Probability = 0.0,
         class_weights: Weights | Literal["balanced"] | None = None,
         threshold: Chosen | None = None,
         positive: str | None = None,
         out_of_scope: str | None = None,
-        exposure: Annotated[float, Field(ge=0)] = 0.0,
+        exposure: NonNegativeFloat = 0.0,
         calibrate: bool = False,
     ):
         super().__init__(dim, len(labels), pool=pool, score=score, hidden=hidden, dropout=dropout)

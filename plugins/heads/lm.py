@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Tokens
+from seqpipe import Probability, Tokens
 from seqpipe.errors import UsageError
 from seqpipe.nn.constants import BOS, EOS, PAD, UNK, logit_mask
 from seqpipe.nn.constraints import with_token
@@ -85,10 +85,10 @@ class LM(nn.Module):
         vocabulary: Sequence[str],
         *,
         packed: bool = True,
-        context: Annotated[int, Field(gt=0)] = 256,
+        context: PositiveInt = 256,
         stateful: bool = False,
         tie: bool = True,
-        label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        label_smoothing: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.adds_bos, self.label_smoothing = dim, not packed, label_smoothing

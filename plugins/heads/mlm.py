@@ -19,9 +19,6 @@ from seqpipe.nn.loops import while_loop
 from seqpipe.nn.selection import best
 from seqpipe_plugins.heads import Pool
 
-Share = Annotated[float, Field(gt=0, lt=1)]
-Part = Annotated[float, Field(ge=0, le=1)]
-
 
 class MaskedLM(nn.Module):
     """Guesses words that are hidden in training (Devlin et al. 2019), anew in every epoch (Liu et al. 2019).
@@ -58,9 +55,9 @@ class MaskedLM(nn.Module):
         dim: int,
         vocabulary: Sequence[str],
         *,
-        share: Share = 0.15,
-        masked: Part = 0.8,
-        random: Part = 0.1,
+        share: Annotated[float, Field(gt=0, lt=1)] = 0.15,
+        masked: Annotated[float, Field(ge=0, le=1)] = 0.8,
+        random: Annotated[float, Field(ge=0, le=1)] = 0.1,
         whole_words: bool = False,
         activation: Literal["gelu", "relu", "silu"] = "gelu",
         tie: bool = False,

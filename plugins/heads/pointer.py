@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import Probability
 from seqpipe.answers.pointers import FEWEST
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected
@@ -23,8 +24,6 @@ from seqpipe.nn.search import search
 from seqpipe.nn.search_options import BeamOptions, SearchOptions
 from seqpipe.nn.selection import at
 
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
 _LATER = 1e-3  # by how much the score of a position is less than that of one before it which is the same
 _FIRST = EOS + 1  # the token that stands for position 0
 
@@ -81,13 +80,13 @@ class Pointer(nn.Module):
         every: bool = False,
         close: bool = False,
         cell: Literal["rnn", "lstm", "gru"] = "lstm",
-        hidden: Positive = 128,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 1,
         score: Literal["dot", "scaled-dot", "additive", "bilinear"] = "additive",
-        units: Positive = 128,
-        glimpses: Annotated[int, Field(ge=0)] = 1,
-        heads: Positive = 4,
-        dropout: Share = 0.0,
+        units: PositiveInt = 128,
+        glimpses: NonNegativeInt = 1,
+        heads: PositiveInt = 4,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         _refuse_unfit(task, once, every, close)

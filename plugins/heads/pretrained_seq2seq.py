@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Checkpoint
+from seqpipe import Checkpoint, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Names
@@ -18,8 +18,6 @@ from seqpipe.nn.pretrained import optional_attribute, pretrained_seq2seq
 from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, shifted
 from seqpipe.nn.span_corruption import SpanCorruption
 from seqpipe.nn.t5 import FAMILIES, Memory, stack
-
-Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
@@ -45,8 +43,8 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         target_vocabulary: Sequence[str],
         *,
         checkpoint: Checkpoint,
-        dropout: Share | None = None,
-        label_smoothing: Share = 0.0,
+        dropout: Probability | None = None,
+        label_smoothing: Probability = 0.0,
         spans: Annotated[float, Field(gt=0, lt=1)] | None = None,
         span_length: Annotated[float, Field(ge=1)] = 3.0,
     ):

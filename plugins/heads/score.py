@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Score as AttentionScore
 from seqpipe_plugins.heads import PooledHead, Pooling
@@ -45,8 +46,8 @@ class Score(PooledHead):
         *,
         pool: Pooling = "max",
         score: AttentionScore = "additive",
-        hidden: Annotated[int, Field(gt=0)] | None = None,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        hidden: PositiveInt | None = None,
+        dropout: Probability = 0.0,
         loss: Literal["mse", "mae", "huber"] = "mse",
         bounds: Bounds | None = None,
     ):

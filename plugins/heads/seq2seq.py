@@ -8,9 +8,10 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Score
 from seqpipe.nn.cells import recurrent_step
@@ -21,9 +22,6 @@ from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import Combination, Names, SourceAttention, mask_of_all, summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
 from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted
-
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Seq2Seq(Seq2SeqHead):
@@ -71,22 +69,22 @@ class Seq2Seq(Seq2SeqHead):
         target_vocabulary: Sequence[str],
         *,
         cell: Literal["rnn", "lstm", "gru"] = "gru",
-        hidden: Positive = 128,
-        embedding_dim: Positive = 64,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        embedding_dim: PositiveInt = 64,
+        layers: PositiveInt = 1,
         attention: Score | Literal["none"] = "additive",
-        units: Positive = 128,
-        heads: Positive = 1,
+        units: PositiveInt = 128,
+        heads: PositiveInt = 1,
         combine: Combination = "concatenation",
         hard_attention: Estimator | Literal["none"] = "none",
         intra_attention: bool = False,
         input_feeding: bool = True,
         tie: bool = False,
-        dropout: Share = 0.0,
+        dropout: Probability = 0.0,
         scheduled_sampling: Literal["none", "linear", "exponential", "inverse-sigmoid"] = "none",
-        sampling_steps: Positive = 10_000,
+        sampling_steps: PositiveInt = 10_000,
         sampling_floor: Annotated[float, Field(ge=0, le=1)] = 0.0,
-        label_smoothing: Share = 0.0,
+        label_smoothing: Probability = 0.0,
         equal_length: bool = False,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)

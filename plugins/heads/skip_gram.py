@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import SPECIALS, counts_of
 from seqpipe.nn.corruption import Drawn
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class SkipGram(nn.Module):
@@ -44,10 +42,10 @@ class SkipGram(nn.Module):
         dim: int,
         vocabulary: Sequence[str],
         *,
-        window: Positive = 5,
-        negatives: Positive = 5,
-        subsample: Annotated[float, Field(ge=0)] = 0.001,
-        power: Annotated[float, Field(ge=0)] = 0.75,
+        window: PositiveInt = 5,
+        negatives: PositiveInt = 5,
+        subsample: NonNegativeFloat = 0.001,
+        power: NonNegativeFloat = 0.75,
     ):
         super().__init__()
         self.window, self.negatives = window, negatives

@@ -6,21 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import MARKS
-from seqpipe.nn.attention import Attention, Heads, Projected, visible
+from seqpipe import MARKS, Probability
+from seqpipe.nn.attention import Attention, Projected, visible
 from seqpipe.nn.feedforward import feed_forward
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Combination, Names, Parts, SourceAttention, mask_of_all
 from seqpipe.nn.positions import Positions
 from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted
 from seqpipe.nn.span_corruption import SpanCorruption
-
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-Part = Annotated[float, Field(gt=0, lt=1)]
 
 
 class TransformerDecoder(SpanCorruption, Seq2SeqHead):
@@ -60,21 +56,21 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         sources: Sequence[int],
         target_vocabulary: Sequence[str],
         *,
-        hidden: Positive | None = None,
-        layers: Positive = 2,
-        heads: Heads = 4,
-        feedforward: Positive | None = None,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        feedforward: PositiveInt | None = None,
         positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
-        longest: Positive = 512,
+        longest: PositiveInt = 512,
         scale: bool = True,
         norm: Literal["pre", "post"] = "pre",
         activation: Literal["relu", "gelu", "silu"] = "relu",
         tie: bool = True,
         combine: Combination = "concatenation",
-        dropout: Share = 0.1,
-        label_smoothing: Share = 0.0,
+        dropout: Probability = 0.1,
+        label_smoothing: Probability = 0.0,
         equal_length: bool = False,
-        spans: Part | None = None,
+        spans: Annotated[float, Field(gt=0, lt=1)] | None = None,
         span_length: Annotated[float, Field(ge=1)] = 3.0,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)

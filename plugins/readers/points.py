@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import PositiveInt
 
 from seqpipe.answers.geometry import LONGEST_TOUR, hulls, tours
 from seqpipe.errors import DataError, nearest
@@ -45,7 +45,7 @@ class Points:
 
     fields = ("points", "pointers", "where")
 
-    def __init__(self, *, width: Annotated[int, Field(gt=0)] = 2):
+    def __init__(self, *, width: PositiveInt = 2):
         self.width = width
 
     def read(self, path: Path) -> Iterator[Record]:

@@ -26,6 +26,7 @@ CHECKPOINT = "checkpoint"  # marks an option that is a folder if there is one of
 TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B, n) int64
 UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 up to but not 1, (B, beams, max_length)
 Size = Annotated[int, Field(ge=1, le=100_000), SIZE]
+Probability = Annotated[float, Field(ge=0, lt=1)]  # of dropout and masking: at 1 nothing would be left
 if TYPE_CHECKING:
     Tokens = Any  # a tensor or None; what reads signatures has no PyTorch
     Uniform = Any

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
 
 Score = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
-Heads = Annotated[int, Field(gt=0)]
 
 
 class Projected(NamedTuple):

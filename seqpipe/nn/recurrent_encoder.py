@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from seqpipe.nn.cells import Cell
@@ -15,8 +14,6 @@ from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent import along, continued, one_step, pick, ragged_rnn
 
-Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 Direction = Literal["forward", "backward", "both"]
 Merge = Literal["concat", "sum", "mean"]
 
