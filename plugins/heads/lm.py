@@ -161,21 +161,16 @@ class LM(nn.Module):
 
     def score(self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N) behind the prompts (B, T)."""
-        log_p, following, behind = self._rated(ids, mask, incremental, tokens[:, 0])
-        return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
-
-    def _rated(
-        self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of prompts and continuations (B, T + N): log-probabilities (B, M, V), tokens (B, M), continuations (B, M)."""
+        tokens = tokens[:, 0]  # (B, N)
         count, more = mask.sum(1, keepdim=True), (tokens != PAD).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
         prefix = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
         following = prefix.ids[:, 1:]
         place = torch.arange(following.shape[1], device=ids.device) + (0 if incremental.adds_bos else 1)
-        log_p = self.logits(prefix.x, **incremental.logit_weights).log_softmax(2)
-        return log_p, following, (place >= count) & (place < count + more)
+        behind = (place >= count) & (place < count + more)  # (B, M) which tokens are of the text
+        log_p = self.logits(prefix.x, **incremental.logit_weights).log_softmax(2)  # (B, M, V)
+        return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
 
     def _limits(self, incremental: IncrementalStages, prefix: Prefix, max_length: int) -> Tensor:
         """How many tokens each row may write (B,): of a limited context, those that the prompt leaves."""

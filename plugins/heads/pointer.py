@@ -149,17 +149,13 @@ class Pointer(nn.Module):
         return {"attention": torch.where(first[..., None] >= 0, shown, 0.0)}
 
     def score(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> Tensor:
-        """Log-probability (B,) of the first of the given sequences (B, n, N), its end included."""
-        log_p, slots, real = self._rated(x, mask, state, pointers)
-        return torch.where(real, log_p.gather(2, slots[..., None])[..., 0], 0.0).sum(1)
-
-    def _rated(self, x: Tensor, mask: Tensor, state: Tensor | None, pointers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the first sequences log-probabilities of all slots (B, N, 1 + T), the slots, and which are real, (B, N).
+        """Log-probability (B,) of the first of the given sequences (B, n, N), its end included.
 
         One that has a position at each of the N places was cut, and has no end.
         """
-        slots, real = (rows[:, : pointers.shape[2]] for rows in self._slots(pointers[:, 0]))
-        return self._teacher_forced(x, mask, state, slots), slots, real
+        slots, real = (rows[:, : pointers.shape[2]] for rows in self._slots(pointers[:, 0]))  # (B, N) each
+        log_p = self._teacher_forced(x, mask, state, slots)  # (B, N, 1 + T)
+        return torch.where(real, log_p.gather(2, slots[..., None])[..., 0], 0.0).sum(1)
 
     def _slots(self, pointers: Tensor) -> tuple[Tensor, Tensor]:
         """Slots (B, N + 1) of positions (B, N), -1 behind their last, and which are real: up to and with the end."""

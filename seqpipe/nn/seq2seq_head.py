@@ -105,14 +105,11 @@ class Seq2SeqHead(nn.Module, ABC):
 
     def score(self, sources: Sequence[Names], tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N), its [EOS] included."""
-        log_p, real = self._rated(sources, tokens[:, 0])
-        return torch.where(real, log_p.gather(2, tokens[:, 0, :, None])[..., 0], 0.0).sum(1)
-
-    def _rated(self, sources: Sequence[Names], ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities (B, N, V) behind the tokens before, and which of the tokens are real, [EOS] too, (B, N)."""
-        source, ends = self.read(sources), (ids == EOS).long()
+        source, ids = self.read(sources), tokens[:, 0]
         logits, _ = self.teacher_forced(source, ids, self.start(source, sources, ids.shape[1]))
-        return self.log_p(logits), ends.cumsum(1) == ends
+        ends = (ids == EOS).long()
+        real = ends.cumsum(1) == ends  # up to and with [EOS]
+        return torch.where(real, self.log_p(logits).gather(2, ids[..., None])[..., 0], 0.0).sum(1)
 
 
 class _Reading(NamedTuple):
