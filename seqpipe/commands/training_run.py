@@ -16,9 +16,11 @@ from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.training.fit import unknown_share
+from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.prepare import packed, unwritable_notes
 from seqpipe.training.token_corpus import Windows
+from seqpipe.training.trainer import train
 from seqpipe.training.warm_start import begin
 
 
@@ -36,10 +38,8 @@ def resolve_device(name: str) -> str:
 
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     """Train to the end, resume, or load what is trained already: the pipeline at its best weights, on the CPU."""
-    from seqpipe.training import trainer  # not above: Lightning takes seconds to import, and only training needs it
-
     config, device = run.config, resolve_device(device)
-    trainer.check_precision(config.train.precision, device)
+    check_precision(config.train.precision, device)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
     data = load_data(run)
@@ -52,7 +52,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     report_unseen_labels(config, data.learned, console)
     refuse_long_pairs(config, pipeline)
     scores = _dev_scores(run, pipeline, data, device)
-    trainer.train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
+    train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
     return pipeline
 
 

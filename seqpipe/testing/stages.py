@@ -21,8 +21,9 @@ from seqpipe.testing.options import MEMBERS, ROUND_TRIP, member_check, option_ch
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.toys import Bench, set_padding
 from seqpipe.training import checkpoint
+from seqpipe.training.optim import make_optimizer
 from seqpipe.training.pipeline import Pipeline, option_table
-from seqpipe.training.trainer import make_optimizer, train
+from seqpipe.training.trainer import train
 
 BUILT, SHAPES, PADDING, BATCHES = "it is built", "shapes over a grid", "padding invariance", "batch invariance"
 SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"

@@ -22,7 +22,7 @@ from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.features.document import Doc, Featurizer
 from seqpipe.features.kinds import Segments
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
-from seqpipe.training.trainer import make_optimizer
+from seqpipe.training.optim import make_optimizer
 from seqpipe_plugins.encoders.pretrained import Pretrained
 
 TEXTS = [

@@ -26,8 +26,8 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import collate, examples, sample
 from seqpipe.training.fit import learn
+from seqpipe.training.optim import make_optimizer
 from seqpipe.training.pipeline import Pipeline, option_table, predictor
-from seqpipe.training.trainer import make_optimizer
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:6000]

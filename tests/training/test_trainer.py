@@ -14,7 +14,9 @@ from factory import QUIET, parts, tiny
 
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import TrainingError
-from seqpipe.training.trainer import METRICS, Progress, make_optimizer, rate_factor, train
+from seqpipe.training.optim import make_optimizer, rate_factor
+from seqpipe.training.progress import Progress
+from seqpipe.training.trainer import METRICS, train
 
 Weights = dict[str, torch.Tensor]
 
