@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
@@ -63,6 +63,10 @@ class LM(nn.Module):
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
         never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), NEVER)
         self.register_buffer("never", never, persistent=False)  # (V,)
+
+    @staticmethod
+    def corpus(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"packed": options["packed"], "context": options["context"], "stateful": options["carry"]}
 
     def loss(
         self,

@@ -7,19 +7,18 @@ from collections.abc import Iterable
 import torch
 
 from seqpipe.commands.data_checks import refuse_long_pairs, report_unseen_labels
-from seqpipe.commands.dev_scores import DevScores
 from seqpipe.commands.run_folder import Run
-from seqpipe.commands.training_data import TrainingData, dev_batches, load_data, text_windows
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import LAST
 from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.evaluate import deciding
-from seqpipe.training.fit import unknown_share
+from seqpipe.training.data_forms import TrainingData, data_form
+from seqpipe.training.dev_scores import DevScores
+from seqpipe.training.fit import FILE, Learned, learn, unknown_share
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.prepare import packed, unwritable_notes
-from seqpipe.training.token_corpus import Windows
+from seqpipe.training.prepare import unwritable_notes
 from seqpipe.training.trainer import train
 from seqpipe.training.warm_start import begin
 
@@ -42,7 +41,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     check_precision(config.train.precision, device)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
-    data = load_data(run)
+    data = _load_data(run)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, data.learned)
     is_new = not (run.checkpoints / LAST).exists()
@@ -51,25 +50,34 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     _report(data, pipeline, config, init_report, console)
     report_unseen_labels(config, data.learned, console)
     refuse_long_pairs(config, pipeline)
-    scores = _dev_scores(run, pipeline, data, device)
+    scores = _dev_scores(config, pipeline, data, device)
     train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
     return pipeline
 
 
+def _load_data(run: Run) -> TrainingData:
+    """Read the records and fit the artifacts, or load those that an interrupted run has fitted."""
+    form = data_form(run.config)
+    records = form.read(run.config.data.train)
+    if (run.folder / FILE).exists():
+        learned = Learned.load(run.folder)
+    else:
+        learned = learn(run.config, records)
+        learned.save(run.folder)
+    return form.load(learned, records, run.folder)
+
+
 def _sizes(data: TrainingData, pipeline: Pipeline) -> str:
-    batches = data.batches
-    size = f"a text of {len(batches.tokens):,}" if isinstance(batches, Windows) else f"{len(batches.data):,} examples"
     tokens = sum(map(len, data.learned.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
-    return f"{size}, {tokens:,} tokens, {weights:,} weights"
+    return f"{data.size}, {tokens:,} tokens, {weights:,} weights"
 
 
 def _report(
     data: TrainingData, pipeline: Pipeline, config: Config, init_report: Iterable[str], console: Console
 ) -> None:
     """Print what a person should know before training: notes, warnings, the share of unknown tokens in dev."""
-    target_records = [] if packed(config) else data.dev or data.records
-    for note in (*init_report, *pipeline.notes(), *unwritable_notes(config, data.learned, target_records)):
+    for note in (*init_report, *pipeline.notes(), *unwritable_notes(config, data.learned, data.targets)):
         console.say(f"  {note}")
     for warning in data.warnings:
         console.say(f"  warning: {warning}")
@@ -78,19 +86,14 @@ def _report(
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
 
 
-def _dev_scores(run: Run, pipeline: Pipeline, data: TrainingData, device: str) -> DevScores | None:
+def _dev_scores(config: Config, pipeline: Pipeline, data: TrainingData, device: str) -> DevScores | None:
     """Return the function that scores the dev set, None without one, once it and `train.metric` are known to work."""
-    config = run.config
-    if not config.data.dev:
+    if data.dev_batches is None:
         if config.train.metric:
             raise UsageError("train.metric: it is a score of data.dev, and there is none; add it, or delete the key")
         return None
-    if packed(config):
-        batches = text_windows(config, data.learned, run.folder, "dev").once
-    else:
-        batches = dev_batches(config, data.learned, data.dev)
-    pipeline.calibrate(batches)  # what dev lacks for it is reported before training
-    scores = DevScores(pipeline, config, data.dev, batches, device)
+    pipeline.calibrate(data.dev_batches)  # what dev lacks for it is reported before training
+    scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
     if config.train.metric:
-        deciding(scores(lambda: None, few=True), config.train.metric)  # one that is not there is reported now
+        deciding(scores(lambda: None, only_names=True), config.train.metric)  # one that is not there is reported now
     return scores

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from seqpipe.answers.data_warnings import warnings_about
 from seqpipe.config.component import by_source, describe
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
@@ -20,18 +18,16 @@ from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.parity import Tally, compare, given_to, grid, settle, shortened
 from seqpipe.export.parity_gate import one_thread
 from seqpipe.export.verified import use_graph
-from seqpipe.features.document import Record
 from seqpipe.features.encoding import shown
 from seqpipe.features.hostile_texts import CURE, fault_of
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import refuse_long
-from seqpipe.training.datasets import Batch, Batches, examples, sample
+from seqpipe.training.data_forms import data_form
+from seqpipe.training.datasets import Batch, sample
 from seqpipe.training.fit import Learned, learn
 from seqpipe.training.pipeline import Pipeline, option_table, predictor
-from seqpipe.training.prepare import packed, unwritable_notes, windows
-from seqpipe.training.token_corpus import in_memory
+from seqpipe.training.prepare import unwritable_notes
 from seqpipe.training.warm_start import begin
 
 RECORDS = 200  # of the training file, enough to build from
@@ -53,14 +49,12 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     pipeline = Pipeline(config, learned)
     init_report = begin(pipeline, config)
     source = "train" if len(records) < RECORDS else f"the first {RECORDS} records of train"
-    if not packed(config):
-        for warning in warnings_about(learned.kind, source, records):
-            console.say(f"warning: {warning}")
-    batch = _first_batch(config, learned, records, console)
+    form = data_form(config)
+    for warning in form.warnings(learned, source, records):
+        console.say(f"warning: {warning}")
+    batch = form.first_batch(pipeline, records, lambda message: console.say(f"warning: {message}"))
     loss = _backpropagate(pipeline, batch)
     weights = sum(p.numel() for p in pipeline.parameters())
-    if not packed(config):
-        refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
     for note in (*pipeline.notes(), *unwritable_notes(config, learned, records)):
         console.say(note)
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss:.3f}")
@@ -116,13 +110,3 @@ def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> No
             console.say(f"warning: {component.key}: {describe(component)} takes {fault.message}; {CURE}")
     if problems:
         raise ConfigError(problems)
-
-
-def _first_batch(config: Config, learned: Learned, records: Sequence[Record], console: Console) -> Batch:
-    if packed(config):
-        stream = windows(config, in_memory(learned, records))
-        return stream(stream.order(0)[0])
-    settings = config.train
-    data = examples(config, learned, records, tell=lambda message: console.say(f"warning: {message}"))
-    batches = Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
-    return batches(batches.order(0)[0])

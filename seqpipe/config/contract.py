@@ -154,6 +154,14 @@ MEMBERS: Mapping[str, Member] = {
         ABSENT,
     ),
     "continues": Member(("head",), "class attribute", "bool", "Whether it is a language model.", False),
+    "corpus": Member(
+        ("head",),
+        "static method",
+        "(options) -> dict",
+        "Of a language model: packed, context and stateful, how it reads its training texts.",
+        ABSENT,
+        True,
+    ),
     "self_taught": Member(("head",), "class attribute", "bool", "Whether it is self-supervised.", False, True),
     "corrupts": Member(("head",), "class attribute", "tuple of names", "What `corrupt` replaces or adds.", (), True),
     "corrupt": Member(("head",), "method", "(names…) -> dict", "Corrupt the inputs of a batch.", ABSENT),
@@ -302,11 +310,6 @@ def feature_kind(feature: object) -> str:
 def can_copy(head: Component) -> bool:
     """Whether a head may copy words of its input."""
     return any(feature_kind(feature) == "copy" for feature in declared_features(head).values())
-
-
-def is_stateful(head: Component) -> bool:
-    """Whether recurrent states are carried across the batches of a language model's corpus (truncated BPTT)."""
-    return is_language_model(head) and head.options.get("carry") is True
 
 
 def is_language_model(head: Component) -> bool:

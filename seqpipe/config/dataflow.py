@@ -20,12 +20,12 @@ from seqpipe.config.contract import (
     invalidated_names,
     is_language_model,
     is_self_supervised,
-    is_stateful,
     member,
     misspelt_members,
     replaces_mask,
     stated_shapes,
 )
+from seqpipe.config.corpus import corpus_settings
 from seqpipe.config.names import SHAPES
 from seqpipe.config.signature import method_names, optional_names, wired
 from seqpipe.errors import PluginError, Problem, nearest
@@ -154,16 +154,18 @@ class _Trace:
         asks = f"the head {head[-1].use!r} writes token by token"
         if len(head) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None:
             self.complain(head[-1], "a language-model head must be the only head, on one tokenized input")
-        if inputs[0].pairs and head[-1].options.get("packed") is not False:
+        corpus = corpus_settings(head[-1])
+        packed, stateful = (True, False) if corpus is None else (corpus.packed, corpus.stateful)
+        if inputs[0].pairs and packed:
             self.complain(head[-1], "it continues the second of two texts, which are no single text: set packed: false")
         if not inputs[0].encoder:
             self.complain(head[-1], "a language model needs a causal encoder: add one, such as gru")
-        if is_stateful(head[-1]) and head[-1].options.get("packed") is False:
+        if stateful and not packed:
             self.complain(head[-1], "separate documents start from a zero state: set packed: true, or carry: false")
         for stage in inputs[0].embedding:
             if not member(stage.cls, "tokenwise"):
                 self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
-            elif head[-1].options.get("packed") is not False and _has_column(stage):
+            elif packed and _has_column(stage):
                 self.complain(stage, "a column is of one text, and packed texts are cut anywhere: set packed: false")
         for stage in inputs[0].encoder:
             goes_on = member(stage.cls, "goes_on")
@@ -175,7 +177,7 @@ class _Trace:
             if cure:
                 told = f"{asks}, and this encoder is not causal, or does not support incremental decoding"
                 self.complain(stage, f"{told}; {cure if goes_on is None else f'set {cure}'}")
-            elif is_stateful(head[-1]) and not has_member(stage.cls, "carry"):
+            elif stateful and not has_member(stage.cls, "carry"):
                 self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.carry: false")
 
     def corrupt(self, source: Input, heads: Stages, alone: bool) -> None:

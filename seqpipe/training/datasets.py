@@ -121,6 +121,8 @@ class Batches:
         of_epoch: Makes the examples of an epoch, which are there until those of another are asked for.
     """
 
+    stateful = False
+
     def __init__(
         self,
         learned: Learned,

@@ -27,11 +27,11 @@ from seqpipe.config.contract import (
     declared_features,
     is_language_model,
     is_self_supervised,
-    is_stateful,
     member,
     replaces_mask,
     special_tokens,
 )
+from seqpipe.config.corpus import corpus_settings
 from seqpipe.config.init_from import counterpart, told
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import LEARNED
@@ -321,10 +321,10 @@ def _task(
         manifest["hides"] = {**hides(dict(head.options)), "field": fields[0]}
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
-    if is_language_model(head):
-        options, size = head.options, writer.get_vocab_size() if writer is not None else 1
-        context = judged_in(options["context"], is_stateful(head), size)
-        manifest["continues"] = {"begins": not options["packed"], "context": context}
+    if (corpus := corpus_settings(head)) is not None:
+        size = writer.get_vocab_size() if writer is not None else 1
+        context = judged_in(corpus.context, corpus.stateful, size)
+        manifest["continues"] = {"begins": not corpus.packed, "context": context}
     if can_copy(head):
         manifest["copies"] = {"same": head.frame.get("target_tokenizer") == "same"}
     if answer == "pointers":

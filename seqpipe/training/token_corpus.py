@@ -82,7 +82,7 @@ class Windows:
         rows: B, windows of a batch.
         seed: Of the order.
         epoch_batches: Batches of an epoch; None: as many as the text has room for.
-        carried: Whether a batch's windows follow those of the batch before: the text is read in B stretches side by
+        stateful: Whether a batch's windows follow those of the batch before: the text is read in B stretches side by
             side.
 
     Raises:
@@ -96,7 +96,7 @@ class Windows:
         rows: int,
         seed: int = 0,
         epoch_batches: int | None = None,
-        carried: bool = False,
+        stateful: bool = False,
     ):
         self.tokens, self.context, self.seed = tokens, context, seed
         if len(tokens) <= context:
@@ -104,23 +104,23 @@ class Windows:
             raise DataError(f"{told}; give more text, or set head.context to {max(1, len(tokens) // 2):,} or less")
         self.windows = (len(tokens) - 1) // context  # of the whole text
         self.rows = min(rows, self.windows)
-        self.drawn, self.carried = epoch_batches, carried
+        self.epoch_batches, self.stateful = epoch_batches, stateful
         self.stretch = (len(tokens) - 1) // self.rows  # tokens of one of them
-        if carried and (epoch_batches or 0) > (most := self.stretch // context):
+        if stateful and (epoch_batches or 0) > (most := self.stretch // context):
             told = f"the text has {most:,} windows for each of {self.rows} rows, not {epoch_batches:,}"
             raise DataError(f"{told}; give more text, or lower train.epoch_steps or train.batch_size")
 
     def order(self, epoch: int) -> list[list[int]]:
         """Where the windows of each batch of an epoch begin: the same for the same seed and epoch."""
         random = np.random.default_rng((self.seed, epoch))
-        if self.carried:
-            many = self.drawn or self.stretch // self.context
+        if self.stateful:
+            many = self.epoch_batches or self.stretch // self.context
             begin = int(random.integers(0, self.stretch - many * self.context + 1))
             rows = range(begin, begin + self.rows * self.stretch, self.stretch)
             return [[row + i * self.context for row in rows] for i in range(many)]
-        if self.drawn is not None:
+        if self.epoch_batches is not None:
             starts: list[list[int]] = random.integers(
-                0, len(self.tokens) - self.context, (self.drawn, self.rows)
+                0, len(self.tokens) - self.context, (self.epoch_batches, self.rows)
             ).tolist()
             return starts
         room = len(self.tokens) - 1 - self.windows * self.context

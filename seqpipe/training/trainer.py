@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from seqpipe.answers.metrics.counters import shown
-from seqpipe.config.contract import is_stateful
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, LAST
 from seqpipe.console import Console
@@ -26,6 +25,7 @@ from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import finite, make_folder, remove_torn, write
 from seqpipe.runtime.evaluate import deciding, goodness
 from seqpipe.training import checkpoint
+from seqpipe.training.data_forms import TrainingBatches
 from seqpipe.training.datasets import Batch
 from seqpipe.training.interrupts import Interrupts
 from seqpipe.training.optim import DTYPES, make_optimizer, rate_factor
@@ -37,13 +37,6 @@ METRICS = "metrics.jsonl"
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
 
 
-class Ordered(Protocol):
-    """Batches in an order that is a function of the epoch alone."""
-
-    def order(self, epoch: int) -> list[list[int]]: ...
-    def __call__(self, rows: Sequence[int]) -> Batch: ...
-
-
 class Trainer:
     """One training run: its position, optimiser, weight average and checkpoints."""
 
@@ -51,7 +44,7 @@ class Trainer:
         self,
         pipeline: Pipeline,
         config: Config,
-        batches: Ordered,
+        batches: TrainingBatches,
         evaluate: Evaluate | None,
         folder: Path,
         console: Console,
@@ -93,7 +86,7 @@ class Trainer:
         at, settings = self.progress, self.config.train
         torch.manual_seed(settings.seed * 1_000_003 + at.epoch * 100_003 + at.position)
         self._set_rates()
-        if is_stateful(self.config.head[0]) and not at.position:
+        if self.batches.stateful and not at.position:
             self.pipeline.carry(len(batch["ids"]))
         with self._autocast():
             loss = self.pipeline.loss(batch)
@@ -241,7 +234,7 @@ class Trainer:
 def train(
     pipeline: Pipeline,
     config: Config,
-    batches: Ordered,
+    batches: TrainingBatches,
     evaluate: Evaluate | None,
     folder: Path,
     console: Console,

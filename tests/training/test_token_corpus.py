@@ -87,7 +87,7 @@ def test_a_text_without_room_for_a_window_is_refused_with_what_to_do() -> None:
 
 
 def test_carried_windows_follow_those_of_the_batch_before() -> None:
-    stream = Windows(np.arange(1, 105), 10, 3, carried=True)
+    stream = Windows(np.arange(1, 105), 10, 3, stateful=True)
     orders = [stream.order(epoch) for epoch in range(9)]
     for order in orders:
         assert len(order) == 3
@@ -95,9 +95,9 @@ def test_carried_windows_follow_those_of_the_batch_before() -> None:
         assert {b - a for a, b in pairwise(order[0])} == {34}
         assert order[-1][-1] + 10 < 104
     assert len({order[0][0] for order in orders}) > 1
-    assert len(Windows(np.arange(1, 105), 10, 3, epoch_batches=2, carried=True).order(0)) == 2
+    assert len(Windows(np.arange(1, 105), 10, 3, epoch_batches=2, stateful=True).order(0)) == 2
     with pytest.raises(DataError, match="has 3 windows for each of 3 rows, not 4; give more text, or lower"):
-        Windows(np.arange(1, 105), 10, 3, epoch_batches=4, carried=True)
+        Windows(np.arange(1, 105), 10, 3, epoch_batches=4, stateful=True)
 
 
 @pytest.mark.parametrize("sync", [2, 9, 15])

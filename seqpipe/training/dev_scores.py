@@ -22,7 +22,7 @@ class DevScores:
     Attributes:
         pipeline: The pipeline in training.
         config: Its configuration.
-        records: The dev records; none of them where texts are packed, for only the batches are scored then.
+        records: The dev records; none of them where only the batches are scored.
         batches: Makes the batches of the dev set, with targets.
         device: Where the pipeline is.
     """
@@ -33,22 +33,22 @@ class DevScores:
     batches: Callable[[], Iterable[Batch]]
     device: str
 
-    def __call__(self, heed: Callable[[], None], few: bool = False) -> Mapping[str, Any]:
+    def __call__(self, check_interrupt: Callable[[], None], only_names: bool = False) -> Mapping[str, Any]:
         """Return the scores.
 
         Args:
-            heed: Called now and then; what it raises ends the evaluation.
-            few: Score a few records only, where the names of the scores are wanted.
+            check_interrupt: Called now and then; what it raises ends the evaluation.
+            only_names: Score two records only, where the names of the scores are wanted.
         """
-        pipeline, records = self.pipeline, self.records
-        most = 1 if few else None
+        pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
+        most = 1 if only_names else None
         pipeline.calibrate(self._device_batches)
+        perplexities = pipeline.perplexities(itertools.islice(self._device_batches(), most))
         if pipeline.continues:
-            (perplexity,) = pipeline.perplexities(itertools.islice(self._device_batches(), most)).values()
-            heed()
-            return {"perplexity": perplexity, "loss": math.log(perplexity)}
-        scores = evaluate(predictor(pipeline, self.config, self.device, heed), records[:2] if few else records)[""]
-        for head, perplexity in pipeline.perplexities(itertools.islice(self._device_batches(), most)).items():
+            check_interrupt()
+            return {"perplexity": perplexities[""], "loss": math.log(perplexities[""])}
+        scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
+        for head, perplexity in perplexities.items():
             (scores[head] if head else scores)["perplexity"] = perplexity
         for head, measures in pipeline.measured(itertools.islice(self._device_batches(), most)).items():
             if head:
