@@ -28,7 +28,7 @@ from typing import Any
 
 from seqpipe.answers.tagging_schemes import spans
 from seqpipe.config.component import build_component
-from seqpipe.config.contract import answer_kind, is_language_model, is_self_supervised
+from seqpipe.config.contract import answer_kind, is_language_model_head, is_self_supervised
 from seqpipe.config.loader import Config, load
 from seqpipe.runtime.evaluate import headline
 from seqpipe.version import VERSION
@@ -83,7 +83,7 @@ def answers(config: Config, record: Record) -> Iterator[tuple[str, str]]:
     """What the answers to a record are made of, each with what to call it; labels and positions are left out."""
     for head in config.head:
         kind, target = answer_kind(head), head.frame.get("target")
-        if is_self_supervised(head) or is_language_model(head):
+        if is_self_supervised(head) or is_language_model_head(head):
             continue
         if kind == "tags":
             yield from (("words", word.lower()) for word in record["words"])

@@ -263,9 +263,13 @@ class Bundle:
         given = [[source.record(record) for source in self.sources.values()] for record in records]
         if any(sum(len(tokens) for _, tokens in parts) > self.manifest["limits"]["tokens"] for parts in given):
             raise RefusedError("too long a record")
-        goes_on = self.manifest["answer"].get("continues")
-        full = [i for i, parts in enumerate(given) if goes_on or all(tokens for _, tokens in parts)]
-        if goes_on and not goes_on["begins"] and not all(tokens for parts in given for _, tokens in parts):
+        language_model = self.manifest["answer"].get("continues")
+        full = [i for i, parts in enumerate(given) if language_model or all(tokens for _, tokens in parts)]
+        if (
+            language_model
+            and not language_model["begins"]
+            and not all(tokens for parts in given for _, tokens in parts)
+        ):
             raise RefusedError("an empty prompt")
         words = [[token.word for _, tokens in parts for token in tokens] for parts in given]
         drawn = {name: one for name, one in options.items() if name.rpartition(".")[2] == "seed"}

@@ -220,7 +220,7 @@ READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]]
     ("reader", "squad"): (SQUAD, SQUAD_RECORDS, {}),
     ("reader", "text"): (
         "Ada met\n\nOslo\n",
-        [{**record, "goes_on": False} for record in LINES_RECORDS],
+        [{**record, "record_continues": False} for record in LINES_RECORDS],
         {"unit": "paragraph"},
     ),
     ("reader", "tsv"): ("label\tAda met\na\tOslo\n", LINES_RECORDS, {"columns": ["_", "text"]}),

@@ -33,7 +33,7 @@ class ELMo(nn.Module):
         dropout: Dropout probability of x.
     """
 
-    made_of: ClassVar = {"chars": ("embedding", "char-cnn"), "model": ("encoder", "bilm")}
+    joined_from: ClassVar = {"chars": ("embedding", "char-cnn"), "model": ("encoder", "bilm")}
     features: ClassVar = CharCNN.features
     rows: ClassVar = {"chars.chars.weight": ("chars",), "weights": None, "scale": None}
 

@@ -81,12 +81,12 @@ class Vectors(Lookup):
     def forward(self, ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]  # (B, T) -> (B, T, D)
         return {"x": self.looked_up(ids)}
 
-    def notes(self) -> list[str]:
+    def messages(self) -> list[str]:
         """What a person should know of the file and the vocabulary: how many words have a vector."""
         return [self.told]
 
     @staticmethod
-    def whole(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def join_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A state of such an embedding with one table of all words, of whichever some are learned."""
         if "table.place" not in state:
             return dict(state)
@@ -95,11 +95,11 @@ class Vectors(Lookup):
             return {"table.weight": weight}
         return {"table.weight": torch.where(place[:, None] > 0, state["table.learned"][place], weight)}
 
-    def parted(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def split_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The state of this embedding that has such a table."""
         if not isinstance(self.table, FrozenRows):
-            return dict(whole)
-        weight, place = whole["table.weight"], self.table.place
+            return dict(state)
+        weight, place = state["table.weight"], self.table.place
         made = {"table.place": place, "table.weight": torch.where(place[:, None] > 0, 0.0, weight)}
         learned = F.pad(weight[place > 0], (0, 0, 1, 0))  # (1 + learned, D), in the order of `place`
         return made if self.table.learned is None else made | {"table.learned": learned}

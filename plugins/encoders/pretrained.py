@@ -84,7 +84,7 @@ class Pretrained(nn.Module):
         if recompute:
             self.model.gradient_checkpointing_enable()
 
-    def rate(self, name: str) -> float:
+    def learning_rate_factor(self, name: str) -> float:
         """What the learning rate of the parameter of this name is multiplied by."""
         found = _LAYER.search(name)
         if found:

@@ -56,7 +56,7 @@ class PretrainedDecoder(Attending):
         config, state, ids = pretrained_decoder(checkpoint, vocabulary, [*_FAMILIES])
         make = _FAMILIES[config.model_type](config, state, checkpoint)
         self.dim, self.groups, self.head_dim = make.dim, make.groups, make.dim_of_head
-        self.longest: int = config.max_position_embeddings
+        self.max_length: int = config.max_position_embeddings
         self.layer_decay = layer_decay
         dropout_p = make.dropout if dropout is None else dropout
         at = torch.tensor([max(i, 0) for i in ids])
@@ -72,10 +72,10 @@ class PretrainedDecoder(Attending):
         self.norm = make.norm(make.last_norm)
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return ""
 
-    def rate(self, name: str) -> float:
+    def learning_rate_factor(self, name: str) -> float:
         """What the learning rate of the parameter of this name is multiplied by."""
         depth = len(self.layers)
         found = re.match(r"layers\.(\d+)\.", name)
@@ -96,7 +96,7 @@ class PretrainedDecoder(Attending):
         return made | {"x": torch.where(mask[..., None], self.leave(x), 0.0)}
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:
-        return x if self.positions is None else x + F.embedding(places.clamp(max=self.longest - 1), self.positions)
+        return x if self.positions is None else x + F.embedding(places.clamp(max=self.max_length - 1), self.positions)
 
     def leave(self, x: Tensor) -> Tensor:
         normed: Tensor = self.norm(x)

@@ -48,7 +48,7 @@ class PretrainedSeq2Seq(nn.Module):
         self.words = nn.Embedding.from_pretrained(state["shared.weight"][ids], freeze=False)
         self.stack = stack(config, state, "encoder", dropout, checkpoint)
 
-    def rate(self, name: str) -> float:
+    def learning_rate_factor(self, name: str) -> float:
         """What the learning rate of the parameter of this name is multiplied by."""
         depth = len(self.stack.layers)
         found = re.match(r"stack\.layers\.(\d+)\.", name)

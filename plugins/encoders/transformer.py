@@ -82,11 +82,11 @@ class Transformer(Attending):
         self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return "" if options["causal"] else "causal: true"
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """The most tokens of a text; None: as many as there are."""
         return self.positions.longest if self.positions is not None and self.positions.table is not None else None
 

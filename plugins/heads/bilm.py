@@ -26,7 +26,7 @@ class BiLM(nn.Module):
     """
 
     answer = "score"
-    self_taught: ClassVar = True
+    self_supervised: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
     never: Tensor
 

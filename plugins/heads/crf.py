@@ -31,7 +31,7 @@ class CRF(nn.Module):
     """
 
     forbidden: Tensor
-    goes_on: Tensor
+    span_continues: Tensor
     rows: ClassVar = {
         "emissions.weight": ("labels",),
         "emissions.bias": ("labels",),
@@ -60,8 +60,8 @@ class CRF(nn.Module):
         forbidden = crf.chain(*(torch.where(rule, 0.0, crf.FORBIDDEN) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
         self.spans = spans
-        goes_on = F.pad(torch.from_numpy(tagging_schemes.continues(labels)) & spans, (0, 1, 0, 1))
-        self.register_buffer("goes_on", goes_on, persistent=False)  # (P, P)
+        span_continues = F.pad(torch.from_numpy(tagging_schemes.continues(labels)) & spans, (0, 1, 0, 1))
+        self.register_buffer("span_continues", span_continues, persistent=False)  # (P, P)
 
     @staticmethod
     def answer(options: Mapping[str, Any]) -> str:
@@ -83,7 +83,7 @@ class CRF(nn.Module):
     ) -> dict[str, Tensor]:
         """The best sequence of tags (Viterbi), their probabilities, and the n best sequences."""
         emissions = self._emissions(x, mask, other_x, window, other_window)
-        found = crf.decode(emissions, self._chain(), self.goes_on, n_best)
+        found = crf.decode(emissions, self._chain(), self.span_continues, n_best)
         real = mask.transpose(0, 1)  # (T, B)
         return {
             "tags": torch.where(real, found.path, 0).transpose(0, 1),
@@ -116,7 +116,7 @@ class CRF(nn.Module):
         emissions = self.emissions(x)
         if self.spans and other_x is not None and window is not None and other_window is not None:
             windows, others = Windows(window, other_window), self.emissions(other_x)
-            emissions = windows.limited(emissions, others, self.goes_on, lambda rows: self._best(rows, mask))
+            emissions = windows.limited(emissions, others, self.span_continues, lambda rows: self._best(rows, mask))
         return crf.bounded(emissions, mask)
 
     def _best(self, emissions: Tensor, mask: Tensor) -> Tensor:  # (3 B, T, L), (B, T) -> (3 B, T)

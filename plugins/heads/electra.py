@@ -41,9 +41,9 @@ class Electra(nn.Module):
     """
 
     answer = "score"
-    self_taught: ClassVar = True
+    self_supervised: ClassVar = True
     special_tokens: ClassVar = (MASK,)
-    corrupts: ClassVar = ("ids", "replaced", "guessed", "guess_log_p")
+    corrupted_inputs: ClassVar = ("ids", "replaced", "guessed", "guess_log_p")
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",), "bias": ("vocabulary",)}
     never: Tensor
 
@@ -72,7 +72,7 @@ class Electra(nn.Module):
         special = torch.tensor([*range(len(SPECIALS)), self.gap])
         self.register_buffer("never", torch.zeros(size).index_fill(0, special, UNLIKELY), persistent=False)  # (V,)
 
-    def corrupt(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The text with drawn tokens in some places, which of them are others than there were, and the guesses.
 
         `guess_log_p` (B, T) is the generator's log-probability of what stood in the places that are `guessed`, else 0.

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from seqpipe import Size, Tokens, Uniform
 from seqpipe.errors import UsageError
 from seqpipe.nn.generate import walk
-from seqpipe.nn.incremental import Chain, Read
+from seqpipe.nn.incremental import IncrementalStages, Prefix
 from seqpipe.nn.loops import while_loop
 from seqpipe.nn.search import BOS, EOS, PAD, UNK, State, best, is_any, search, stretched
 
@@ -36,14 +36,13 @@ class LM(nn.Module):
     Args:
         packed: Whether the records are one text; [EOS] stands between them where there are several.
         context: Tokens of a window of packed texts.
-        carry: Whether a window of packed texts begins, in training, with the states that the one before it ended with:
+        stateful: Whether a window of packed texts begins, in training, with the final states of the one before it:
             truncated back-propagation through time (Williams and Peng 1990), for recurrent encoders.
         tie: Whether the token vectors are also the rows that logits are made by.
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
     """
 
     answer = "text"
-    continues: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
     never: Tensor
 
@@ -54,19 +53,19 @@ class LM(nn.Module):
         *,
         packed: bool = True,
         context: Annotated[int, Field(gt=0)] = 256,
-        carry: bool = False,
+        stateful: bool = False,
         tie: bool = True,
         label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     ):
         super().__init__()
-        self.dim, self.begins, self.label_smoothing = dim, not packed, label_smoothing
+        self.dim, self.adds_bos, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
         never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), NEVER)
         self.register_buffer("never", never, persistent=False)  # (V,)
 
     @staticmethod
     def corpus(options: Mapping[str, Any]) -> dict[str, Any]:
-        return {"packed": options["packed"], "context": options["context"], "stateful": options["carry"]}
+        return {"packed": options["packed"], "context": options["context"], "stateful": options["stateful"]}
 
     def loss(
         self,
@@ -97,7 +96,7 @@ class LM(nn.Module):
         self,
         ids: Tensor,
         mask: Tensor,
-        chain: Chain,
+        incremental: IncrementalStages,
         *,
         beams: Size = 1,
         n_best: Size = 1,
@@ -121,21 +120,21 @@ class LM(nn.Module):
         no [BOS] stands before); `present.ids` (B, P) and `present.0` …: what a later call takes as `past.…` beside the
         last token, of a text that has not ended, from one beam.
         """
-        read = chain.read(ids, mask)
-        first = _Telling(self, chain, read, repetition_penalty).start(max_length)
-        told = _Telling(self, chain, chain.repeated(read, beams), repetition_penalty)
-        given = torch.full_like(read.last[:, None], UNK)
+        prefix = incremental.prefill(ids, mask)
+        first = _Telling(self, incremental, prefix, repetition_penalty).start(max_length)
+        told = _Telling(self, incremental, incremental.repeated(prefix, beams), repetition_penalty)
+        given = torch.full_like(prefix.last[:, None], UNK)
         forbidden = given if forbidden is None else torch.cat([given, stretched(forbidden, 0, ids.shape[0])], 1)
         draws = torch.full((), 0 if uniform is None else uniform.shape[2], device=ids.device) > 0
         searches = (torch.full((), beams, device=ids.device) > 1) & ~draws
-        room = self._room(chain, read, max_length)
+        most = self._most(incremental, prefix, max_length)
         walked = walk(
             told,
             first,
-            read.last,
+            prefix.last,
             texts=beams,
             max_length=max_length,
-            most=torch.where(searches, 0, room),
+            most=torch.where(searches, 0, most),
             min_length=min_length,
             forbidden=forbidden,
             stop=stop,
@@ -155,8 +154,8 @@ class LM(nn.Module):
             early_stopping=early_stopping,
             forbidden=forbidden,
             plain=False,
-            first=read.last,
-            most=torch.where(searches, room, 0),
+            first=prefix.last,
+            most=torch.where(searches, most, 0),
             stop=stop,
         )
         _, order = best(walked.scores, beams)
@@ -166,42 +165,46 @@ class LM(nn.Module):
         B = ids.shape[0]
         ends = F.pad(given[:, :0] if stop is None else stretched(stop, 0, B), (1, 0), value=EOS)
         ended = is_any(walked.tokens[:, 0], ends).any(1)
-        kept = tuple(part.unflatten(0, (B, -1))[:, 0] for part in walked.state[1:])
+        state = tuple(part.unflatten(0, (B, -1))[:, 0] for part in walked.state[1:])
         return {
             "tokens": tokens[:, :n],
             "scores": torch.where(searches, found_scores, scores)[:, :n],
-            "prompt_scores": self._prompt_scores(chain, read, score_prompt),
-            **chain.kept(read, walked.tokens[:, 0], walked.steps[:, 0], ended, kept),
+            "prompt_scores": self._prompt_scores(incremental, prefix, score_prompt),
+            **incremental.export_cache(prefix, walked.tokens[:, 0], walked.steps[:, 0], ended, state),
         }
 
-    def score(self, ids: Tensor, mask: Tensor, chain: Chain, tokens: Tensor) -> Tensor:
+    def score(self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N) behind the prompts (B, T)."""
-        log_p, following, behind = self._rated(ids, mask, chain, tokens[:, 0])
+        log_p, following, behind = self._rated(ids, mask, incremental, tokens[:, 0])
         return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
 
-    def _rated(self, ids: Tensor, mask: Tensor, chain: Chain, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _rated(
+        self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Of prompts and what follows (B, T + N): log-probabilities (B, M, V), the tokens (B, M), which ones follow."""
         count, more = mask.sum(1, keepdim=True), (tokens != PAD).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
-        read = chain.read(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
-        following = read.ids[:, 1:]
-        place = torch.arange(following.shape[1], device=ids.device) + (0 if chain.begins else 1)
-        return self.logits(read.x, **chain.told).log_softmax(2), following, (place >= count) & (place < count + more)
+        prefix = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
+        following = prefix.ids[:, 1:]
+        place = torch.arange(following.shape[1], device=ids.device) + (0 if incremental.adds_bos else 1)
+        log_p = self.logits(prefix.x, **incremental.told).log_softmax(2)
+        return log_p, following, (place >= count) & (place < count + more)
 
-    def _room(self, chain: Chain, read: Read, longest: int) -> Tensor:
+    def _most(self, incremental: IncrementalStages, prefix: Prefix, max_length: int) -> Tensor:
         """How many tokens each row has room for (B,): of a context that is limited, what the prompt leaves."""
-        limits = [encoder.longest for encoder in chain.encoder if getattr(encoder, "longest", None) is not None]
-        room = torch.full_like(read.last, longest)
-        return room if not limits else room.minimum(min(limits) - read.length)
+        lengths = (getattr(encoder, "max_length", None) for encoder in incremental.encoder)
+        limits = [length for length in lengths if length is not None]
+        most = torch.full_like(prefix.last, max_length)
+        return most if not limits else most.minimum(min(limits) - prefix.length)
 
-    def _prompt_scores(self, chain: Chain, read: Read, wanted: bool | Tensor) -> Tensor:  # (B, n - 1)
-        """Log-probabilities of the prompt's tokens, 0 where they are not wanted: a loop of one step or none."""
-        ids, nothing = read.ids[:, 1:].contiguous(), read.x[..., 0] * 0.0
-        x, real = read.x.clone(), read.inside.clone()
+    def _prompt_scores(self, incremental: IncrementalStages, prefix: Prefix, wanted: bool | Tensor) -> Tensor:
+        """Log-probabilities (B, n - 1) of the prompt's tokens, 0 where not wanted: a loop of one step or none."""
+        ids, nothing = prefix.ids[:, 1:].contiguous(), prefix.x[..., 0] * 0.0
+        x, real = prefix.x.clone(), prefix.inside.clone()
 
         def step(again: Tensor, scores: Tensor) -> State:
-            log_p = self.logits(x, **chain.told).log_softmax(2).gather(2, ids[..., None])[..., 0]
+            log_p = self.logits(x, **incremental.told).log_softmax(2).gather(2, ids[..., None])[..., 0]
             return again & False, torch.where(real, log_p, 0.0)
 
         asked = torch.zeros((), dtype=torch.bool, device=ids.device) | wanted
@@ -212,25 +215,26 @@ class _Telling(NamedTuple):
     """The model behind prompts that were read, as search asks for it."""
 
     head: LM
-    chain: Chain
-    text: Read
+    incremental: IncrementalStages
+    prefix: Prefix
     repetition_penalty: float | Tensor
 
     @property
     def mask(self) -> None:
         return None
 
-    def start(self, longest: int) -> State:
-        """The state of the chain, and which tokens stand in the texts so far, (B, V)."""
-        ids = torch.cat([self.text.past_ids, self.text.ids[:, : self.text.inside.shape[1]] * self.text.inside], 1)
+    def start(self, max_length: int) -> State:
+        """The state of the stages, and which tokens stand in the texts so far, (B, V)."""
+        inside = self.prefix.inside
+        ids = torch.cat([self.prefix.past_ids, self.prefix.ids[:, : inside.shape[1]] * inside], 1)
         seen = torch.zeros(ids.shape[0], self.head.never.shape[0], device=ids.device).scatter(1, ids, 1.0)
-        return (seen, *self.chain.start(self.text, longest))
+        return (seen, *self.incremental.start(self.prefix, max_length))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, None]:
         seen, *rest = state
-        x, after = self.chain.step(tokens, self.text, tuple(rest))
+        x, after = self.incremental.step(tokens, self.prefix, tuple(rest))
         seen = seen.scatter(1, tokens[:, None], 1.0)
-        logits = self.head.logits(x, **self.chain.told)  # (R, V)
+        logits = self.head.logits(x, **self.incremental.told)  # (R, V)
         p = self.repetition_penalty
         logits = torch.where(seen > 0, torch.where(logits > 0, logits / p, logits * p), logits)
         return logits.log_softmax(1), (seen, *after), None

@@ -47,7 +47,7 @@ class MaskedLM(nn.Module):
     """
 
     answer = "text"
-    self_taught: ClassVar = True
+    self_supervised: ClassVar = True
     special_tokens: ClassVar = (MASK,)
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"decoder.weight": ("vocabulary",), "bias": ("vocabulary",)}
     never: Tensor
@@ -85,7 +85,7 @@ class MaskedLM(nn.Module):
         self.register_buffer("others", others, persistent=False)  # ids of words
 
     @staticmethod
-    def fills(options: Mapping[str, Any]) -> dict[str, Any]:
+    def fill_mask(options: Mapping[str, Any]) -> dict[str, Any]:
         """What stands for a gap, and the share of words by whose gaps it is judged."""
         return {"token": MASK, "share": options["share"]}
 
@@ -94,11 +94,11 @@ class MaskedLM(nn.Module):
         return {"pieces": Pieces()} if options.get("whole_words") else {}
 
     @staticmethod
-    def corrupts(options: Mapping[str, Any]) -> tuple[str, ...]:
+    def corrupted_inputs(options: Mapping[str, Any]) -> tuple[str, ...]:
         pairs = ("mask", "segments", "follows") if options.get("next_sentence") else ()
         return ("ids", "target_ids", "target_mask", *pairs)
 
-    def corrupt(
+    def corrupt_batch(
         self, ids: Tensor, mask: Tensor, pieces: Tensor | None = None, segments: Tensor | None = None
     ) -> dict[str, Tensor]:
         """The text with gaps (B, T); the ids that stood there and where they are to be guessed, (B, T).

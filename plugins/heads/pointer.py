@@ -100,7 +100,7 @@ class Pointer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     @staticmethod
-    def idle(options: Mapping[str, Any]) -> tuple[str, ...]:
+    def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
         """Decode options that mean nothing: of lengths, where no position is chosen twice."""
         return ("max_length",) if options.get("once", True) else ()
 

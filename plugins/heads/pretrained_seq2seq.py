@@ -74,7 +74,7 @@ class PretrainedSeq2Seq(SpanCorruption, Writer):
         return Source(_Read(self.stack.memories(x), table, mask), mask)
 
     def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
-        return self.stack.room(sources[0]["x"], longest)
+        return self.stack.init_cache(sources[0]["x"], longest)
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         memories, table, mask = source.parts

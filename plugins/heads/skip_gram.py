@@ -33,8 +33,8 @@ class SkipGram(nn.Module):
     """
 
     answer = "vector"
-    self_taught: ClassVar = True
-    corrupts: ClassVar = ("ids", "mask")
+    self_supervised: ClassVar = True
+    corrupted_inputs: ClassVar = ("ids", "mask")
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"contexts": ("vocabulary",)}
     kept: Tensor
     noise: Tensor
@@ -62,7 +62,7 @@ class SkipGram(nn.Module):
         noise = torch.where(seen > 0, seen**power, 0.0).double().cumsum(0)
         self.register_buffer("noise", (noise / noise[-1]).float(), persistent=False)  # (V,)
 
-    def corrupt(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The words that are not left out, closed up (B, T'); a text keeps one token in any case."""
         number = Drawn(self.training, ids.device).uniform(*ids.shape)
         odds = torch.where(mask, self.kept[torch.where(mask, ids, 0)] - number, -2.0)

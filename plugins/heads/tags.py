@@ -26,7 +26,7 @@ class Tags(nn.Module):
     """
 
     stops: Tensor
-    goes_on: Tensor
+    span_continues: Tensor
     rows: ClassVar = {"emissions.weight": ("labels",), "emissions.bias": ("labels",)}
 
     def __init__(
@@ -41,9 +41,11 @@ class Tags(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.emissions = nn.Linear(dim, len(labels))
         self.spans = scheme != "none"
-        goes_on = torch.from_numpy(tagging_schemes.continues(labels)) & self.spans
-        self.register_buffer("stops", 1.0 - goes_on.float(), persistent=False)  # (L, L) by the column
-        self.register_buffer("goes_on", F.pad(goes_on, (0, 1, 0, 1)), persistent=False)  # (P, P) with the padding's
+        span_continues = torch.from_numpy(tagging_schemes.continues(labels)) & self.spans
+        self.register_buffer("stops", 1.0 - span_continues.float(), persistent=False)  # (L, L) by the column
+        self.register_buffer(
+            "span_continues", F.pad(span_continues, (0, 1, 0, 1)), persistent=False
+        )  # (P, P) with the padding's
 
     @staticmethod
     def answer(options: Mapping[str, Any]) -> str:
@@ -98,7 +100,7 @@ class Tags(nn.Module):
         logits = self.emissions(x)
         if self.spans and other_x is not None and window is not None and other_window is not None:
             windows, others = Windows(window, other_window), self.emissions(other_x)
-            logits = windows.limited(logits, others, self.goes_on, lambda rows: self._likeliest(rows, mask))
+            logits = windows.limited(logits, others, self.span_continues, lambda rows: self._likeliest(rows, mask))
         return logits.log_softmax(2)
 
     @staticmethod

@@ -14,14 +14,14 @@ PIECE = 65_536  # characters of a piece, about
 class Text:
     """Reads plain text for language models, one record at a time, so that a text may be larger than memory.
 
-    A whole text comes in pieces that end with a line, each with `goes_on`, which says whether the text continues in the
-    next record: a head that learns of packed texts puts no end between them.
+    A whole text comes in pieces that end with a line. In each, `record_continues` says whether the text continues in
+    the next record: a head that learns of packed texts puts no end between them.
 
     Args:
         unit: What is a text: the whole file, each paragraph (what stands between empty lines), or each line.
     """
 
-    fields = ("text", "goes_on", "where")
+    fields = ("text", "record_continues", "where")
 
     def __init__(self, *, unit: Literal["file", "paragraph", "line"] = "file"):
         self.unit = unit
@@ -42,12 +42,12 @@ class Text:
                 first = first if held else number
                 held.append(line)
             elif held:
-                yield {"text": "\n".join(held), "goes_on": False, "where": f"{name}:{first}"}
+                yield {"text": "\n".join(held), "record_continues": False, "where": f"{name}:{first}"}
                 held = []
             elif line.strip():
-                yield {"text": line, "goes_on": False, "where": f"{name}:{number}"}
+                yield {"text": line, "record_continues": False, "where": f"{name}:{number}"}
         if held:
-            yield {"text": "\n".join(held), "goes_on": False, "where": f"{name}:{first}"}
+            yield {"text": "\n".join(held), "record_continues": False, "where": f"{name}:{first}"}
 
     def _pieces(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         held: list[str] = []
@@ -61,9 +61,9 @@ class Text:
 
         for number, line in numbered(noted(), name):
             if size >= PIECE:
-                yield {"text": "".join(held), "goes_on": True, "where": f"{name}:{first}"}
+                yield {"text": "".join(held), "record_continues": True, "where": f"{name}:{first}"}
                 held, size, first = [], 0, number
             held.append(f"{line}\n" if ended else line)
             size += len(held[-1])
         if held:
-            yield {"text": "".join(held), "goes_on": False, "where": f"{name}:{first}"}
+            yield {"text": "".join(held), "record_continues": False, "where": f"{name}:{first}"}

@@ -81,7 +81,7 @@ def _alike(labels: Counter[str]) -> Iterator[str]:
 
 
 def _self_supervised(kind: Any) -> bool:
-    return isinstance(kind, Continuation) or bool(getattr(kind, "self_taught", False))
+    return isinstance(kind, Continuation) or bool(getattr(kind, "self_supervised", False))
 
 
 def _labels_of(kind: str, gold: Any) -> list[str]:

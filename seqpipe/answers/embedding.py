@@ -19,12 +19,12 @@ class Vector:
     kind = "vector"
     outputs: tuple[str, ...] = ("vector",)
 
-    def __init__(self, labels: Sequence[str], target: str | None = None, self_taught: bool = False):
-        self.labels, self.target, self.self_taught = tuple(labels), target, self_taught
+    def __init__(self, labels: Sequence[str], target: str | None = None, self_supervised: bool = False):
+        self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised
 
     @property
     def judged_as(self) -> str:
-        return "length" if self.self_taught else self.kind
+        return "length" if self.self_supervised else self.kind
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
@@ -35,13 +35,13 @@ class Vector:
 
     def gold(self, record: Record) -> str | None:
         """The label whose texts are to be near each other."""
-        return None if self.self_taught else label_of(record, self.target or "label")
+        return None if self.self_supervised else label_of(record, self.target or "label")
 
     def predicted(self, answer: Answer) -> list[float] | None:
         vector: list[float] | None = answer["vector"]
         return vector
 
     def manifest(self) -> dict[str, Any]:
-        if self.self_taught:
+        if self.self_supervised:
             return {"kind": self.kind, "target": self.target, "self_taught": True}
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}

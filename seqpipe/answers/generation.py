@@ -16,11 +16,11 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import EOS, special_id
 
 PAST, PRESENT = "past.", "present."  # what the names of a graph's inputs and outputs begin with that hold what is kept
-GOES_ON = "goes_on"  # of a record: whether its text continues in the next one
+RECORD_CONTINUES = "record_continues"  # of a record: whether its text continues in the next one
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
 ENOUGH = 1 << 23  # numbers of a batch's logits
 PROMPTS, MOST_PROMPT = 64, 40  # prompts that answers are compared on, and the most tokens of one
-JUDGED = 4096  # tokens of the windows that a model is judged in whose state is carried on
+JUDGED = 4096  # tokens of the windows in which a stateful model is judged
 _LN2 = math.log(2)
 
 
@@ -29,13 +29,13 @@ class Continuation(Text):
 
     Args:
         tokenizer: Of the prompt and of what follows.
-        begins: Whether [BOS] stands before each text, so that a prompt may be empty.
+        adds_bos: Whether [BOS] stands before each text, so that a prompt may be empty.
         context: Tokens of the windows that long texts are judged in.
     """
 
-    def __init__(self, tokenizer: Tokenizer, begins: bool, context: int):
+    def __init__(self, tokenizer: Tokenizer, adds_bos: bool, context: int):
         super().__init__(tokenizer)
-        self.begins, self.context = begins, context
+        self.adds_bos, self.context = adds_bos, context
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
         made = super().answers(docs, decision)
@@ -54,7 +54,7 @@ class Continuation(Text):
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def manifest(self) -> dict[str, Any]:
-        return {**super().manifest(), "continues": {"begins": self.begins, "context": self.context}}
+        return {**super().manifest(), "continues": {"begins": self.adds_bos, "context": self.context}}
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
         """DataError for the first prompt without a token, by its place, or its number from `before` + 1 on."""
@@ -83,7 +83,7 @@ class Continuation(Text):
         """
         total, tokens = 0.0, 0
         counted, end = _Counted(docs), special_id(self.tokenizer, EOS)
-        rows = self._texts(counted, end) if self.begins else self._windows(counted, end)
+        rows = self._texts(counted, end) if self.adds_bos else self._windows(counted, end)
         most = max(1, min(32, ENOUGH // (size * self.context)))
         while some := list(islice(rows, most)):
             longest = max(len(row) for row, *_ in some)
@@ -93,7 +93,7 @@ class Continuation(Text):
             scores = run({"ids": ids, "mask": ids > 0} | more)["prompt_scores"]
             for (row, first, _), found in zip(some, scores, strict=True):
                 total -= float(found[first:].sum(dtype=np.float64))
-                tokens += len(row) - first - (not self.begins)
+                tokens += len(row) - first - (not self.adds_bos)
         if not tokens:
             raise DataError("perplexity needs a text of at least two tokens")
         loss, bits = total / tokens, total / _LN2 / max(1, counted.characters)
@@ -122,9 +122,9 @@ class _Counted:
         self.docs, self.characters = docs, 0
 
     def __iter__(self) -> Iterator[tuple[Doc, bool]]:
-        for doc, goes_on in self.docs:
+        for doc, record_continues in self.docs:
             self.characters += len(doc.text) - _begin(doc)
-            yield doc, goes_on
+            yield doc, record_continues
 
 
 def _begin(doc: Doc) -> int:
@@ -132,17 +132,17 @@ def _begin(doc: Doc) -> int:
     return doc.offsets[doc.second - 1][1] if doc.second else 0
 
 
-def judged_in(context: int, carry: bool, size: int) -> int:
-    """Tokens of the windows that a model of so many tokens is judged in: carried on, as many as there is room for."""
-    return max(context, min(JUDGED, ENOUGH // size)) if carry else context
+def judged_in(context: int, stateful: bool, size: int) -> int:
+    """Tokens of the windows in which a model of `size` tokens is judged: as many as fit if it is stateful."""
+    return max(context, min(JUDGED, ENOUGH // size)) if stateful else context
 
 
 def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
     """The tokens of all texts as one, with an end between two where the first does not continue in the second."""
-    goes_on = True
+    record_continues = True
     for doc, more in docs:
-        yield from chain([] if goes_on else [end], doc.ids)
-        goes_on = more
+        yield from chain([] if record_continues else [end], doc.ids)
+        record_continues = more
 
 
 def prompts(
@@ -156,7 +156,7 @@ def prompts(
             many = 1 + (7 * len(found)) % max(1, min(context // 2, MOST_PROMPT))
             last = min(start + many, len(doc)) - 1
             text = doc.text[doc.offsets[start][0] : doc.offsets[last][1]]
-            found.append({**record, field: text, GOES_ON: False})
+            found.append({**record, field: text, RECORD_CONTINUES: False})
             if len(found) == PROMPTS:
                 return found
     return found

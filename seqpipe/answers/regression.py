@@ -24,12 +24,12 @@ class Score:
     kind = "score"
     outputs: tuple[str, ...] = ("score",)
 
-    def __init__(self, target: str | None = None, self_taught: bool = False):
-        self.target, self.self_taught = target, self_taught
+    def __init__(self, target: str | None = None, self_supervised: bool = False):
+        self.target, self.self_supervised = target, self_supervised
 
     @property
     def judged_as(self) -> str:
-        return "number" if self.self_taught else self.kind
+        return "number" if self.self_supervised else self.kind
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"score": float32_number(value)} for value in decision["score"].tolist()]
@@ -39,14 +39,14 @@ class Score:
         return [nothing] if several else nothing
 
     def gold(self, record: Record) -> float | None:
-        return None if self.self_taught else number_of(record, self.target or "score")
+        return None if self.self_supervised else number_of(record, self.target or "score")
 
     def predicted(self, answer: Answer) -> float | None:
         score: float | None = answer["score"]
         return score
 
     def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "target": self.target} | ({"self_taught": True} if self.self_taught else {})
+        return {"kind": self.kind, "target": self.target} | ({"self_taught": True} if self.self_supervised else {})
 
 
 def number_of(record: Record, field: str) -> float:

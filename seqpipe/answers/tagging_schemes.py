@@ -116,8 +116,8 @@ def _may_follow(before: tuple[str, str], now: tuple[str, str], scheme: Scheme) -
         return same or now[0] != "B"
     if scheme == "IOB2":
         return same or now[0] != "I"
-    goes_on = now[0] in ("I", "E")
-    return same and goes_on if inside else not goes_on
+    span_continues = now[0] in ("I", "E")
+    return same and span_continues if inside else not span_continues
 
 
 def tag_set(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
@@ -130,20 +130,20 @@ def allowed(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Which scheme it is, the prefixes tell; among plain tags everything is legal.
     """
-    opened, goes_on, single = _roles(tags)
+    opened, span_continues, single = _roles(tags)
     if not single.any():  # IOB2 or plain
-        return ~goes_on, np.ones_like(opened), continues(tags) | ~goes_on[None, :]
-    steps = np.where(opened[:, None], continues(tags), ~goes_on[None, :])  # (L, L)
-    return ~goes_on, ~opened, steps
+        return ~span_continues, np.ones_like(opened), continues(tags) | ~span_continues[None, :]
+    steps = np.where(opened[:, None], continues(tags), ~span_continues[None, :])  # (L, L)
+    return ~span_continues, ~opened, steps
 
 
 def continues(tags: Sequence[str]) -> np.ndarray:
     """(L, L): whether tag j right after tag i extends the span that i stands in (never so for plain tags)."""
-    opened, goes_on, _ = _roles(tags)
+    opened, span_continues, _ = _roles(tags)
     kinds: dict[str, int] = {}
     label = np.array([kinds.setdefault(parts(tag)[1], len(kinds)) for tag in tags], dtype=np.int64)  # (L,)
     same: np.ndarray = label[:, None] == label[None, :]
-    return same & opened[:, None] & goes_on[None, :]
+    return same & opened[:, None] & span_continues[None, :]
 
 
 def _roles(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

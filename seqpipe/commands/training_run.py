@@ -77,8 +77,8 @@ def _report(
     data: TrainingData, pipeline: Pipeline, config: Config, init_report: Iterable[str], console: Console
 ) -> None:
     """Print what a person should know before training: notes, warnings, the share of unknown tokens in dev."""
-    for note in (*init_report, *pipeline.notes(), *unwritable_notes(config, data.learned, data.targets)):
-        console.say(f"  {note}")
+    for message in (*init_report, *pipeline.messages(), *unwritable_notes(config, data.learned, data.targets)):
+        console.say(f"  {message}")
     for warning in data.warnings:
         console.say(f"  warning: {warning}")
     if data.dev:

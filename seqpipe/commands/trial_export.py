@@ -55,8 +55,8 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     batch = form.first_batch(pipeline, records, lambda message: console.say(f"warning: {message}"))
     loss = _backpropagate(pipeline, batch)
     weights = sum(p.numel() for p in pipeline.parameters())
-    for note in (*pipeline.notes(), *unwritable_notes(config, learned, records)):
-        console.say(note)
+    for message in (*pipeline.messages(), *unwritable_notes(config, learned, records)):
+        console.say(message)
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss:.3f}")
     for line in init_report:
         console.say(f"  {line}")

@@ -46,13 +46,7 @@ class Member:
 
 MEMBERS: Mapping[str, Member] = {
     # readers
-    "read": Member(
-        ("reader", "encoder"),
-        "method",
-        "(path) -> iterator of records; of a causal encoder (x, mask, before) -> x and memory",
-        "Read a file record by record; of a causal encoder: read several tokens at once.",
-        REQUIRED,
-    ),
+    "read": Member(("reader",), "method", "(path) -> iterator of records", "Read a file record by record.", REQUIRED),
     "fields": Member(("reader",), "class attribute", "tuple of str", "The fields that its records may have."),
     "records": Member(
         ("reader",), "method", "(lines, name) -> iterator of records", "Read lines of text, such as standard input."
@@ -95,15 +89,15 @@ MEMBERS: Mapping[str, Member] = {
     "rows": Member(
         STAGE, "attribute", "dict from parameters to axes", "Which rows of a parameter belong to which names.", {}
     ),
-    "whole": Member(STAGE, "method", "(state) -> state", "A state as `init` compares it: joined parts.", dict),
-    "parted": Member(STAGE, "method", "(state) -> state", "The inverse of `whole`.", dict),
-    "made_of": Member(
+    "join_state": Member(STAGE, "method", "(state) -> state", "Join the parts of a state for `init`.", dict),
+    "split_state": Member(STAGE, "method", "(state) -> state", "The inverse of `join_state`.", dict),
+    "joined_from": Member(
         STAGE, "class attribute", "dict from parts to kind and use", "The stages of a run that `init` joins.", ABSENT
     ),
-    "rate": Member(
+    "learning_rate_factor": Member(
         STAGE, "method", "(parameter name) -> float", "Factor of the learning rate of a parameter.", lambda name: 1.0
     ),
-    "notes": Member(STAGE, "method", "() -> list of str", "Lines for a person, printed before training.", ABSENT),
+    "messages": Member(STAGE, "method", "() -> list of str", "Messages printed before training.", ABSENT),
     "example_length": Member(
         STAGE, "attribute", "int or None", "A length of text that export has to compare as well.", ABSENT
     ),
@@ -115,21 +109,32 @@ MEMBERS: Mapping[str, Member] = {
     "embed": Member(
         ("encoder",), "method", "(ids) -> dict", "Of an encoder without an embedding: the vectors of tokens.", ABSENT
     ),
-    "goes_on": Member(
+    "causal_fix": Member(
         ("encoder",),
         "static method",
         "(options) -> str",
         "Of a causal encoder: the setting that it lacks to be causal, or an empty string.",
         ABSENT,
     ),
-    "kept": Member(("encoder",), "attribute", "(int, int)", "Shape of its cache for each token, or for all."),
-    "unpacked": Member(("encoder",), "method", "(kept) -> state", "Import the cache from an input of the graph."),
-    "packed": Member(("encoder",), "method", "(before, state, slots) -> Tensor", "Export the cache as an output."),
-    "room": Member(("encoder",), "method", "(before, longest) -> state", "Create the state of a decoding loop."),
-    "step": Member(("encoder",), "method", "(x, t, before, state) -> x and state", "Decode one token."),
-    "longest": Member(("encoder",), "attribute", "int or None", "The most tokens of a text.", ABSENT),
-    "carry": Member(("encoder",), "method", "(rows or None)", "Start or stop carrying states across batches.", ABSENT),
-    "carried": Member(("encoder",), "attribute", "Tensor or None", "The states that are carried.", ABSENT),
+    "cache_shape": Member(
+        ("encoder",), "attribute", "(int, int)", "Shape of a slot of its cache: one a token, or one."
+    ),
+    "import_cache": Member(("encoder",), "method", "(cache) -> memory", "Import the cache from an input of the graph."),
+    "export_cache": Member(
+        ("encoder",), "method", "(prefix, state, slots) -> Tensor", "Export the cache as an output of the graph."
+    ),
+    "prefill": Member(
+        ("encoder",), "method", "(x, mask, prefix) -> x and memory", "Read several tokens of a prompt at once."
+    ),
+    "init_cache": Member(
+        ("encoder",), "method", "(prefix, max_length) -> state", "Create the state of a decoding loop."
+    ),
+    "step": Member(("encoder",), "method", "(x, t, prefix, state) -> x and state", "Decode one token."),
+    "max_length": Member(("encoder",), "attribute", "int or None", "The most tokens of a text.", ABSENT),
+    "set_stateful": Member(
+        ("encoder",), "method", "(rows or None)", "Start or stop carrying states across batches.", ABSENT
+    ),
+    "carried_state": Member(("encoder",), "attribute", "Tensor or None", "The states that are carried.", ABSENT),
     # heads
     "answer": Member(("head",), "class attribute", "str", "The answer kind.", ABSENT, True),
     "loss": Member(("head",), "method", "(names…) -> Tensor", "The training loss, one number.", REQUIRED),
@@ -146,14 +151,13 @@ MEMBERS: Mapping[str, Member] = {
     "evidence": Member(("head",), "method", "(names…) -> dict", "Rows of a dev batch to choose from.", ABSENT),
     "calibrate": Member(("head",), "method", "(evidence)", "Choose on dev, into buffers.", ABSENT),
     "calibration": Member(("head",), "method", "() -> JSON", "What was chosen.", ABSENT),
-    "idle": Member(
+    "inactive_options": Member(
         ("head",),
         "static method",
         "(options) -> list of str",
-        "Decode options that these make useless.",
+        "Decode options without effect under these options.",
         ABSENT,
     ),
-    "continues": Member(("head",), "class attribute", "bool", "Whether it is a language model.", False),
     "corpus": Member(
         ("head",),
         "static method",
@@ -162,20 +166,22 @@ MEMBERS: Mapping[str, Member] = {
         ABSENT,
         True,
     ),
-    "self_taught": Member(("head",), "class attribute", "bool", "Whether it is self-supervised.", False, True),
-    "corrupts": Member(("head",), "class attribute", "tuple of names", "What `corrupt` replaces or adds.", (), True),
-    "corrupt": Member(("head",), "method", "(names…) -> dict", "Corrupt the inputs of a batch.", ABSENT),
+    "self_supervised": Member(("head",), "class attribute", "bool", "Whether it is self-supervised.", False, True),
+    "corrupted_inputs": Member(
+        ("head",), "class attribute", "tuple of names", "What `corrupt_batch` replaces or adds.", (), True
+    ),
+    "corrupt_batch": Member(("head",), "method", "(names…) -> dict", "Corrupt the inputs of a batch.", ABSENT),
     "measures": Member(("head",), "method", "(names…) -> dict", "Sums and counts of its own dev scores.", ABSENT),
     "special_tokens": Member(
         ("head",), "class attribute", "tuple of str", "Further special tokens of the vocabulary.", (), True
     ),
-    "fills": Member(
+    "fill_mask": Member(
         ("head",), "static method", "(options) -> dict", "Of a masked language model: the mask and its share.", ABSENT
     ),
-    "hides": Member(
+    "span_corruption": Member(
         ("head",), "static method", "(options) -> dict", "Of span corruption: share and mean length.", ABSENT
     ),
-    "begins": Member(("head",), "attribute", "bool", "Of a language model: whether [BOS] begins a text.", ABSENT),
+    "adds_bos": Member(("head",), "attribute", "bool", "Of a language model: whether [BOS] begins a text.", ABSENT),
 }
 
 NEAR = 0.8  # similarity from which a name is taken for a misspelling
@@ -281,18 +287,18 @@ def answer_kind(head: Component) -> str:
 
 def is_self_supervised(head: Component) -> bool:
     """Whether a head learns from the text itself: its records need no target."""
-    return bool(declaration(head, "self_taught"))
+    return bool(declaration(head, "self_supervised"))
 
 
-def corrupted_inputs(head: Component) -> tuple[str, ...]:
-    """The names that a head's `corrupt` replaces or adds before the first stage.
+def declared_corrupted_inputs(head: Component) -> tuple[str, ...]:
+    """The names that a head's `corrupt_batch` replaces or adds before the first stage.
 
     Raises:
         PluginError: They are no tuple of names.
     """
-    names = declaration(head, "corrupts")
+    names = declaration(head, "corrupted_inputs")
     if not isinstance(names, (tuple, list)) or not all(isinstance(name, str) for name in names):
-        message = f"its `corrupts` must be a tuple of names such as ('ids', 'target_ids'), not {names!r}"
+        message = f"its `corrupted_inputs` must be a tuple of names such as ('ids', 'target_ids'), not {names!r}"
         raise PluginError(f"{describe(head)}: {message}")
     return tuple(names)
 
@@ -312,9 +318,9 @@ def can_copy(head: Component) -> bool:
     return any(feature_kind(feature) == "copy" for feature in declared_features(head).values())
 
 
-def is_language_model(head: Component) -> bool:
-    """Whether a head is a language model: it has no target and reads the stages' `chain`."""
-    return bool(declaration(head, "continues"))
+def is_language_model_head(head: Component) -> bool:
+    """Whether a head is a language model: it has no target and reads the stages through `incremental`."""
+    return has_member(head.cls, "corpus")
 
 
 def dev_option(head: Component) -> str:
@@ -323,9 +329,9 @@ def dev_option(head: Component) -> str:
     return str(needs(dict(head.options))) if needs else ""
 
 
-def inactive_options(head: Component) -> tuple[str, ...]:
+def declared_inactive_options(head: Component) -> tuple[str, ...]:
     """The decode options without effect under a head's options, which a bundle then does not list."""
-    names = member(head.cls, "idle")
+    names = member(head.cls, "inactive_options")
     return tuple(names(dict(head.options))) if names else ()
 
 

@@ -10,7 +10,7 @@ from seqpipe.config.contract import (
     ANSWERS,
     Answer,
     answer_kind,
-    corrupted_inputs,
+    declared_corrupted_inputs,
     declared_features,
     decode_options,
     dev_option,
@@ -18,7 +18,7 @@ from seqpipe.config.contract import (
     feature_kind,
     has_member,
     invalidated_names,
-    is_language_model,
+    is_language_model_head,
     is_self_supervised,
     member,
     misspelt_members,
@@ -75,7 +75,7 @@ def explain(inputs: Sequence[Input], head: Stages) -> str:
 
 
 _METRICS = ("options", "gold", "predicted")
-_SELF_TAUGHT = ("text", "score", "vector")  # answer kinds of heads whose records say nothing of what is right
+_SELF_SUPERVISED = ("text", "score", "vector")  # answer kinds of heads whose records say nothing of what is right
 _TARGETS = {name for answer in ANSWERS.values() for name in answer.targets}
 _DECIDED = {name for answer in ANSWERS.values() for name in answer.decided}
 _ANY = Answer(tuple(_TARGETS), tuple(_DECIDED), True)  # of a head that does not tell: that is mistake enough
@@ -95,7 +95,7 @@ class _Trace:
             self.given, self.wired = {}, {}
             self.begin(one, head if len(inputs) == 1 else ())
             if one is inputs[0]:
-                self.corrupt(one, head, alone=len(inputs) == len(head) == 1)
+                self.corruption(one, head, alone=len(inputs) == len(head) == 1)
             if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
                 self.wire_answer(head[0], kinds[0])
             self.source(one)
@@ -107,9 +107,9 @@ class _Trace:
             self.refuse_features(head)
         self.give("sources", ends)
         self.wire("sources", ends)
-        if any(map(is_language_model, head)):
-            self.chain(inputs, head)
-            self.give("chain", ends)
+        if any(map(is_language_model_head, head)):
+            self.incremental(inputs, head)
+            self.give("incremental", ends)
         for stage, kind in zip(head, kinds, strict=True):
             if len(inputs) > 1 and not self.reads_several(stage):
                 continue
@@ -149,7 +149,7 @@ class _Trace:
             for name in returned:
                 self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
 
-    def chain(self, inputs: Sequence[Input], head: Stages) -> None:
+    def incremental(self, inputs: Sequence[Input], head: Stages) -> None:
         """Complains of stages that cannot go token by token, where the head is a language model."""
         asks = f"the head {head[-1].use!r} writes token by token"
         if len(head) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None:
@@ -161,54 +161,53 @@ class _Trace:
         if not inputs[0].encoder:
             self.complain(head[-1], "a language model needs a causal encoder: add one, such as gru")
         if stateful and not packed:
-            self.complain(head[-1], "separate documents start from a zero state: set packed: true, or carry: false")
+            self.complain(head[-1], "separate documents start from a zero state: set packed: true, or stateful: false")
         for stage in inputs[0].embedding:
             if not member(stage.cls, "tokenwise"):
                 self.complain(stage, f"{asks}, and this embedding knows whole texts only; choose lookup")
             elif packed and _has_column(stage):
                 self.complain(stage, "a column is of one text, and packed texts are cut anywhere: set packed: false")
         for stage in inputs[0].encoder:
-            goes_on = member(stage.cls, "goes_on")
+            causal_fix = member(stage.cls, "causal_fix")
             cure = (
                 "choose transformer, lstm, gru, rnn or pretrained-decoder"
-                if goes_on is None
-                else goes_on(dict(stage.options))
+                if causal_fix is None
+                else causal_fix(dict(stage.options))
             )
             if cure:
                 told = f"{asks}, and this encoder is not causal, or does not support incremental decoding"
-                self.complain(stage, f"{told}; {cure if goes_on is None else f'set {cure}'}")
-            elif stateful and not has_member(stage.cls, "carry"):
-                self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.carry: false")
+                self.complain(stage, f"{told}; {cure if causal_fix is None else f'set {cure}'}")
+            elif stateful and not has_member(stage.cls, "set_stateful"):
+                self.complain(stage, "it has no state to carry; choose lstm, gru or rnn, or set head.stateful: false")
 
-    def corrupt(self, source: Input, heads: Stages, alone: bool) -> None:
+    def corruption(self, source: Input, heads: Stages, alone: bool) -> None:
         """A head that changes the batch before the first stage: what it asks for, and that nothing shows what it hides.
 
         `self.given` is then what the data provide.
         """
         for head in heads:
             try:
-                names = corrupted_inputs(head)
+                names = declared_corrupted_inputs(head)
             except PluginError as error:
                 self.problems.append(head.problem(str(error)))
                 continue
-            if not names and (not has_member(head.cls, "corrupt") or callable(member(head.cls, "corrupts"))):
+            has_method = has_member(head.cls, "corrupt_batch")
+            if not names and (not has_method or callable(member(head.cls, "corrupted_inputs"))):
                 continue
-            if not names or not has_member(head.cls, "corrupt"):
-                self.complain(
-                    head, "what its `corrupt` returns is named in `corrupts`; give its class both, or neither"
-                )
+            if not names or not has_method:
+                self.complain(head, "`corrupted_inputs` must name what `corrupt_batch` returns; add both, or neither")
             elif not alone:
                 self.complain(head, "it changes the text that every stage reads; let it be the only head of one source")
             else:
-                self.method(head, "corrupt")
+                self.method(head, "corrupt_batch")
                 for stage in source.stages:
                     if told := _shows(stage, names):
                         self.complain(stage, f"{told}, which head {head.use!r} has to learn; leave one of the two out")
 
     def corrupted_by(self, head: Component) -> tuple[str, ...]:
-        """What a head's `corrupt` returns; nothing if it does not say, which is reported elsewhere."""
+        """What a head's `corrupt_batch` returns; nothing if it does not say, which is reported elsewhere."""
         try:
-            return corrupted_inputs(head)
+            return declared_corrupted_inputs(head)
         except PluginError:
             return ()
 
@@ -350,13 +349,13 @@ class _Trace:
             self.complain(head, str(error))
         answer, before = ANSWERS.get(kind, _ANY), dict(self.given)
         targets, of_data = answer.targets, f"data (target of {head.key})"
-        if is_self_supervised(head) and kind and kind not in _SELF_TAUGHT:
-            told = f"a self-supervised head answers with {', '.join(_SELF_TAUGHT)}, not with {kind}"
+        if is_self_supervised(head) and kind and kind not in _SELF_SUPERVISED:
+            told = f"a self-supervised head answers with {', '.join(_SELF_SUPERVISED)}, not with {kind}"
             self.complain(head, f"{told}: no record says what is right")
         if is_self_supervised(head) and head.frame.get("target") is not None:
             self.complain(head, "it learns from the text itself; delete `target`")
         if is_self_supervised(head):
-            targets, of_data = self.corrupted_by(head), f"{head.key}.corrupt"
+            targets, of_data = self.corrupted_by(head), f"{head.key}.corrupt_batch"
         for methods, names, provider in (
             (("loss", "measures"), targets, of_data),
             *([(("evidence",), targets, of_data)] if dev_option(head) else []),
@@ -377,7 +376,7 @@ class _Trace:
 
 
 def _shows(stage: Component, corrupted: Sequence[str]) -> str:
-    """By what a stage would show the text as it was before `corrupt`, or its places; nothing if it does not."""
+    """By what a stage would show the text as it was before `corrupt_batch`, or its places; nothing if it does not."""
     if "ids" in corrupted and replaces_mask(stage):
         return "it makes other rows of the tokens"
     try:

@@ -76,14 +76,14 @@ def counterpart(component: Component, folder: Path) -> Stage:
     """The stage of a run that a component starts from: of the same kind and `use`, at the same place.
 
     A head is first looked for by its name. Of a list, the only stage of this `use` will do where another stands at the
-    same place. Of a target tokenizer `number` is that of its head. A component whose class says what it is `made_of`,
-    by the names of its parts the kind and the `use` of each, starts from these stages of the run.
+    same place. Of a target tokenizer `number` is that of its head. A component with `joined_from`, the kind and `use`
+    of each of its parts by their names, starts from these stages of the run.
 
     Raises:
         UsageError: There is none; the message lists what the run has.
     """
-    if made_of := member(component.cls, "made_of"):
-        return _joined(component, folder, made_of)
+    if joined_from := member(component.cls, "joined_from"):
+        return _joined(component, folder, joined_from)
     candidates = _stages(component, folder)
     fitting = [stage for stage in candidates if stage.fits(component)]
     named = [stage for stage in fitting if component.kind == "head" and stage.name == component.name]
@@ -98,9 +98,9 @@ def counterpart(component: Component, folder: Path) -> Stage:
     raise UsageError(f"the run {told(folder)} has {what} {component.use!r} (it has: {has}); {cure}")
 
 
-def _joined(component: Component, folder: Path, made_of: Mapping[str, tuple[str, str]]) -> Stage:
+def _joined(component: Component, folder: Path, joined_from: Mapping[str, tuple[str, str]]) -> Stage:
     found: dict[str, tuple[str, Stage]] = {}
-    for part, (kind, use) in made_of.items():
+    for part, (kind, use) in joined_from.items():
         candidates = _of_kind(kind, *_yaml(folder))
         fitting = [stage for stage in candidates if stage.use == use]
         if len(fitting) != 1:

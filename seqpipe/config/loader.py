@@ -186,7 +186,8 @@ class _Check:
             if mistake.kind == "missing":
                 self.missing(where, f"{who} needs {mistake.message}")
             elif mistake.kind == "unknown":
-                hint = nearest(str(mistake.where[0]), names) or _there_is(names)
+                key = str(mistake.where[0])
+                hint = _renamed(key, names) or nearest(key, names) or _there_is(names)
                 self.complain(where, f"{who} has no such {noun}{hint}", key=True)
             else:
                 self.complain(where, mistake.message)
@@ -426,6 +427,7 @@ class _Check:
         self.problems += dataflow.problems(inputs, head) or attending.problems(inputs, head, wanted)
 
 
+RENAMED = {"carry": "stateful"}  # old names of options
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
 SOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -446,6 +448,12 @@ def _neighbour(at: Path) -> str:
         return nearest(at.name, sorted(os.listdir(at.parent))[:1000])
     except OSError:
         return f"; there is no folder {at.parent}"
+
+
+def _renamed(key: str, names: Sequence[str]) -> str:
+    """The hint for an option that had another name in an earlier version."""
+    name = RENAMED.get(key)
+    return f"; it is called {name!r} now" if name in names else ""
 
 
 def _there_is(names: Iterable[str], what: str = "there is") -> str:

@@ -42,7 +42,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "paths": ("(B, K, T)", "int64"),
     "path_scores": ("(B, K)", "float32"),
     "tokens": ("(B, K, N)", "int64"),
-    "chain": ("the stages", "by token"),
+    "incremental": ("the stages", "by token"),
     "dim": ("", "int"),
     "vocabulary": ("V", "text"),
     "target_vocabulary": ("V", "text"),

@@ -86,16 +86,18 @@ def weightless(
     """The same as a model whose weights have no values: what it is does not depend on them."""
     features, given = _example(pipeline, options)
     axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
-    kept = _kept(pipeline, _PAST_ROWS, _PAST_SLOTS)
-    axes += [{0: "past_rows", 1: "past_whole" if name in pipeline.kept_whole else "past_length"} for name in kept]
-    features |= kept
+    caches = _caches(pipeline, _PAST_ROWS, _PAST_SLOTS)
+    axes += [
+        {0: "past_rows", 1: "past_whole" if name in pipeline.single_slot_caches else "past_length"} for name in caches
+    ]
+    features |= caches
     for name, option in options.items():
         parts = _OPTION_AXES.get(option["type"], ())
         axes.append({i: f"{name}_{part}" if part else name for i, part in enumerate(parts)})
     names = list(_outputs(pipeline, features, given, options, explain))
     graph = _Graph(pipeline, list(features), options, explain).eval()
     model = _exported(pipeline, graph, features | given, axes, names, opset)
-    return _finished(model, option_arrays(options, {}) | _kept(pipeline, 1, 0))
+    return _finished(model, option_arrays(options, {}) | _caches(pipeline, 1, 0))
 
 
 def weighted(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
@@ -168,12 +170,12 @@ def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tu
     return pipeline.learned.featurizer.collate(docs), given | _unlike(options)
 
 
-def _kept(pipeline: Pipeline, rows: int, slots: int) -> Arrays:
+def _caches(pipeline: Pipeline, rows: int, slots: int) -> Arrays:
     """The cache that a language-model head takes of an earlier call: so many rows and slots of it, all 0."""
     made: Arrays = {}
-    for name, shape in pipeline.kept.items():
+    for name, shape in pipeline.cache_shapes.items():
         numbers = np.float32 if shape else np.int64
-        made[name] = np.zeros((rows, slots + (slots > 0 and name in pipeline.kept_whole), *shape), numbers)
+        made[name] = np.zeros((rows, slots + (slots > 0 and name in pipeline.single_slot_caches), *shape), numbers)
     return made
 
 

@@ -1,4 +1,4 @@
-"""Compare incremental decoding, with what the graph kept as input, with decoding in one run."""
+"""Compare incremental decoding, with the cache as an input, with decoding in one run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PIECES = (1, 2, 4)  # tokens of each run after the prompt
 def compare_pieces(
     tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, batches: Iterable[Arrays], options: Known
 ) -> None:
-    """Writes behind each text of a batch in runs of `PIECES`, given what the graph kept, and adds to the tally.
+    """Writes behind each text of a batch in runs of `PIECES`, given the cache, and adds to the tally.
 
     Each run is compared with PyTorch on the same `past.…`, and the tokens of all runs with those of one run.
 
     Args:
         tally: Counts what differs.
-        pipeline: With something that is `kept`.
-        torch_run: Features, options and what was kept to a decision, in PyTorch.
+        pipeline: Of a language model.
+        torch_run: Features, options and cache to a decision, in PyTorch.
         onnx_run: The same in onnxruntime.
         batches: Features of texts, the prompts.
         options: Decode options of the head.

@@ -76,7 +76,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     same_features(ours, theirs, records, probes)
     draw, some = random.Random(SEED), drawn(records)
     asked = [posed(ours.kind, record) for record in some]
-    if pipeline.continues:  # judged by perplexity, not by its continuations
+    if pipeline.is_language_model:  # judged by perplexity, not by its continuations
         comparison.compared(asked[:ROWS])
         comparison.compared(asked[ROWS:], **shortened(ours.options, {}))
         wanted, scores = evaluate(ours, some)[""], evaluate(theirs, some)[""]
@@ -91,7 +91,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     for options in others:
         comparison.compared([*texts, *again] if options else texts, **options)
     (name, one), (_, other) = headline(wanted), headline(scores)
-    measured = pipeline.continues or MEASURED & pipeline.learned.kinds
+    measured = pipeline.is_language_model or MEASURED & pipeline.learned.kinds
     allowed = ties + 1e-6 + (CLOSE * len(some) * max(1.0, abs(one)) if measured else 0)
     if abs(other - one) * len(some) > allowed:
         raise ParityError(f"{name} is {other:.6f} with onnxruntime and {one:.6f} with PyTorch on {len(some)} records")
@@ -139,7 +139,7 @@ def _on_random_features(comparison: Comparison) -> None:
             comparison.without_effect.append(name)
         given, feeds = found or (candidates[0], drawn_batches[0])
         compared([feeds], given)
-    if pipeline.kept:
+    if pipeline.cache_shapes:
         batches = grid(pipeline.learned, SEED, (1, 3), (1, 7))
         compare_pieces(comparison.tally, pipeline, ours.run, comparison.model.run_all, batches, options)
     comparison.tally.check()

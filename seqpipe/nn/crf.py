@@ -88,10 +88,10 @@ class Decision(NamedTuple):
     log_p: Tensor  # (B, n) log-probabilities; NO_PATH where there are not so many
 
 
-def decode(emissions: Tensor, chain: Tensor, goes_on: Tensor, n: int) -> Decision:
+def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> Decision:
     """The n best paths of `bounded` emissions.
 
-    `goes_on` (P, P) bool says whether the column's tag continues the span that the row's tag stands in.
+    `span_continues` (P, P) bool says whether the column's tag continues the span that the row's tag stands in.
     Ties go to the tag that comes first.
     """
 
@@ -109,7 +109,7 @@ def decode(emissions: Tensor, chain: Tensor, goes_on: Tensor, n: int) -> Decisio
     found = _apart(sums, weights)
     along = _along(path, found, chain)
     nexts = torch.cat([_shares(found.behind * weights)[1:], edge[:1]])  # (T, P, B) what comes next
-    stops = _log(_at(torch.where(goes_on, 0.0, chain.exp()) @ nexts, path)) - _log(_at(found.behind, path))
+    stops = _log(_at(torch.where(span_continues, 0.0, chain.exp()) @ nexts, path)) - _log(_at(found.behind, path))
     paths, gaps = _n_best(scores, chain, path, n)
     return Decision(
         path,

@@ -11,43 +11,45 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from seqpipe.answers.generation import PAST, PRESENT
-from seqpipe.nn.kv_cache import Before, Slots, before
+from seqpipe.nn.kv_cache import CacheSlots, PrefixCache, prefix_cache
 from seqpipe.nn.loops import State
 from seqpipe.nn.search import BOS, PAD, stretched
 
-IDS = "ids"  # of what is kept, the tokens themselves
+IDS = "ids"  # of a cache, the tokens themselves
 TOLD = ("table", "table_bias")  # what embeddings tell a head beside x
 
 
-class Read(NamedTuple):
+class Prefix(NamedTuple):
     """Texts that were read but for their last token: what is known of them, and what stands there."""
 
     x: Tensor  # (B, M, D) of the tokens that were read now, M = n - 1, at least 1
     ids: Tensor  # (B, M + 1) these tokens, and the last of the longest row
     inside: Tensor  # (B, M) which of them are real, but for each row's last
     last: Tensor  # (B,) the last token
-    befores: tuple[Before, ...]  # of each encoder
+    caches: tuple[PrefixCache, ...]  # of each encoder
     past_ids: Tensor  # (B, C) the tokens that were read before, [PAD] behind them
 
     @property
     def length(self) -> Tensor:  # (B,)
         """How many tokens each text has before the last one."""
-        return self.befores[0].length
+        return self.caches[0].length
 
 
-class Chain:
+class IncrementalStages:
     """Embeddings and causal encoders, a token at a time.
 
     Args:
         embedding: Each makes its x of a token by itself; of several it is concatenated. Without any the first encoder
             has a method `embed`.
         encoder: As `seqpipe.nn.kv_cache.Causal`, one on top of the other, at least one.
-        names: The features, and what was kept of an earlier call, `past.ids` (B, C) and `past.0` (B, C', M, W) …
-        begins: Whether [BOS] stands before a text.
+        names: The features, and the cache of an earlier call, `past.ids` (B, C) and `past.0` (B, C', M, W) …
+        adds_bos: Whether [BOS] stands before a text.
     """
 
-    def __init__(self, embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Any], begins: bool):
-        self.encoder, self.names, self.begins = encoder, names, begins
+    def __init__(
+        self, embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Any], adds_bos: bool
+    ):
+        self.encoder, self.names, self.adds_bos = encoder, names, adds_bos
         self.embedding: list[tuple[Any, list[str]]] = [
             (one, [*_asked(one.forward, {*names, "ids", "mask", "places"})]) for one in embedding
         ] or [(encoder[0].embed, ["ids"])]
@@ -55,13 +57,13 @@ class Chain:
         self.features = [name for name in asked if name in names and name not in ("ids", "mask")]
         self.told: dict[str, Tensor] = {}  # what the embeddings tell beside x, such as `table`
 
-    def read(self, ids: Tensor, mask: Tensor) -> Read:
+    def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:
         """Reads more tokens (B, n), behind those of `past.ids`, but for the last of each row."""
         B = ids.shape[0]
         held = torch.zeros_like(ids[:, :0])
         if PAST + IDS in self.names:
             held = stretched(self.names[PAST + IDS], 0, B)
-        if self.begins:
+        if self.adds_bos:
             new = (held != PAD).sum(1, keepdim=True) == 0  # (B, 1) rows of which nothing was read yet
             ids = torch.where(new, pad(ids, (1, 0), value=BOS), pad(ids, (0, 1)))
             mask = torch.where(new, pad(mask.long(), (1, 0), value=1), pad(mask.long(), (0, 1))) > 0
@@ -72,61 +74,63 @@ class Chain:
         old = held != PAD
         features = {name: self.names[name] for name in self.features}
         x, self.told = self._embedded(ids[:, :-1], inside, old.sum(1, keepdim=True), features)
-        befores = []
+        caches = []
         for number, encoder in enumerate(self.encoder):
-            kept = self.names.get(f"{PAST}{number}")
-            if kept is None:
-                kept = x.new_zeros(1, 0, *encoder.kept)
-            memory = encoder.unpacked(stretched(kept, 0, B))
-            x, memory = encoder.read(x, inside, before(memory, old))
-            befores.append(before(tuple(part.clone() for part in memory), torch.cat([old, inside], 1)))
-        return Read(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(befores), held)
+            cache = self.names.get(f"{PAST}{number}")
+            if cache is None:
+                cache = x.new_zeros(1, 0, *encoder.cache_shape)
+            memory = encoder.import_cache(stretched(cache, 0, B))
+            x, memory = encoder.prefill(x, inside, prefix_cache(memory, old))
+            caches.append(prefix_cache(tuple(part.clone() for part in memory), torch.cat([old, inside], 1)))
+        return Prefix(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(caches), held)
 
-    def repeated(self, read: Read, times: int) -> Read:
+    def repeated(self, prefix: Prefix, times: int) -> Prefix:
         """The same texts, each so many times, to be continued in as many ways."""
-        return read._replace(befores=tuple(one.repeated(times) for one in read.befores))
+        return prefix._replace(caches=tuple(one.repeated(times) for one in prefix.caches))
 
-    def start(self, read: Read, longest: int) -> State:
+    def start(self, prefix: Prefix, max_length: int) -> State:
         """The state, of B rows, before the first of at most so many steps."""
         features = [self.names[name] for name in self.features]
-        rooms = [encoder.room(one, longest) for encoder, one in zip(self.encoder, read.befores, strict=True)]
-        return (torch.zeros_like(read.last), *features, *(part for room in rooms for part in room))
+        states = [encoder.init_cache(one, max_length) for encoder, one in zip(self.encoder, prefix.caches, strict=True)]
+        return (torch.zeros_like(prefix.last), *features, *(part for state in states for part in state))
 
-    def step(self, tokens: Tensor, read: Read, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, prefix: Prefix, state: State) -> tuple[Tensor, State]:
         """x (B, D) of one more token (B,) of each text, and the state after."""
         t, *rest = state
         n = len(self.features)
         features = dict(zip(self.features, rest[:n], strict=True))
         here = tokens[:, None] >= 0
-        x = self._embedded(tokens[:, None], here, (read.length + t)[:, None], features)[0][:, 0]
+        x = self._embedded(tokens[:, None], here, (prefix.length + t)[:, None], features)[0][:, 0]
         after: list[Tensor] = []
         rest = rest[n:]
-        for encoder, one in zip(self.encoder, read.befores, strict=True):
+        for encoder, one in zip(self.encoder, prefix.caches, strict=True):
             size = len(one.memory)
             x, made = encoder.step(x, t, one, tuple(rest[:size]))
             after, rest = [*after, *made], rest[size:]
         return x, (t + 1, *features.values(), *after)
 
-    def kept(self, read: Read, written: Tensor, steps: Tensor, ended: Tensor, state: State) -> dict[str, Tensor]:
-        """What a later call takes as `past.…`, under `present.…`: of B rows that were given so many steps (B,).
+    def export_cache(
+        self, prefix: Prefix, written: Tensor, steps: Tensor, ended: Tensor, state: State
+    ) -> dict[str, Tensor]:
+        """The cache `present.…` that a later call takes as `past.…`: of B rows that were given so many steps (B,).
 
         `written` (B, N) holds the tokens written; at the first step the last token read was given, then these. `ended`
         (B,) says which texts have ended.
         """
-        C, n = read.past_ids.shape[1], read.inside.shape[1]
-        given = torch.cat([read.last[:, None], written], 1)[:, :-1]  # (B, N)
-        ids = torch.cat([read.past_ids, read.ids[:, :n], given], 1)
-        held, new = (read.past_ids != PAD).sum(1, keepdim=True), read.inside.sum(1, keepdim=True)
+        C, n = prefix.past_ids.shape[1], prefix.inside.shape[1]
+        given = torch.cat([prefix.last[:, None], written], 1)[:, :-1]  # (B, N)
+        ids = torch.cat([prefix.past_ids, prefix.ids[:, :n], given], 1)
+        held, new = (prefix.past_ids != PAD).sum(1, keepdim=True), prefix.inside.sum(1, keepdim=True)
         p = torch.arange(ids.shape[1], device=ids.device)
         order = torch.where(p < held, p, torch.where(p < held + new, p - held + C, p - held - new + C + n))
         order = order.clamp(max=ids.shape[1] - 1)  # (B, C + n + N)
         real = p < held + new + steps[:, None]
-        slots = Slots(order, real, ~ended)
+        slots = CacheSlots(order, real, ~ended)
         found = {PRESENT + IDS: torch.where(real, ids.gather(1, order), PAD)}
         rest = state[1 + len(self.features) :]
-        for number, (encoder, one) in enumerate(zip(self.encoder, read.befores, strict=True)):
+        for number, (encoder, one) in enumerate(zip(self.encoder, prefix.caches, strict=True)):
             size = len(one.memory)
-            found[f"{PRESENT}{number}"] = encoder.packed(one, rest[:size], slots)
+            found[f"{PRESENT}{number}"] = encoder.export_cache(one, rest[:size], slots)
             rest = rest[size:]
         return found
 

@@ -1,4 +1,4 @@
-"""More tokens of a text in, what an encoder makes of them out, given what it kept of those before: none is read twice.
+"""The key-value cache of causal encoders: continue a text without reading its tokens twice.
 
 An encoder of which no token sees a later one can be run incrementally. It offers the five methods of `Causal`; layers
 of self-attention get them from `Attending`.
@@ -17,22 +17,22 @@ from seqpipe.nn.loops import State
 from seqpipe.nn.search import NEVER
 
 
-class Before(NamedTuple):
-    """What an encoder knows of texts so far, which changes no more: its memory, and which slots of it hold a token."""
+class PrefixCache(NamedTuple):
+    """The cache of an encoder for texts that were read: its memory, and which slots of it hold a token."""
 
     memory: State  # of B rows
     real: Tensor  # (B, S) bool
     length: Tensor  # (B,) how many tokens each text has so far
 
-    def repeated(self, times: int) -> Before:
+    def repeated(self, times: int) -> PrefixCache:
         """The same with each row so many times, one behind the other."""
         memory, (real, length) = repeated(self.memory, times), repeated((self.real, self.length), times)
-        return Before(memory, real, length)
+        return PrefixCache(memory, real, length)
 
 
-def before(memory: State, real: Tensor) -> Before:
+def prefix_cache(memory: State, real: Tensor) -> PrefixCache:
     """A memory of which these slots (B, S) hold a token."""
-    return Before(memory, real, real.sum(1))
+    return PrefixCache(memory, real, real.sum(1))
 
 
 def repeated(rows: State, times: int) -> State:
@@ -40,41 +40,41 @@ def repeated(rows: State, times: int) -> State:
     return tuple(part[:, None].expand(-1, times, *part.shape[1:]).flatten(0, 1).contiguous() for part in rows)
 
 
-class Slots(NamedTuple):
-    """Where what is kept of texts comes from, the slots of a memory and those of a state behind it side by side."""
+class CacheSlots(NamedTuple):
+    """Where the slots of an exported cache come from: those of a memory and, behind them, those of a state."""
 
     order: Tensor  # (B, P) which of them
     real: Tensor  # (B, P) whether it holds a token
-    goes_on: Tensor  # (B,) whether the text has not ended
+    unfinished: Tensor  # (B,) whether the text has not ended
 
 
 class Causal(Protocol):
     """A causal encoder with incremental decoding.
 
-    `kept` is the shape (M, W) of what it keeps: as an input and an output of the graph that is (B, C, M, W), C slots, a
-    slot for each token, or for all of them one.
+    `cache_shape` is (M, W), the shape of a slot: the cache is an input and an output (B, C, M, W) of the graph, with C
+    slots, one for each token or one for all of them.
     """
 
     dim: int
-    kept: tuple[int, int]
+    cache_shape: tuple[int, int]
 
-    def unpacked(self, kept: Tensor) -> State:
-        """(B, C, M, W) as its memory; C = 0: nothing was read."""
+    def import_cache(self, cache: Tensor) -> State:
+        """The cache (B, C, M, W) as its memory; C = 0: nothing was read."""
         ...
 
-    def packed(self, before: Before, state: State, slots: Slots) -> Tensor:
-        """What `unpacked` takes, of a memory and a state after steps; 0 where a slot, or a text, is of no use."""
+    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
+        """What `import_cache` takes, of a memory and a state after steps; 0 where a slot, or a text, is of no use."""
         ...
 
-    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
         """x (B, n, D) of n more tokens to x (B, n, D'), and the memory with these tokens behind it."""
         ...
 
-    def room(self, before: Before, longest: int) -> State:
+    def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
         """The state, of B rows, before the first of at most so many steps."""
         ...
 
-    def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
         """x (B, D) of the token at step t (B,) to x (B, D') and the state after."""
         ...
 
@@ -105,7 +105,7 @@ class Attending(nn.Module):
     head_dim: int  # d
 
     @property
-    def kept(self) -> tuple[int, int]:
+    def cache_shape(self) -> tuple[int, int]:
         return 2 * len(self.layers), self.groups * self.head_dim
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D')
@@ -116,29 +116,29 @@ class Attending(nn.Module):
         """What is made of the last layer's x."""
         return x
 
-    def unpacked(self, kept: Tensor) -> State:  # (B, C, 2 L, G d) -> 2 L times (B, G, C, d)
-        split = kept.unflatten(3, (self.groups, self.head_dim)).permute(2, 0, 3, 1, 4)
+    def import_cache(self, cache: Tensor) -> State:  # (B, C, 2 L, G d) -> 2 L times (B, G, C, d)
+        split = cache.unflatten(3, (self.groups, self.head_dim)).permute(2, 0, 3, 1, 4)
         return tuple(split[i].contiguous() for i in range(2 * len(self.layers)))
 
-    def packed(self, before: Before, state: State, slots: Slots) -> Tensor:
-        each = [torch.cat(parts, 2) for parts in zip(before.memory, state, strict=True)]  # (B, G, S + N, d)
+    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
+        each = [torch.cat(parts, 2) for parts in zip(prefix.memory, state, strict=True)]  # (B, G, S + N, d)
         rows = torch.stack([one.transpose(1, 2).flatten(2) for one in each], 2)  # (B, S + N, 2 L, G d)
         first = torch.arange(rows.shape[0], device=rows.device)[:, None] * rows.shape[1]
         found = F.embedding(first + slots.order, rows.flatten(0, 1).flatten(1)).unflatten(2, rows.shape[2:])
         return torch.where(slots.real[..., None, None], found, 0.0)
 
-    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
         t = torch.arange(x.shape[1], device=x.device)
-        places = before.length[:, None] + t  # (B, n)
+        places = prefix.length[:, None] + t  # (B, n)
         own = (t <= t[:, None]) & mask[:, None]  # (B, n, n)
-        old = before.real[:, None] & (t[:, None] >= 0)  # (B, n, C)
+        old = prefix.real[:, None] & (t[:, None] >= 0)  # (B, n, C)
         bias = _bias(torch.cat([old, own], 2))[:, None, None]  # (B, 1, 1, n, C + n)
         memory: list[Tensor] = []
         x = self.enter(x, places)
         for i, layer in enumerate(self._layers):
             queries, keys, values = layer.asked(x, places)
-            keys = torch.cat([before.memory[2 * i], keys], 2)
-            values = torch.cat([before.memory[2 * i + 1], values], 2)
+            keys = torch.cat([prefix.memory[2 * i], keys], 2)
+            values = torch.cat([prefix.memory[2 * i + 1], values], 2)
             memory += [keys, values]
             asked = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, n, d)
             weights = (asked @ keys[:, :, None].transpose(3, 4) + bias).softmax(4)
@@ -146,12 +146,12 @@ class Attending(nn.Module):
             x = layer.told(x, found.transpose(1, 2).flatten(2))
         return self.leave(x), tuple(memory)
 
-    def room(self, before: Before, longest: int) -> State:
-        return tuple(part.new_zeros(part.shape[0], self.groups, longest, self.head_dim) for part in before.memory)
+    def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
+        return tuple(part.new_zeros(part.shape[0], self.groups, max_length, self.head_dim) for part in prefix.memory)
 
-    def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
-        places, N = before.length + t, state[0].shape[2]  # (B,)
-        seen = torch.cat([before.real, torch.arange(N, device=x.device) <= t[:, None]], 1)
+    def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
+        places, N = prefix.length + t, state[0].shape[2]  # (B,)
+        seen = torch.cat([prefix.real, torch.arange(N, device=x.device) <= t[:, None]], 1)
         bias = _bias(seen)[:, None, None]  # (B, 1, 1, S + N)
         slots = places_of(t, self.groups)
         x = self.enter(x, places)
@@ -161,7 +161,7 @@ class Attending(nn.Module):
             keys, values = put(state[2 * i], keys, slots), put(state[2 * i + 1], values, slots)
             after += [keys, values]
             asked = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, d)
-            old, shared = before.memory[2 * i], before.memory[2 * i + 1]
+            old, shared = prefix.memory[2 * i], prefix.memory[2 * i + 1]
             scores = torch.cat([asked @ old.transpose(2, 3), asked @ keys.transpose(2, 3)], 3) + bias
             weights = scores.softmax(3)
             S = old.shape[2]

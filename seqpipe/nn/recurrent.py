@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.nn.cells import Cell, recurrent_step
 from seqpipe.nn.dropout import LockedDropout
-from seqpipe.nn.kv_cache import Before, Slots
+from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State, scan
 from seqpipe.nn.rnn_node import LIBRARY, as_node, suffixes, weights_of
 
@@ -48,7 +48,7 @@ class Recurrent(nn.Module):
     """
 
     returns: ClassVar = ("x", "state", "first")
-    carried: Tensor | None = None  # (M, B, H) states of the rows before; None: training begins with zeros
+    carried_state: Tensor | None = None  # (M, B, H) states of the rows before; None: training begins with zeros
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class Recurrent(nn.Module):
         self.dropout, self.locked_dropout = nn.Dropout(dropout), LockedDropout(locked_dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, D') twice
-        if self.carried is not None and self.training:
-            return self._goes_on_from(self.carried, x)
+        if self.carried_state is not None and self.training:
+            return self._forward_stateful(self.carried_state, x)
         lengths = mask.sum(1).clamp(min=1)  # (B,)
         for depth, rnn in enumerate(self.layers):
             assert isinstance(rnn, nn.RNNBase | Cell)
@@ -84,28 +84,28 @@ class Recurrent(nn.Module):
         both = {1: [ends if self.backward else begins], 2: [begins, ends]}[states.shape[2]]
         return {"x": x, "state": self._merged(last), "first": self._merged(torch.cat(both, 1))}
 
-    def carry(self, rows: int | None) -> None:
+    def set_stateful(self, rows: int | None) -> None:
         """Carry states across the batches of training, for so many rows of one length (truncated BPTT); None stops."""
         weight = self._layers[0].weight_hh_l0
         assert isinstance(weight, Tensor)
-        states, hidden = self.kept
-        self.carried = None if rows is None else weight.new_zeros(states, rows, hidden)
+        states, hidden = self.cache_shape
+        self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
 
-    def _goes_on_from(self, carried: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def _forward_stateful(self, state: Tensor, x: Tensor) -> dict[str, Tensor]:
         after: list[Tensor] = []
-        starts = self._by_layer(carried.to(x.device).unbind())
+        starts = self._by_layer(state.to(x.device).unbind())
         for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
             x, ends = along(layer, self.locked_dropout(self.dropout(x) if depth else x), start)
             after += ends
-        self.carried = torch.stack(after).detach().to(carried.dtype)
+        self.carried_state = torch.stack(after).detach().to(state.dtype)
         return {"x": x, "state": x[:, -1], "first": x[:, 0]}
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return "" if options["direction"] == "forward" else "direction: forward"
 
     @property
-    def kept(self) -> tuple[int, int]:
+    def cache_shape(self) -> tuple[int, int]:
         """As `seqpipe.nn.kv_cache.Causal` has it."""
         return len(self.layers) * self._states, self._layers[0].hidden_size
 
@@ -118,26 +118,26 @@ class Recurrent(nn.Module):
     def _layers(self) -> list[nn.RNNBase | Cell]:
         return cast("list[nn.RNNBase | Cell]", list(self.layers))
 
-    def unpacked(self, kept: Tensor) -> State:  # (B, C, M, H) -> M times (B, H)
-        last = nn.functional.pad(kept, (0, 0, 0, 0, 1, 0))[:, -1]
-        return tuple(last[:, i].contiguous() for i in range(self.kept[0]))
+    def import_cache(self, cache: Tensor) -> State:  # (B, C, M, H) -> M times (B, H)
+        last = nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1]
+        return tuple(last[:, i].contiguous() for i in range(self.cache_shape[0]))
 
-    def packed(self, before: Before, state: State, slots: Slots) -> Tensor:
-        return torch.where(slots.goes_on[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
+    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
+        return torch.where(slots.unfinished[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
 
-    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
         x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))  # a node takes no 0 steps
         lengths = mask.sum(1)
         after: list[Tensor] = []
-        for layer, start in zip(self._layers, self._by_layer(before.memory), strict=True):
+        for layer, start in zip(self._layers, self._by_layer(prefix.memory), strict=True):
             x, last = continued(layer, x, lengths, start)
             after += last
         return x[:, :-1], tuple(after)
 
-    def room(self, before: Before, longest: int) -> State:
-        return before.memory
+    def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
+        return prefix.memory
 
-    def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
         after: list[Tensor] = []
         for layer, now in zip(self._layers, self._by_layer(state), strict=True):
             made = one_step(layer, x, now)

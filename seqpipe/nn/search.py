@@ -194,11 +194,11 @@ class _Search:
         state = tuple(part[:, None].expand(-1, K, *part.shape[1:]).flatten(0, 1) for part in start)
         now = (self.times.new_zeros(()), *begin, *state)
         if simple:
-            now = while_loop(lambda *now: self.plain & self.goes_on(*now), self.simple_step, now)
-        now = while_loop(self.goes_on, self.step, (*now[:8], empty, covered, *now[8:]))
+            now = while_loop(lambda *now: self.plain & self.loop_condition(*now), self.simple_step, now)
+        now = while_loop(self.loop_condition, self.step, (*now[:8], empty, covered, *now[8:]))
         return now[5:8]
 
-    def goes_on(self, t: Tensor, tokens: Tensor, scores: Tensor, settled: Tensor, *rest: Tensor) -> Tensor:
+    def loop_condition(self, t: Tensor, tokens: Tensor, scores: Tensor, settled: Tensor, *rest: Tensor) -> Tensor:
         return (t < self.limit) & ~settled.all()
 
     def simple_step(

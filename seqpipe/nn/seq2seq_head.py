@@ -46,7 +46,7 @@ class Writer(nn.Module):
         self.register_buffer("never", never, persistent=False)  # (V,)
 
     @staticmethod
-    def idle(options: Mapping[str, Any]) -> tuple[str, ...]:
+    def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
         """Decode options that mean nothing: of lengths, where the source says them."""
         return ("max_length", "min_length") if options.get("equal_length") else ()
 

@@ -22,15 +22,15 @@ class SpanCorruption(nn.Module):
     marks: Tensor
 
     @staticmethod
-    def self_taught(options: Mapping[str, Any]) -> bool:
+    def self_supervised(options: Mapping[str, Any]) -> bool:
         return options.get("spans") is not None
 
     @staticmethod
-    def corrupts(options: Mapping[str, Any]) -> tuple[str, ...]:
+    def corrupted_inputs(options: Mapping[str, Any]) -> tuple[str, ...]:
         return () if options.get("spans") is None else ("ids", "mask", "target_ids", "target_mask")
 
     @staticmethod
-    def hides(options: Mapping[str, Any]) -> dict[str, Any]:
+    def span_corruption(options: Mapping[str, Any]) -> dict[str, Any]:
         """By what share of tokens, and in spans of what mean length, it is judged."""
         return {"share": options["spans"], "length": options["span_length"]}
 
@@ -44,7 +44,7 @@ class SpanCorruption(nn.Module):
         self.spans, self.span_length = spans, length
         self.register_buffer("marks", torch.tensor(found, dtype=torch.int64), persistent=False)
 
-    def corrupt(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:
+    def corrupt_batch(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:
         """The text with marks, `ids` and `mask` (B, T'), and what they hide, `target_ids` and `target_mask` (B, N)."""
         if segments is not None:
             raise UsageError(

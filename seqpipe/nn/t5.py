@@ -142,11 +142,11 @@ class Stack(nn.Module):
             x = layer.thought(x)
         return self.leave(x), weights.mean(1)
 
-    def room(self, x: Tensor, longest: int) -> State:
+    def init_cache(self, x: Tensor, max_length: int) -> State:
         """Of each layer keys and values (B, H, N, d) of at most N tokens; and the number of tokens so far, (B,)."""
         heads = self._each[0].itself.heads
         each = self._each[0].itself.query.out_features // heads
-        caches = (x.new_zeros(x.shape[0], heads, longest, each) for _ in self._each for _ in range(2))
+        caches = (x.new_zeros(x.shape[0], heads, max_length, each) for _ in self._each for _ in range(2))
         return (*caches, torch.zeros(x.shape[0], dtype=torch.int64, device=x.device))
 
     def step(

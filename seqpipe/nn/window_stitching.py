@@ -29,28 +29,30 @@ class Windows(NamedTuple):
         left, right = ((side < 0)[..., None] for side in (self.other - self.own, self.own - self.other))
         return own, torch.where(left, other, own), torch.where(right, other, own)
 
-    def limited(self, own: Tensor, other: Tensor, goes_on: Tensor, path: Callable[[Tensor], Tensor]) -> Tensor:
+    def limited(self, own: Tensor, other: Tensor, span_continues: Tensor, path: Callable[[Tensor], Tensor]) -> Tensor:
         """Scores of tags (B, T, L) by each token's own window, lowered where a tag may not stand.
 
         Args:
             own: The scores by each token's own window, (B, T, L).
             other: Those by the neighbour that holds it too, (B, T, L).
-            goes_on: As `permitted` has it; of more than L tags those behind are for the padding.
+            span_continues: As `permitted` has it; of more than L tags those behind are for the padding.
             path: The tags (3 B, T) of the rows (3 B, T, L) of all three readings, one below the other.
         """
         first, left, right = path(torch.cat(self.readings(own, other))).unflatten(0, (3, -1)).unbind()
-        may = self.permitted((first, left, right), goes_on)[..., : own.shape[2]]
+        may = self.permitted((first, left, right), span_continues)[..., : own.shape[2]]
         return torch.where(may, own, own + FORBIDDEN)
 
-    def permitted(self, tags: Readings, goes_on: Tensor) -> Tensor:
+    def permitted(self, tags: Readings, span_continues: Tensor) -> Tensor:
         """Which tags may stand where, (B, T, L) bool: none that takes a span across a seam without agreement.
 
         Args:
             tags: The tags of each reading, (B, T) int64, those of the padding included: they continue no span.
-            goes_on: Whether the column's tag continues the span in which the row's tag stands, (L, L) bool.
+            span_continues: Whether the column's tag continues the span in which the row's tag stands, (L, L) bool.
         """
         own, left, right = tags
-        inside, *others = (_behind(goes_on.flatten()[path[:, :-1] * goes_on.shape[0] + path[:, 1:]]) for path in tags)
+        inside, *others = (
+            _behind(span_continues.flatten()[path[:, :-1] * span_continues.shape[0] + path[:, 1:]]) for path in tags
+        )
         cut = (inside != others[0]) | (inside != others[1])  # where only some of the readings continue
         doubtful = (own != left) | (own != right) | cut | F.pad(cut[:, 1:], (0, 1))
         lower = torch.minimum(self.own, self.other)
@@ -59,8 +61,8 @@ class Windows(NamedTuple):
         doubts = torch.zeros_like(F.pad(span, (1, 0))).scatter_add(1, span, doubtful.long())  # (B, 1 + T)
         agreed = inside & (doubts.gather(1, span) == 0)
         seam = _behind(self.own[:, 1:] != self.own[:, :-1])
-        is_own = own[..., None] == torch.arange(goes_on.shape[0], device=own.device)
-        return ~seam[..., None] | ~goes_on.any(0) | (agreed[..., None] & is_own)
+        is_own = own[..., None] == torch.arange(span_continues.shape[0], device=own.device)
+        return ~seam[..., None] | ~span_continues.any(0) | (agreed[..., None] & is_own)
 
 
 def _behind(pairs: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqpipe.answers.base import Answer, Kind
 from seqpipe.answers.fill_mask import Filled
-from seqpipe.answers.generation import GOES_ON, SCORE_PROMPT, Continuation
+from seqpipe.answers.generation import RECORD_CONTINUES, SCORE_PROMPT, Continuation
 from seqpipe.answers.metrics import counters as metrics
 from seqpipe.answers.metrics.squad import match
 from seqpipe.answers.multi_head import Joint
@@ -49,7 +49,7 @@ def evaluate(
     kind = predictor.kind
     if isinstance(kind, Continuation):
         return _perplexity_scores(kind, predictor, records, by, errors)
-    if errors and (kind.kind == "vector" or getattr(kind, "self_taught", False)):
+    if errors and (kind.kind == "vector" or getattr(kind, "self_supervised", False)):
         raise UsageError(f"errors: a {kind.kind} is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(records)
     asked = (posed(kind, record) for record in for_model)
@@ -99,7 +99,9 @@ def _perplexity_scores(
         docs = (
             one
             for part in chunks(some, CHUNK)
-            for one in zip(predictor.featurizer.docs(part), [r.get(GOES_ON) is True for r in part], strict=True)
+            for one in zip(
+                predictor.featurizer.docs(part), [r.get(RECORD_CONTINUES) is True for r in part], strict=True
+            )
         )
         return dict(kind.judged(docs, lambda feeds: predictor.run(feeds | options), size, beside))
 
@@ -184,7 +186,7 @@ class _JointCounts:
 
     def result(self) -> Scores:
         parts = {name: part.result() for name, part in self.parts.items()}
-        judged = [name for name, part in self.kind.parts.items() if not getattr(part, "self_taught", False)]
+        judged = [name for name, part in self.kind.parts.items() if not getattr(part, "self_supervised", False)]
         mean = sum(headline(parts[name])[1] for name in judged) / max(1, len(judged))
         return {"mean": mean, "exact": self.exact / max(1, self.records), **parts}
 
@@ -235,7 +237,7 @@ def _group(record: Record, by: str) -> str:
 
 def _right(kind: Kind, gold: Any, predicted: Any) -> bool:
     """Whether an answer is right: equal to the reference, or to one of several; without any nothing is wrong."""
-    if getattr(kind, "self_taught", False):
+    if getattr(kind, "self_supervised", False):
         return True
     if isinstance(kind, Joint):
         return all(_right(part, gold[head], predicted[head]) for head, part in kind.parts.items())

@@ -44,7 +44,7 @@ def _pieces(model: Model, kind: Continuation, doc: Any, given: dict[str, np.ndar
     most = min(most, numbers.shape[2]) if numbers.shape[2] else most
     ends = {special_id(kind.tokenizer, EOS), *given["stop"].ravel().tolist()}
     feeds = model.predictor.featurizer.collate([doc])
-    kept: dict[str, np.ndarray] = {}
+    cache: dict[str, np.ndarray] = {}
     written: list[int] = []
     shown, size = "", 1
     while len(written) < most:
@@ -54,7 +54,7 @@ def _pieces(model: Model, kind: Continuation, doc: Any, given: dict[str, np.ndar
             "min_length": np.array(max(0, least - len(written)), given["min_length"].dtype),
             "uniform": numbers[:, :, len(written) : len(written) + n],
         }
-        made = model.run_kept(feeds | options | kept)
+        made = model.run_with_cache(feeds | options | cache)
         tokens = [token for token in made["tokens"][0, 0].tolist() if token]
         written += tokens
         ended = len(tokens) < n or tokens[-1] in ends
@@ -65,4 +65,4 @@ def _pieces(model: Model, kind: Continuation, doc: Any, given: dict[str, np.ndar
             return
         shown, size = whole, min(2 * size, MOST)
         feeds = feeds | {"ids": np.array([tokens[-1:]], np.int64), "mask": np.ones((1, 1), bool)}
-        kept = {PAST + name.removeprefix(PRESENT): array for name, array in made.items() if name.startswith(PRESENT)}
+        cache = {PAST + name.removeprefix(PRESENT): array for name, array in made.items() if name.startswith(PRESENT)}

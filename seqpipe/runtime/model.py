@@ -140,10 +140,10 @@ class Model:
         )
         outputs = [output.name for output in self.session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
-        self._kept = [name for name in outputs if name.startswith(PRESENT)]
-        self._outputs = [name for name in outputs if name not in self._weights + self._kept]
+        self._caches = [name for name in outputs if name.startswith(PRESENT)]
+        self._outputs = [name for name in outputs if name not in self._weights + self._caches]
         inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
-        past = {PAST + name.removeprefix(PRESENT) for name in self._kept}
+        past = {PAST + name.removeprefix(PRESENT) for name in self._caches}
         odd = sorted(inputs ^ {*manifest["inputs"], *options, *past}) + sorted({*kind.outputs} - {*self._outputs})
         odd += sorted({*self._weights} ^ {one.output for one in self._attended})
         if odd:
@@ -154,13 +154,13 @@ class Model:
         """One run of the graph: padded features and option inputs to the decision."""
         return self._run(self._outputs, feeds)
 
-    def run_kept(self, feeds: Arrays) -> Arrays:
-        """The decision, and what is kept for a later run, as `present.<name>`."""
-        return self._run(self._outputs + self._kept, feeds)
+    def run_with_cache(self, feeds: Arrays) -> Arrays:
+        """The decision, and the cache for a later run, as `present.<name>`."""
+        return self._run(self._outputs + self._caches, feeds)
 
     def run_all(self, feeds: Arrays) -> Arrays:
-        """The decision, what is kept for a later call, and the attention weights too, as `explain.<name>`."""
-        return self._run(self._outputs + self._kept + self._weights, feeds)
+        """The decision, the cache for a later call, and the attention weights too, as `explain.<name>`."""
+        return self._run(self._outputs + self._caches + self._weights, feeds)
 
     def _run(self, names: Sequence[str], feeds: Arrays) -> Arrays:
         options = self._run_options()

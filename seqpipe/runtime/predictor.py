@@ -103,7 +103,7 @@ class Predictor:
         """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
         docs = self._docs(records)
         refuse_long(docs, records, self.limits, before, self.kind.kind in DIVIDED)
-        if isinstance(self.kind, Continuation) and not self.kind.begins:
+        if isinstance(self.kind, Continuation) and not self.kind.adds_bos:
             self.kind.refuse_empty(docs, records, before)
         return docs
 
@@ -159,7 +159,7 @@ class Predictor:
 
     def _tokens(self, doc: Doc) -> int:
         """How many tokens are read of a text; of one that [BOS] stands before at least that."""
-        return len(doc) + (isinstance(self.kind, Continuation) and self.kind.begins)
+        return len(doc) + (isinstance(self.kind, Continuation) and self.kind.adds_bos)
 
     def _docs(self, records: Sequence[Record]) -> list[Doc]:
         """The records split, on every core if there are enough: most of what is not the run is splitting."""

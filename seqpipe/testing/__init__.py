@@ -43,7 +43,7 @@ Of a head also:
 - *decision as its answer kind states*: `decide` returns the outputs of the kind, and answers can be made of them.
 - *score agrees with decide*: the log-probability that `score` gives to a decision is the one that `decide` states.
 - *own metrics run*: `metrics` gives finite numbers under names of its own.
-- *corruption as stated*: what `corrupt` hides is the same twice in evaluation, drawn in training, and in the loss.
+- *corruption as stated*: `corrupt_batch` is deterministic in evaluation, random in training, and seen in the loss.
 - *what is chosen on dev stays*: what `calibrate` chooses is in the weights, and `calibration` says it as JSON.
 
 Of a tokenizer: *learns a tokenizer*, *determinism*, *special tokens have ids 0 to 3*, *everything is in tokenizer.json*

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqpipe.config.contract import (
     ANSWERS,
-    corrupted_inputs,
+    declared_corrupted_inputs,
     decode_options,
     dev_option,
     has_member,
@@ -33,8 +33,8 @@ CLOSE = 1e-3
 
 _TARGETS = "Let `loss` ask for the target of the answer kind by its name, and compare with it at the real positions"
 _CORRUPTION = (
-    "`corrupt` returns a dict with every name of `corrupts`; with self.training it draws from torch's own generator, "
-    "else from one of its own with a fixed seed (seqpipe.nn.corruption.Drawn), and it looks at real tokens alone"
+    "`corrupt_batch` returns a dict with every name of `corrupted_inputs`; with self.training it draws from torch's "
+    "own generator, else from one with a fixed seed (seqpipe.nn.corruption.Drawn), and it looks at real tokens alone"
 )
 _DECISION = (
     "`decide` returns a dict of tensors: for tags and spans `tags` (B, T) int64 with 0 in the padding, `scores`, "
@@ -72,7 +72,7 @@ def head_checks(bench: Bench) -> list[Check]:
         *([chosen] if has_member(bench.subject.cls, "needs_dev") else []),
         *(
             [Check(CORRUPTION, looks.corruption, _CORRUPTION, (SHAPES,))]
-            if has_member(bench.subject.cls, "corrupt")
+            if has_member(bench.subject.cls, "corrupt_batch")
             else []
         ),
     ]
@@ -112,11 +112,11 @@ class _Looks:
 
     def corruption(self) -> None:
         """The same twice in evaluation, other in training, blind to the padding; the loss sees what was hidden."""
-        if not corrupted_inputs(self.bench.config.head[0]):
+        if not declared_corrupted_inputs(self.bench.config.head[0]):
             raise SkippedError("with these options it changes nothing")
         pipeline, batch = _stirred(self.bench.pipeline()).eval(), self.bench.batch()
         head = pipeline.head
-        first, again = (call(head.corrupt, batch) for _ in range(2))
+        first, again = (call(head.corrupt_batch, batch) for _ in range(2))
         if told := [name for name, one in first.items() if not torch.equal(one, again[name])]:
             raise FaultError(f"in evaluation {told[0]!r} is not the same twice", _CORRUPTION)
         with torch.no_grad():
@@ -126,7 +126,7 @@ class _Looks:
                 if torch.equal(call(head.loss, pipeline({**batch, **changed})), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _CORRUPTION)
         dirty = {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)}
-        changed = call(head.corrupt, dirty)
+        changed = call(head.corrupt_batch, dirty)
         for name, one in first.items():
             real = first.get("mask", batch["mask"])
             same = one[real] == changed[name][real] if one.shape == real.shape else one == changed[name]
@@ -136,7 +136,7 @@ class _Looks:
         drawn = []
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
-            drawn.append(call(head.corrupt, batch))
+            drawn.append(call(head.corrupt_batch, batch))
         for name, one in drawn[0].items():
             if not torch.equal(one, drawn[1][name]):
                 raise FaultError(f"in training {name!r} differs with the same seed", _CORRUPTION)

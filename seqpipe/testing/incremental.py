@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.config.contract import has_member, member
-from seqpipe.nn.incremental import Chain
+from seqpipe.nn.incremental import IncrementalStages
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.stages import SHAPES
 from seqpipe.testing.toys import Bench
@@ -18,22 +18,22 @@ CLOSE = 1e-4
 NAN = float("nan")
 
 _PIECES = (
-    "What `read` and `step` make of a token given the memory of those before must be what `forward` makes of it in the "
-    "whole text, and `unpacked(packed(…))` must be that memory again: see `seqpipe.nn.kv_cache.Causal`"
+    "What `prefill` and `step` make of a token given the memory of those before must be what `forward` makes of it in "
+    "the whole text, and `import_cache(export_cache(…))` must be that memory again: see `seqpipe.nn.kv_cache.Causal`"
 )
 
 
 def incremental_checks(bench: Bench) -> list[Check]:
     """The check, for an encoder that is causal under these options."""
-    goes_on = member(bench.subject.cls, "goes_on")
-    if bench.subject.kind != "encoder" or goes_on is None or goes_on(bench.subject.chosen):
+    causal_fix = member(bench.subject.cls, "causal_fix")
+    if bench.subject.kind != "encoder" or causal_fix is None or causal_fix(bench.subject.chosen):
         return []
     return [Check(PIECES, lambda: _in_pieces(bench), _PIECES, (SHAPES,))]
 
 
 @torch.no_grad()
 def _in_pieces(bench: Bench) -> None:
-    """Reads a prompt, then two tokens step by step, then, of what was kept, a piece of two more."""
+    """Reads a prompt, then two tokens step by step, then, from the exported cache, a piece of two more."""
     pipeline = bench.pipeline(2, NAN).eval()
     feeds = bench.learned.featurizer.collate(bench.docs(LENGTHS))
     names = {name: torch.from_numpy(array) for name, array in feeds.items()}
@@ -49,23 +49,25 @@ def _in_pieces(bench: Bench) -> None:
                 f"x of a token {what} is off by {off:.2g} from that of `forward` over the whole text", _PIECES
             )
 
-    chain = Chain(embedding, [*pipeline.encoder], others, begins=False)
-    read = chain.read(ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None])
+    incremental = IncrementalStages(embedding, [*pipeline.encoder], others, adds_bos=False)
+    prefix = incremental.prefill(ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None])
     for t in range(max(PROMPTS) - 1):
         at = torch.minimum(torch.tensor(t), (prompts - 2).clamp(min=0))
-        some = torch.where((prompts > 1)[:, None], read.x[rows, at], whole[rows, at])
+        some = torch.where((prompts > 1)[:, None], prefix.x[rows, at], whole[rows, at])
         same("that was read at once", some, at)
-    state = chain.start(read, 2)
+    state = incremental.start(prefix, 2)
     for t in range(2):
-        x, state = chain.step(ids[rows, prompts - 1 + t], read, state)
+        x, state = incremental.step(ids[rows, prompts - 1 + t], prefix, state)
         same("that was read step by step", x, prompts - 1 + t)
     written = torch.stack([ids[rows, prompts + t] for t in range(2)], 1)
-    made = chain.kept(read, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state)
+    made = incremental.export_cache(
+        prefix, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state
+    )
     past = {PAST + name.removeprefix(PRESENT): one for name, one in made.items()}
-    chain = Chain(embedding, [*pipeline.encoder], others | past, begins=False)
-    read = chain.read(
+    incremental = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
+    prefix = incremental.prefill(
         torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1), torch.ones(len(ids), 2, dtype=torch.bool)
     )
-    same("behind what was kept", read.x[:, 0], prompts + 1)
-    x, _ = chain.step(ids[rows, prompts + 2], read, chain.start(read, 1))
-    same("read step by step behind what was kept", x, prompts + 2)
+    same("behind an imported cache", prefix.x[:, 0], prompts + 1)
+    x, _ = incremental.step(ids[rows, prompts + 2], prefix, incremental.start(prefix, 1))
+    same("read step by step behind an imported cache", x, prompts + 2)

@@ -24,7 +24,7 @@ from seqpipe.config.signature import plain, wired
 from seqpipe.errors import ConfigError
 from seqpipe.features.document import Column, Doc, Record
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK, word_level
-from seqpipe.nn.kv_cache import Before, Slots
+from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
 from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
@@ -174,30 +174,30 @@ class ToyCausal(nn.Module):
 
     def __init__(self, dim: int):
         super().__init__()
-        self.dim, self.kept = dim, (1, dim)
+        self.dim, self.cache_shape = dim, (1, dim)
 
     @staticmethod
-    def goes_on(options: Mapping[str, Any]) -> str:
+    def causal_fix(options: Mapping[str, Any]) -> str:
         return ""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D)
         return torch.where(mask[..., None], x, 0.0).cumsum(1).tanh()
 
-    def unpacked(self, kept: Tensor) -> tuple[Tensor, ...]:  # (B, C, 1, D) -> (B, D)
-        return (nn.functional.pad(kept, (0, 0, 0, 0, 1, 0))[:, -1, 0].clone(),)
+    def import_cache(self, cache: Tensor) -> tuple[Tensor, ...]:  # (B, C, 1, D) -> (B, D)
+        return (nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1, 0].clone(),)
 
-    def packed(self, before: Before, state: tuple[Tensor, ...], slots: Slots) -> Tensor:
-        return torch.where(slots.goes_on[:, None, None, None], state[0][:, None, None], 0.0)
+    def export_cache(self, prefix: PrefixCache, state: tuple[Tensor, ...], slots: CacheSlots) -> Tensor:
+        return torch.where(slots.unfinished[:, None, None, None], state[0][:, None, None], 0.0)
 
-    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, tuple[Tensor, ...]]:
         x = torch.where(mask[..., None], x, 0.0)
-        return (before.memory[0][:, None] + x.cumsum(1)).tanh(), (before.memory[0] + x.sum(1),)
+        return (prefix.memory[0][:, None] + x.cumsum(1)).tanh(), (prefix.memory[0] + x.sum(1),)
 
-    def room(self, before: Before, longest: int) -> tuple[Tensor, ...]:
-        return before.memory
+    def init_cache(self, prefix: PrefixCache, max_length: int) -> tuple[Tensor, ...]:
+        return prefix.memory
 
     def step(
-        self, x: Tensor, t: Tensor, before: Before, state: tuple[Tensor, ...]
+        self, x: Tensor, t: Tensor, prefix: PrefixCache, state: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         return (state[0] + x).tanh(), (state[0] + x,)
 
@@ -264,7 +264,7 @@ class Bench:
         """The checked pipeline, its head looking at everything that the component returns."""
         if self.subject.kind == "head":
             encoder = ToyPlaces if "copy" in self._kinds() else ToyEncoder
-            return self._load(ToyCausal if self.continues else encoder, watching((), ()))
+            return self._load(ToyCausal if self.is_language_model else encoder, watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
         tagging = not (self.replaces_mask or self.numbers)
@@ -285,9 +285,9 @@ class Bench:
         return self.subject.kind == "encoder" and "mask" in member(self.subject.cls, "returns")
 
     @property
-    def continues(self) -> bool:
+    def is_language_model(self) -> bool:
         """Whether the component is a language-model head."""
-        return self.subject.kind == "head" and bool(member(self.subject.cls, "continues"))
+        return self.subject.kind == "head" and has_member(self.subject.cls, "corpus")
 
     @property
     def numbers(self) -> bool:
@@ -405,7 +405,7 @@ class Bench:
         if self.numbers:
             return {"numbers": _numbers(i, tokens)}
         words = _words(i, tokens)
-        if has_member(self.subject.cls, "fills"):
+        if has_member(self.subject.cls, "fill_mask"):
             words = [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(words)]
         return {"words": words}
 

@@ -44,7 +44,7 @@ class DevScores:
         most = 1 if only_names else None
         pipeline.calibrate(self._device_batches)
         perplexities = pipeline.perplexities(itertools.islice(self._device_batches(), most))
-        if pipeline.continues:
+        if pipeline.is_language_model:
             check_interrupt()
             return {"perplexity": perplexities[""], "loss": math.log(perplexities[""])}
         scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]

@@ -25,7 +25,7 @@ from seqpipe.config.contract import (
     answer_kind,
     can_copy,
     declared_features,
-    is_language_model,
+    is_language_model_head,
     is_self_supervised,
     member,
     replaces_mask,
@@ -208,7 +208,7 @@ def _source(
     tokenizer = _with_special_tokens(_trained(one.tokenizer, texts), heads)
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
-    lossless = any(map(is_language_model, heads))
+    lossless = any(map(is_language_model_head, heads))
     columns = {name: replace(feature, values=()) for name, feature in found.items() if isinstance(feature, Column)}
     splitter = Featurizer(tokenizer, columns, field, lossless)
     docs: Iterable[Doc] = splitter.docs(records) if isinstance(records, list) else _Split(splitter, records)
@@ -248,7 +248,7 @@ def _with_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> To
 def _shared(heads: Sequence[Component]) -> list[str]:
     """The fields of what heads write with the tokenizer of their source, which learns of both then."""
     writing = [head for head in heads if head.frame.get("target_tokenizer") == "same"]
-    writing = [head for head in writing if not (is_language_model(head) or is_self_supervised(head))]
+    writing = [head for head in writing if not (is_language_model_head(head) or is_self_supervised(head))]
     return [head.frame.get("target") or "target" for head in writing if answer_kind(head) == "text"]
 
 
@@ -315,10 +315,10 @@ def _task(
         manifest["self_taught"] = True
     fields = inputs[0].tokenizer.frame.get("field") if inputs[0].tokenizer else None
     fields = [*fields] if isinstance(fields, tuple) else [fields or "text"]
-    if fills := member(head.cls, "fills"):
-        manifest["fills"] = {**fills(dict(head.options)), "fields": fields}
-    if is_self_supervised(head) and (hides := member(head.cls, "hides")):
-        manifest["hides"] = {**hides(dict(head.options)), "field": fields[0]}
+    if fill_mask := member(head.cls, "fill_mask"):
+        manifest["fills"] = {**fill_mask(dict(head.options)), "fields": fields}
+    if is_self_supervised(head) and (span_corruption := member(head.cls, "span_corruption")):
+        manifest["hides"] = {**span_corruption(dict(head.options)), "field": fields[0]}
     if answer == "label" and head.options.get("out_of_scope") is not None:
         manifest["out_of_scope"] = head.options["out_of_scope"]
     if (corpus := corpus_settings(head)) is not None:
@@ -366,7 +366,7 @@ def _old_labels(head: Component) -> Sequence[str]:
 
 def _target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
     chosen: Any = head.frame.get("target_tokenizer")
-    if is_language_model(head) or (is_self_supervised(head) and chosen is None):
+    if is_language_model_head(head) or (is_self_supervised(head) and chosen is None):
         chosen = "same"
     if chosen is None:
         raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")

@@ -26,14 +26,14 @@ def check_precision(precision: str, device: str) -> None:
 
 
 def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
-    """The optimiser of the YAML: a group of parameters for each learning rate, by the stages' `lr` and `rate`."""
+    """The optimiser of the YAML: a group of parameters for each learning rate, `lr` times `learning_rate_factor`."""
     settings = config.train.optimizer
     groups: dict[float, list[Tensor]] = {}
     for stage, module in pipeline.stages:
-        lr, rate = stage.frame.get("lr") or settings.lr, member(module, "rate")
+        lr, factor = stage.frame.get("lr") or settings.lr, member(module, "learning_rate_factor")
         for name, parameter in module.named_parameters():
             if parameter.requires_grad:
-                groups.setdefault(lr * rate(name), []).append(parameter)
+                groups.setdefault(lr * factor(name), []).append(parameter)
     parameters = [{"params": group, "lr": lr, "base_lr": lr} for lr, group in groups.items() if group]
     if not parameters:
         raise TrainingError("every stage is frozen; there is nothing to train")

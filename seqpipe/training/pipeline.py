@@ -19,15 +19,15 @@ from seqpipe.config.attention_stages import attended
 from seqpipe.config.component import Input, build_component, by_source, describe
 from seqpipe.config.contract import (
     answer_kind,
-    corrupted_inputs,
+    declared_corrupted_inputs,
+    declared_inactive_options,
     decode_options,
     dev_option,
     expected_outputs,
     has_member,
     head_metrics,
-    inactive_options,
     invalidated_names,
-    is_language_model,
+    is_language_model_head,
     member,
 )
 from seqpipe.config.loader import Component, Config
@@ -36,7 +36,7 @@ from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import IDS, PAST, Chain
+from seqpipe.nn.incremental import IDS, PAST, IncrementalStages
 from seqpipe.nn.kv_cache import Attending
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.fit import Learned, Task
@@ -93,48 +93,50 @@ class Pipeline(nn.Module):
         names = dict(names)
         for _ in self.trace(names):
             pass
-        return names | self._chain(names)
+        return names | self._incremental(names)
 
     @property
-    def continues(self) -> bool:
+    def is_language_model(self) -> bool:
         """Whether the head is a language model: it runs the stages before it by itself."""
-        return is_language_model(self.stages[-1][0])
+        return is_language_model_head(self.stages[-1][0])
 
     @property
-    def kept(self) -> dict[str, tuple[int, ...]]:
-        """What such a head keeps of a text for a later call, by its name: the shape of a slot of it."""
-        encoders: list[Any] = list(self.encoder) if self.continues else []
-        shapes = {f"{PAST}{number}": tuple(one.kept) for number, one in enumerate(encoders)}
+    def cache_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The caches of a language model: the shape of a slot of each, by its name."""
+        encoders: list[Any] = list(self.encoder) if self.is_language_model else []
+        shapes = {f"{PAST}{number}": tuple(one.cache_shape) for number, one in enumerate(encoders)}
         return {PAST + IDS: (), **shapes} if shapes else {}
 
     @property
-    def kept_whole(self) -> set[str]:
-        """Names of what is kept of all tokens at once, in one slot."""
-        return {f"{PAST}{n}" for n, one in enumerate(self.encoder) if not isinstance(one, Attending)} & {*self.kept}
+    def single_slot_caches(self) -> set[str]:
+        """Names of the caches with one slot for all tokens."""
+        return {f"{PAST}{n}" for n, one in enumerate(self.encoder) if not isinstance(one, Attending)} & {
+            *self.cache_shapes
+        }
 
-    def carry(self, rows: int | None) -> None:
+    def set_stateful(self, rows: int | None) -> None:
         """Carry recurrent states across batches of so many rows (truncated BPTT), from zeros; None stops."""
         encoders: Any = self.encoder
         for encoder in encoders:
-            encoder.carry(rows)
+            encoder.set_stateful(rows)
 
     @property
-    def carried(self) -> dict[int, Tensor]:
+    def carried_states(self) -> dict[int, Tensor]:
         """The carried states, of each encoder that has any, by its place."""
-        found = ((place, member(encoder, "carried")) for place, encoder in enumerate(self.encoder))
+        found = ((place, member(encoder, "carried_state")) for place, encoder in enumerate(self.encoder))
         return {place: state for place, state in found if isinstance(state, Tensor)}
 
-    @carried.setter
-    def carried(self, states: Mapping[int, Tensor]) -> None:
+    @carried_states.setter
+    def carried_states(self, states: Mapping[int, Tensor]) -> None:
         encoders: Any = self.encoder
         for place, state in states.items():
-            encoders[place].carried = state
+            encoders[place].carried_state = state
 
-    def _chain(self, names: Names) -> Names:
+    def _incremental(self, names: Names) -> Names:
         """The stages as a language-model head asks for them; nothing for others."""
-        if not self.continues:
+        if not self.is_language_model:
             return {}
-        return {"chain": Chain(list(self.embedding), list(self.encoder), names, self.head.begins)}
+        return {"incremental": IncrementalStages(list(self.embedding), list(self.encoder), names, self.head.adds_bos)}
 
     @property
     def head(self) -> Any:
@@ -187,13 +189,14 @@ class Pipeline(nn.Module):
         return total
 
     def _given(self, batch: Mapping[str, Tensor]) -> Names:
-        """A batch as the first stage gets it where there is something to learn: as it is, or what `corrupt` makes."""
-        stage, names = self.stages[-1][0], corrupted_inputs(self.stages[-1][0])
+        """A batch as the first stage gets it in training: as it is, or corrupted by the head."""
+        stage, names = self.stages[-1][0], declared_corrupted_inputs(self.stages[-1][0])
         if not names:
             return dict(batch)
-        made = _asked(stage, self.head.corrupt, dict(batch))
+        made = _asked(stage, self.head.corrupt_batch, dict(batch))
         if lacking := [name for name in names if not isinstance(made.get(name), Tensor)]:
-            raise _fault(stage, f"`corrupt` returned no tensor {lacking[0]!r}, which its `corrupts` states")
+            message = f"`corrupt_batch` returned no tensor {lacking[0]!r}, which its `corrupted_inputs` states"
+            raise _fault(stage, message)
         return {**batch, **made}
 
     def _loss(self, stage: Component, head: Any, names: Names) -> Tensor:
@@ -220,9 +223,9 @@ class Pipeline(nn.Module):
         names: Names = dict(features)
         decision: dict[str, Tensor] = {}
         weights: dict[str, Tensor] = {}
-        for stage, made in self.trace(names) if explain or not self.continues else ():
+        for stage, made in self.trace(names) if explain or not self.is_language_model else ():
             weights |= self._weights(stage, made) if explain else {}
-        names |= self._chain(names)
+        names |= self._incremental(names)
         for before, stage, head in self._named_heads:
             found = _asked(stage, head.decide, names, **(part_of(options, before[:-1]) if before else options))
             if explain:
@@ -243,11 +246,11 @@ class Pipeline(nn.Module):
                 raise _fault(stage, f"it returned no {name!r}, which its `explains` states")
         return {one.output: made[name].float() for name, one in self.attended[stage.key].items()}
 
-    def notes(self) -> Iterator[str]:
-        """What the stages have to say before they are trained, a line each."""
+    def messages(self) -> Iterator[str]:
+        """The messages of the stages before training."""
         for stage, module in self.stages:
-            notes = member(module, "notes")
-            yield from (f"{stage.key}: {note}" for note in (notes() if notes else ()))
+            messages = member(module, "messages")
+            yield from (f"{stage.key}: {message}" for message in (messages() if messages else ()))
 
     @property
     def long(self) -> list[int]:
@@ -258,10 +261,10 @@ class Pipeline(nn.Module):
     @property
     def limits(self) -> dict[str, int]:
         """The most tokens of one text, and of the first of a pair where a stage reads that as a whole."""
-        longest: list[Any] = [member(module, "longest") for _, module in self.stages] if self.continues else []
-        context = [most for most in longest if most is not None]
-        if context:
-            return {"tokens": min(context) - self.head.begins}
+        max_lengths: list[Any] = [member(module, "max_length") for _, module in self.stages]
+        context = [most for most in max_lengths if most is not None]
+        if context and self.is_language_model:
+            return {"tokens": min(context) - self.head.adds_bos}
         given: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
         firsts = [most for most in given if most is not None] if self.learned.featurizer.pairs else []
         return {"tokens": MOST_TOKENS} | ({"first_tokens": min(firsts)} if firsts else {})
@@ -407,7 +410,7 @@ def _of_task(task: Task) -> Names:
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
-    """The heads' decode options as a bundle lists them, idle ones left out; of several heads by their names."""
+    """The heads' decode options as a bundle lists them, inactive ones left out; of several heads by their names."""
     return {
         f"{head.name}.{name}" if len(heads) > 1 else name: {
             "type": option.type,
@@ -417,7 +420,7 @@ def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
         }
         for head in heads
         for name, option in decode_options(head.cls).items()
-        if name not in inactive_options(head)
+        if name not in declared_inactive_options(head)
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from seqpipe.answers.generation import GOES_ON, flowing
+from seqpipe.answers.generation import RECORD_CONTINUES, flowing
 from seqpipe.config.component import build_component
 from seqpipe.config.loader import Component
 from seqpipe.errors import DataError
@@ -47,8 +47,8 @@ class Records(Sequence[Record]):
 def split(learned: Learned, records: Sequence[Record]) -> Iterator[tuple[Doc, bool]]:
     """The records split, each with whether its text continues in the next one."""
     for some in chunks(records, _SOME):
-        goes_on = [record.get(GOES_ON) is True for record in some]
-        yield from zip(learned.featurizer.docs(some), goes_on, strict=True)
+        record_continues = [record.get(RECORD_CONTINUES) is True for record in some]
+        yield from zip(learned.featurizer.docs(some), record_continues, strict=True)
 
 
 def in_memory(learned: Learned, records: Sequence[Record]) -> np.ndarray:

@@ -87,7 +87,7 @@ class Trainer:
         torch.manual_seed(settings.seed * 1_000_003 + at.epoch * 100_003 + at.position)
         self._set_rates()
         if self.batches.stateful and not at.position:
-            self.pipeline.carry(len(batch["ids"]))
+            self.pipeline.set_stateful(len(batch["ids"]))
         with self._autocast():
             loss = self.pipeline.loss(batch)
             if not torch.isfinite(loss):
@@ -193,7 +193,7 @@ class Trainer:
             "average": self._average.tensors,
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
-            "carried": self.pipeline.carried,
+            "carried_states": self.pipeline.carried_states,
         }
         checkpoint.save(self.folder / LAST, state)
         for old in self.folder.glob(BEST):
@@ -211,7 +211,7 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self._average.load(state["average"])
-        self.pipeline.carried = state["carried"]
+        self.pipeline.carried_states = state["carried_states"]
         self._order = self.batches.order(self.progress.epoch)
         self._write_history()  # the file may lack the last epoch if the process was killed as that ended
         return True

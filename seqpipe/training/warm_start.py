@@ -64,11 +64,11 @@ class _Start:
 
     def take(self, state: State) -> None:
         """Loads a state of the run into the stage."""
-        whole, parted = member(self.module, "whole"), member(self.module, "parted")
-        old, fresh = whole(state), whole(self.module.state_dict())
+        join_state, split_state = member(self.module, "join_state"), member(self.module, "split_state")
+        old, fresh = join_state(state), join_state(self.module.state_dict())
         self._refuse_other_parts(old, fresh)
         made = {name: self._moved(name, tensor, old) for name, tensor in fresh.items()}
-        self.module.load_state_dict(parted(made))
+        self.module.load_state_dict(split_state(made))
 
     def report(self) -> Iterator[str]:
         """What it starts from, and what of its names is known there."""

@@ -154,8 +154,8 @@ def test_words_of_another_case_are_found_on_request_and_a_words_own_vector_goes_
 def test_the_coverage_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, glove(ROWS))
     told = "3 of 4 words (75.0%) have a vector in some.vec"
-    assert Vectors(list(WORDS), path=path).notes() == [told]
-    assert Vectors(WORDS, path=path).notes() == [f"{told}; these are 90.0% of the known words in the training texts"]
+    assert Vectors(list(WORDS), path=path).messages() == [told]
+    assert Vectors(WORDS, path=path).messages() == [f"{told}; these are 90.0% of the known words in the training texts"]
 
 
 def test_the_state_holds_every_vector_so_that_another_file_changes_nothing(tmp_path: Path) -> None:

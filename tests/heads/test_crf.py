@@ -40,7 +40,7 @@ def library(crf: CRF, x: Tensor) -> tuple[torchcrf.CRF, Tensor]:
     return theirs, crf.emissions(x)
 
 
-def enumerated(crf: CRF, x: Tensor, goes_on: np.ndarray) -> Brute:
+def enumerated(crf: CRF, x: Tensor, span_continues: np.ndarray) -> Brute:
     """All there is to know of one row (T, D), summed over every sequence of tags."""
     theirs, emissions = library(crf, x)
     e, (T, L) = emissions.detach().numpy(), emissions.shape
@@ -54,19 +54,19 @@ def enumerated(crf: CRF, x: Tensor, goes_on: np.ndarray) -> Brute:
     for i, j in itertools.combinations_with_replacement(range(T), 2):
         same = (tags[:, i : j + 1] == best[i : j + 1]).all(1)
         if j + 1 < T:
-            same &= ~goes_on[tags[:, j], tags[:, j + 1]]
+            same &= ~span_continues[tags[:, j], tags[:, j + 1]]
         spans[i, j] = np.exp(log_p[same]).sum()
     of_tag = [np.exp(log_p[tags[:, t] == best[t]]).sum() for t in range(T)]
     return {"paths": tags[order], "log_p": log_p[order], "spans": spans, "of_tag": of_tag}
 
 
-def differences(crf: CRF, goes_on: np.ndarray, n: int = 4) -> dict[str, float]:
+def differences(crf: CRF, span_continues: np.ndarray, n: int = 4) -> dict[str, float]:
     """How far a decision is from enumeration, by what was compared."""
     x = torch.randn(3, 5, 6).double()
     made = {name: rows.detach().numpy() for name, rows in crf.decide(x, MASK, n_best=n).items()}
     off = dict.fromkeys(("paths", "log_p", "spans", "of_tag"), 0.0)
     for b, length in enumerate(MASK.sum(1).tolist()):
-        brute = enumerated(crf, x[b, :length], goes_on)
+        brute = enumerated(crf, x[b, :length], span_continues)
         k = min(n, int((brute["log_p"] > -1000).sum()))
         assert (made["path_scores"][b, k:] < -1e8).all()
         assert (made["tags"][b] == made["paths"][b, 0]).all()
@@ -92,7 +92,7 @@ def test_a_decision_is_what_enumerating_every_path_says(seed: int, constraints: 
 def test_enumeration_sees_planted_faults() -> None:
     assert differences(head(scale=3), np.zeros((5, 5), bool))["spans"] > 1e-3  # spans that are thought to go on
     crf = head(scale=3)
-    crf.goes_on.fill_(False)
+    crf.span_continues.fill_(False)
     assert differences(crf, continues(LABELS))["spans"] > 1e-3
     late = head(scale=3)
     late.forbidden[:, 5] = 0  # sentences that may end within a span

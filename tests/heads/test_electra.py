@@ -32,7 +32,7 @@ def some(**options: Any) -> Electra:
 def test_only_hidden_tokens_are_replaced_and_what_is_drawn_may_be_right() -> None:
     made, mask = some(share=0.5), ragged(60, 50, 40)
     ids = torch.where(mask, torch.randint(4, GAP, mask.shape, generator=torch.Generator().manual_seed(2)), 0)
-    found = made.corrupt(ids, mask)
+    found = made.corrupt_batch(ids, mask)
     assert not (found["replaced"] & ~found["guessed"]).any()
     assert torch.equal(found["replaced"], found["ids"] != ids)
     assert found["guessed"].sum() > found["replaced"].sum() > 0
@@ -46,7 +46,7 @@ def test_tokens_are_drawn_as_likely_as_the_generator_thinks() -> None:
     with torch.no_grad():
         for seed in range(3000):
             torch.manual_seed(seed)
-            found = made.corrupt(ids, mask)
+            found = made.corrupt_batch(ids, mask)
             ((_, place),) = found["guessed"].nonzero().tolist()
             counts[place, found["ids"][0, place]] += 1
             rows[place] += 1
@@ -61,7 +61,7 @@ def test_tokens_are_drawn_as_likely_as_the_generator_thinks() -> None:
 def test_the_loss_is_the_guesses_and_fifty_times_the_detection() -> None:
     made, mask = some(), ragged(5, 3)
     ids = torch.where(mask, torch.randint(4, GAP, mask.shape), 0)
-    found, x = made.corrupt(ids, mask), torch.randn(2, 5, 6)
+    found, x = made.corrupt_batch(ids, mask), torch.randn(2, 5, 6)
     told = {name: found[name] for name in ("replaced", "guessed", "guess_log_p")}
     missed = -found["guess_log_p"][found["guessed"]].mean()
     error = F.binary_cross_entropy(made.detect(x)[..., 0].sigmoid()[mask], found["replaced"][mask].float())
@@ -77,7 +77,7 @@ def test_the_loss_is_the_guesses_and_fifty_times_the_detection() -> None:
 def test_the_generator_learns_by_its_own_guesses_alone() -> None:
     made, mask = some(), ragged(5, 3)
     ids = torch.where(mask, torch.randint(4, GAP, mask.shape), 0)
-    found, x = made.corrupt(ids, mask), torch.randn(2, 5, 6)
+    found, x = made.corrupt_batch(ids, mask), torch.randn(2, 5, 6)
     made.loss(x, mask, found["replaced"], found["guessed"], found["guess_log_p"]).backward()
     assert made.table.weight.grad is not None
     assert made.table.weight.grad.any()

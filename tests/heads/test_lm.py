@@ -226,14 +226,14 @@ def test_a_text_in_pieces_is_the_whole_text(exported: Model, options: dict[str, 
     assert len(pieces) > 1 or options
 
 
-def test_what_was_kept_goes_on_in_a_ragged_batch_as_if_it_were_read_anew(exported: Model) -> None:
+def test_an_imported_cache_continues_a_ragged_batch_like_the_whole_texts(exported: Model) -> None:
     featurizer, short = exported.predictor.featurizer, {"max_length": np.zeros(5, np.int64)}
     docs = featurizer.docs([{"text": text} for text in ("Nele", "Rosa the owl lived on a green hill", "One morning")])
-    first = exported.run_kept(featurizer.collate(docs) | short)
+    first = exported.run_with_cache(featurizer.collate(docs) | short)
     assert (first["tokens"] > 3).all()  # none has ended
-    kept = {name.replace("present.", "past."): one for name, one in first.items() if name.startswith("present.")}
+    cache = {name.replace("present.", "past."): one for name, one in first.items() if name.startswith("present.")}
     last = {"ids": first["tokens"][:, 0, -1:], "mask": np.ones((3, 1), bool)}
-    second = exported.run(last | kept | short)
+    second = exported.run(last | cache | short)
     longer = [
         type(doc)(doc.text, [], [], [*doc.ids, *tokens])
         for doc, tokens in zip(docs, first["tokens"][:, 0].tolist(), strict=True)
@@ -286,7 +286,7 @@ def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> N
     answers = predictor(pipeline, config).stream([{"text": text} for text in given], max_length=12)
     for text, answer in zip(given, answers, strict=True):
         (doc,) = learned.featurizer.docs([{"text": text}])
-        ids = [2, *doc.ids] if head.begins else list(doc.ids)
+        ids = [2, *doc.ids] if head.adds_bos else list(doc.ids)
         written: list[int] = []
         while len(written) < 12:
             whole = torch.tensor([ids + written])
@@ -304,7 +304,13 @@ def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> N
 def gate(folder: Path) -> None:
     """Exports an untrained model as a run does, with the comparison that a run makes."""
     config, pipeline = built(yaml(folder, encoder={"use": "lstm", "hidden": 16, "direction": "forward"}))
-    export(pipeline, config, [{"text": text, "goes_on": False} for text in prompts(8)], folder / "bundle", Console(-1))
+    export(
+        pipeline,
+        config,
+        [{"text": text, "record_continues": False} for text in prompts(8)],
+        folder / "bundle",
+        Console(-1),
+    )
 
 
 def test_a_graph_that_forgets_its_past_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,8 +329,8 @@ def test_an_encoder_that_keeps_something_else_than_it_reads_is_not_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate(tmp_path)
-    packed = Recurrent.packed
-    monkeypatch.setattr(Recurrent, "packed", lambda self, *given: 0.5 * packed(self, *given))  # on both sides
+    export_cache = Recurrent.export_cache
+    monkeypatch.setattr(Recurrent, "export_cache", lambda self, *rest: 0.5 * export_cache(self, *rest))  # on both sides
     with pytest.raises(ParityError, match="a text in pieces"):
         gate(tmp_path)
 
@@ -387,11 +393,15 @@ class TestBadInput:
     def test_states_that_nobody_carries(self, tmp_path: Path) -> None:
         gru = {"use": "gru", "hidden": 16, "direction": "forward"}
         for encoder, head, told in (
-            (gru, {"packed": False}, "separate documents start from a zero state: set packed: true, or carry: false"),
+            (gru, {"packed": False}, "start from a zero state: set packed: true, or stateful: false"),
             ({"use": "transformer", "causal": True}, {}, "it has no state to carry; choose lstm, gru or rnn, or set"),
         ):
             with pytest.raises(ConfigError, match=told):
-                load(yaml(tmp_path, encoder=encoder, head={"use": "lm", "carry": True, **head}))
+                load(yaml(tmp_path, encoder=encoder, head={"use": "lm", "stateful": True, **head}))
+
+    def test_the_old_name_of_an_option(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"head\.carry: 'lm' has no such option; it is called 'stateful' now$"):
+            load(yaml(tmp_path, head={"use": "lm", "carry": True}))
 
     def test_widths_that_cannot_be_tied(self, tmp_path: Path) -> None:
         encoder = {"use": "lstm", "hidden": 8, "direction": "forward"}

@@ -96,7 +96,7 @@ def test_the_pieces_of_a_word_are_chosen_together_and_of_an_unknown_one_none() -
 def test_of_chosen_tokens_most_become_gaps_some_others_and_the_rest_stay() -> None:
     made = MaskedLM(4, WORDS, share=0.5, masked=0.6, random=0.3)
     ids = torch.randint(4, GAP, (50, 60), generator=torch.Generator().manual_seed(1))
-    found = made.corrupt(ids, torch.ones_like(ids, dtype=torch.bool))
+    found = made.corrupt_batch(ids, torch.ones_like(ids, dtype=torch.bool))
     hidden, seen = found["target_mask"], found["ids"]
     assert torch.equal(found["target_ids"], ids)
     assert torch.equal(seen[~hidden], ids[~hidden])

@@ -17,8 +17,8 @@ from seqpipe_plugins.heads.crf import CRF
 from seqpipe_plugins.heads.tags import Tags
 
 LABELS = ("O", "B-a", "I-a")
-GOES_ON = continues(LABELS)
-INSIDE = GOES_ON.any(0)
+SPAN_CONTINUES = continues(LABELS)
+INSIDE = SPAN_CONTINUES.any(0)
 T, D, SEEDS = 10, 6, 24
 MASK = ragged(T, 7, 1)
 NAMES = ("x", "mask", "other_x", "window", "other_window")
@@ -43,7 +43,7 @@ def runs(path: Path_) -> dict[int, tuple[int, Path_]]:
     """Of each token the span it stands in: where that begins, and its tags."""
     begins = [0]
     for t in range(1, len(path)):
-        begins.append(begins[-1] if GOES_ON[path[t - 1], path[t]] else t)
+        begins.append(begins[-1] if SPAN_CONTINUES[path[t - 1], path[t]] else t)
     return {t: (begin, path[begin : begin + begins.count(begin)]) for t, begin in enumerate(begins)}
 
 
@@ -142,7 +142,9 @@ def test_what_may_stand_at_a_seam_follows_from_three_readings_whatever_their_tag
     for _ in range(3000):
         first = random.choice(3, T, p=[0.2, 0.1, 0.7])  # I-a behind O too, as without constraints
         paths = [np.where(random.random(T) < share, random.integers(0, 3, T), first) for share in (0, 0.08, 0.08)]
-        may = windows.permitted(tuple(torch.from_numpy(path)[None] for path in paths), torch.from_numpy(GOES_ON))[0]
+        may = windows.permitted(
+            tuple(torch.from_numpy(path)[None] for path in paths), torch.from_numpy(SPAN_CONTINUES)
+        )[0]
         expected = seams([tuple(path.tolist()) for path in paths], own[0], other[0])
         for t in range(T):
             allowed = {tag for tag in range(3) if may[t, tag]}
@@ -158,10 +160,10 @@ def test_what_may_stand_at_a_seam_follows_from_three_readings_whatever_their_tag
 def test_planted_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = Windows.permitted
 
-    def permitted(self: Windows, tags: Any, goes_on: Tensor) -> Tensor:
+    def permitted(self: Windows, tags: Any, span_continues: Tensor) -> Tensor:
         if fault == "one window alone":
-            return right(self, (tags[0], tags[0], tags[0]), goes_on)
-        return right(Windows(self.own, self.other + 10 * (self.own == self.other)), tags, goes_on)
+            return right(self, (tags[0], tags[0], tags[0]), span_continues)
+        return right(Windows(self.own, self.other + 10 * (self.own == self.other)), tags, span_continues)
 
     monkeypatch.setattr(Windows, "permitted", permitted)
     differ = 0

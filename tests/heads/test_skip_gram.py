@@ -85,7 +85,7 @@ def test_frequent_words_are_left_out_and_unknown_ones_always() -> None:
     made = SkipGram(4, WORDS, subsample=0.05)
     ids = torch.tensor([[4, 8, 1, 5] * 300])
     torch.manual_seed(1)
-    found = made.corrupt(ids, torch.ones_like(ids, dtype=torch.bool))
+    found = made.corrupt_batch(ids, torch.ones_like(ids, dtype=torch.bool))
     counts = np.bincount(found["ids"][found["mask"]].numpy(), minlength=len(WORDS)) / 300
     share = np.array([400, 200, 25]) / 775
     assert counts[[4, 5, 8]] == pytest.approx(np.minimum(1, np.sqrt(0.05 / share)), abs=0.08)
@@ -95,7 +95,7 @@ def test_frequent_words_are_left_out_and_unknown_ones_always() -> None:
 def test_a_text_of_unknown_words_keeps_one_and_has_no_pair() -> None:
     made = SkipGram(4, WORDS)
     ids, mask = torch.tensor([[1, 1, 1], [1, 0, 0]]), ragged(3, 1)
-    found = made.corrupt(ids, mask)
+    found = made.corrupt_batch(ids, mask)
     assert found["mask"].sum(1).tolist() == [1, 1]
     loss = made.loss(found["ids"], found["mask"], torch.randn(len(WORDS), 4, requires_grad=True))
     loss.backward()

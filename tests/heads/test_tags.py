@@ -24,17 +24,17 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tags, Graph]:
     return tags, export(path, tags, tags.decide, AXES, x=torch.randn(3, 5, 6), mask=ragged(5, 2, 4))
 
 
-def span_probability(p: np.ndarray, path: list[int], i: int, j: int, goes_on: np.ndarray) -> float:
+def span_probability(p: np.ndarray, path: list[int], i: int, j: int, span_continues: np.ndarray) -> float:
     """Summed over all sequences of tags: the path's tags stand at i to j, and the tag after does not go on."""
     total = 0.0
     for tags in itertools.product(range(p.shape[1]), repeat=len(p)):
-        if list(tags[i : j + 1]) == path[i : j + 1] and (j + 1 == len(p) or not goes_on[tags[j], tags[j + 1]]):
+        if list(tags[i : j + 1]) == path[i : j + 1] and (j + 1 == len(p) or not span_continues[tags[j], tags[j + 1]]):
             total += np.prod([p[t, tag] for t, tag in enumerate(tags)])
     return total
 
 
-@pytest.mark.parametrize(("scheme", "goes_on"), [("IOB2", continues(LABELS)), ("none", np.zeros((5, 5), bool))])
-def test_opens_and_closes_give_the_probability_of_every_span(scheme: str, goes_on: np.ndarray) -> None:
+@pytest.mark.parametrize(("scheme", "span_continues"), [("IOB2", continues(LABELS)), ("none", np.zeros((5, 5), bool))])
+def test_opens_and_closes_give_the_probability_of_every_span(scheme: str, span_continues: np.ndarray) -> None:
     tags, x, mask = Tags(6, LABELS, scheme=scheme), torch.randn(2, 4, 6), ragged(4, 3)
     made = {name: rows.detach().numpy() for name, rows in tags.decide(x, mask).items()}
     p = tags.emissions(x).softmax(2).detach().double().numpy()
@@ -44,7 +44,7 @@ def test_opens_and_closes_give_the_probability_of_every_span(scheme: str, goes_o
         assert made["scores"][b, :n] == pytest.approx(p[b, :n].max(1), abs=1e-6)
         for i, j in itertools.combinations_with_replacement(range(n), 2):
             found = np.exp(made["opens"][b, i] + made["closes"][b, j])
-            assert found == pytest.approx(span_probability(p[b, :n], path, i, j, goes_on), abs=1e-6)
+            assert found == pytest.approx(span_probability(p[b, :n], path, i, j, span_continues), abs=1e-6)
     assert scheme == "none" or not np.allclose(
         made["closes"], Tags(6, LABELS, scheme="none").decide(x, mask)["closes"].detach()
     )

@@ -131,14 +131,14 @@ def test_windows_that_are_carried_on_have_the_states_of_the_whole_row(make: Make
     encoder = Recurrent(make, 3, 4, 2, "forward", "concat", True, 0.0)
     x, mask = torch.randn(2, 9, 3), torch.ones(2, 9, dtype=torch.bool)
     whole = encoder(x, mask)["x"]
-    encoder.carry(2)
+    encoder.set_stateful(2)
     windows = [encoder(part, mask[:, : part.shape[1]])["x"] for part in x.split(4, 1)]
     assert torch.allclose(torch.cat(windows, 1), whole, atol=1e-6)
     windows[2].sum().backward()
-    assert encoder.carried is not None
-    assert not encoder.carried.requires_grad
+    assert encoder.carried_state is not None
+    assert not encoder.carried_state.requires_grad
     encoder.eval()
     assert torch.allclose(encoder(x, mask)["x"], whole, atol=1e-6)
     encoder.train()
-    encoder.carry(None)
+    encoder.set_stateful(None)
     assert torch.allclose(encoder(x, mask)["x"], whole, atol=1e-6)

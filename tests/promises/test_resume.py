@@ -41,7 +41,7 @@ MASKED = {
 }
 STATEFUL = {
     "encoder": {"use": "lstm", "hidden": 8, "layers": 2, "direction": "forward", "dropout": 0.3},
-    "head": {"use": "lm", "context": 5, "carry": True},
+    "head": {"use": "lm", "context": 5, "stateful": True},
     "train": {"epochs": 4, "epoch_steps": 15, "batch_size": 2, "threads": 1},
 }
 Pipeline = Callable[..., Config]  # made in a folder, with overrides

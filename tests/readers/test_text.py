@@ -13,7 +13,7 @@ from seqpipe_plugins.readers.text import Text
 
 
 def texts(path: Path, unit: Literal["file", "paragraph", "line"]) -> list[tuple[str, bool, str]]:
-    return [(one["text"], one["goes_on"], one["where"]) for one in Text(unit=unit).read(path)]
+    return [(one["text"], one["record_continues"], one["where"]) for one in Text(unit=unit).read(path)]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_long_file_comes_in_pieces_that_end_with_lines(tmp_path: Path, monkeyp
     path = tmp_path / "long.txt"
     path.write_text("abc\ndef\nghi\njkl\nm\n", encoding="utf-8")
     found = texts(path, "file")
-    assert [goes_on for _, goes_on, _ in found] == [True, True, False]
+    assert [record_continues for _, record_continues, _ in found] == [True, True, False]
     assert "".join(text for text, *_ in found) == path.read_text(encoding="utf-8")
     assert found[1][2] == f"{path}:3"
 

@@ -488,20 +488,20 @@ class JoinsItsEvidence(Chooses):
 class HidesAnew(MaskedLM):
     """Draws in evaluation too, so that no two dev scores are of the same gaps."""
 
-    def corrupt(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
-        return super().corrupt(ids.roll(int(torch.randint(1, 6, ())), 0), mask, pieces, segments)
+    def corrupt_batch(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
+        return super().corrupt_batch(ids.roll(int(torch.randint(1, 6, ())), 0), mask, pieces, segments)
 
 
 class HidesTheSame(MaskedLM):
-    def corrupt(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
+    def corrupt_batch(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
-            return super().corrupt(ids, mask, pieces, segments)
+            return super().corrupt_batch(ids, mask, pieces, segments)
 
 
 class HidesByThePadding(MaskedLM):
-    def corrupt(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
-        made = super().corrupt(ids, mask, pieces, segments)
+    def corrupt_batch(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
+        made = super().corrupt_batch(ids, mask, pieces, segments)
         return {**made, "target_ids": made["target_ids"] + ids.sum(1, keepdim=True) % 3}
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqpipe.nn.kv_cache import Before
+from seqpipe.nn.kv_cache import PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.incremental import PIECES, incremental_checks
 from seqpipe.testing.options import Subject
@@ -19,24 +19,24 @@ from seqpipe_plugins.encoders.lstm import LSTM
 
 
 class ForgetsWhatWasKept(LSTM):
-    def unpacked(self, kept: Tensor) -> State:
-        return tuple(torch.zeros_like(part) for part in super().unpacked(kept))
+    def import_cache(self, cache: Tensor) -> State:
+        return tuple(torch.zeros_like(part) for part in super().import_cache(cache))
 
 
 class SwapsItsStates(LSTM):
-    def step(self, x: Tensor, t: Tensor, before: Before, state: State) -> tuple[Tensor, State]:
-        made, (hidden, cell) = super().step(x, t, before, state)
+    def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
+        made, (hidden, cell) = super().step(x, t, prefix, state)
         return made, (cell, hidden)
 
 
 class ReadsPromptsFromNothing(LSTM):
-    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
-        return super().read(x, mask, before._replace(memory=tuple(torch.zeros_like(part) for part in before.memory)))
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
+        return super().prefill(x, mask, prefix._replace(memory=tuple(torch.zeros_like(part) for part in prefix.memory)))
 
 
 class ReadsPastThePrompt(LSTM):
-    def read(self, x: Tensor, mask: Tensor, before: Before) -> tuple[Tensor, State]:
-        return super().read(x, torch.ones_like(mask), before)
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
+        return super().prefill(x, torch.ones_like(mask), prefix)
 
 
 def failed(cls: type, folder: Path, **options: str) -> set[str]:

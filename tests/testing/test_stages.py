@@ -117,7 +117,7 @@ def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copie
 
 
 def test_every_check_of_stages_has_a_planted_fault() -> None:
-    choosing = type("Choosing", (AsksForMore,), {"needs_dev": Chooses.needs_dev, "corrupt": len})
+    choosing = type("Choosing", (AsksForMore,), {"needs_dev": Chooses.needs_dev, "corrupt_batch": len})
     kinds = [report(Subject(kind, choosing, {})) for kind in ("encoder", "head")]
     names = {finding.check for one in kinds for finding in one.findings}
     assert names - {"import"} == set().union(*(expected for *_, expected in FAULTS.values()))  # see test_isolation

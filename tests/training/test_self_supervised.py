@@ -24,14 +24,14 @@ class Backward(nn.Module):
     """How unlike the mean of x is to that of the text with its first token doubled."""
 
     answer = "score"
-    self_taught: ClassVar = True
-    corrupts: ClassVar[Any] = ("ids", "turned")
+    self_supervised: ClassVar = True
+    corrupted_inputs: ClassVar[Any] = ("ids", "turned")
 
     def __init__(self, dim: int):
         super().__init__()
         self.linear = nn.Linear(dim, 1)
 
-    def corrupt(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         turned = torch.arange(len(ids)) % 2 == 0
         return {"ids": torch.where(turned[:, None] & mask, 5, ids), "turned": turned}
 
@@ -101,13 +101,14 @@ def test_of_a_perplexity_the_lower_is_the_better() -> None:
 
 def test_a_corruption_that_is_not_what_was_stated_is_told(tmp_path: Path) -> None:
     class Forgets(Backward):
-        def corrupt(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
             return {"ids": ids}
 
     config = backward(tmp_path, Forgets)
     learned = learn(config, sample(config, 12))
     batch = collate(learned, examples(config, learned, sample(config, 12)))
-    with pytest.raises(PluginError, match="`corrupt` returned no tensor 'turned', which its `corrupts` states"):
+    message = "`corrupt_batch` returned no tensor 'turned', which its `corrupted_inputs` states"
+    with pytest.raises(PluginError, match=message):
         Pipeline(config, learned).loss(batch)
 
 
@@ -118,10 +119,10 @@ def raises() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"corrupts": ()}, "named in `corrupts`; give its class both, or neither"),
-        ({"corrupts": "ids"}, "its `corrupts` must be a tuple of names"),
-        ({"corrupts": staticmethod(lambda options: {}["x"])}, "`corrupts` raised KeyError"),
-        ({"corrupt": lambda self, x: {}}, "`corrupt` asks for 'x', which nothing provides"),
+        ({"corrupted_inputs": ()}, "must name what `corrupt_batch` returns; add both, or neither"),
+        ({"corrupted_inputs": "ids"}, "its `corrupted_inputs` must be a tuple of names"),
+        ({"corrupted_inputs": staticmethod(lambda options: {}["x"])}, "`corrupted_inputs` raised KeyError"),
+        ({"corrupt_batch": lambda self, x: {}}, "`corrupt_batch` asks for 'x', which nothing provides"),
         ({"answer": "label"}, "a self-supervised head answers with text, score, vector, not with label"),
     ],
 )
@@ -140,7 +141,7 @@ class Plain(nn.Module):
     """It hides nothing, and learns that every text is as it should be."""
 
     answer = "score"
-    self_taught: ClassVar = True
+    self_supervised: ClassVar = True
 
     def __init__(self, dim: int):
         super().__init__()
@@ -182,4 +183,4 @@ def test_the_explanation_of_names_says_who_hides_what(tmp_path: Path) -> None:
     done = seqpipe("check", tmp_path / "back.yaml", "--explain")
     assert done.code == 0, done.err
     rows = [line.split() for line in done.out.splitlines() if line.startswith("target_mask")]
-    assert [(row[4], row[-1]) for row in rows] == [("head.corrupt", "head.measures")]
+    assert [(row[4], row[-1]) for row in rows] == [("head.corrupt_batch", "head.measures")]

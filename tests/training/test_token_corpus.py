@@ -101,10 +101,10 @@ def test_carried_windows_follow_those_of_the_batch_before() -> None:
 
 
 @pytest.mark.parametrize("sync", [2, 9, 15])
-@pytest.mark.parametrize("carry", [False, True])
-def test_training_that_was_killed_goes_on_bit_equal(tmp_path: Path, carry: bool, sync: int) -> None:
+@pytest.mark.parametrize("stateful", [False, True])
+def test_training_that_was_killed_goes_on_bit_equal(tmp_path: Path, stateful: bool, sync: int) -> None:
     train = {"epochs": 2, "epoch_steps": 3, "batch_size": 2, "threads": 1, "checkpoint_steps": 1}
-    path = yaml(tmp_path, head={"use": "lm", "context": 5, "carry": carry}, train=train)
+    path = yaml(tmp_path, head={"use": "lm", "context": 5, "stateful": stateful}, train=train)
     found = []
     for name, kill in (("whole", None), ("torn", ("fsync", sync))):
         folder = tmp_path / name

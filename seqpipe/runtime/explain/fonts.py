@@ -54,8 +54,8 @@ class Fonts:
         found: list[_Font] = []
         for c in shown:
             self._check_joined(c)
-            goes_on = found and (unicodedata.category(c)[0] == "M" or c.isspace()) and found[-1].has(c)
-            found.append(found[-1] if goes_on else self._find(c))
+            same_font = found and (unicodedata.category(c)[0] == "M" or c.isspace()) and found[-1].has(c)
+            found.append(found[-1] if same_font else self._find(c))
         places = groupby(zip(shown, found, strict=True), key=lambda pair: pair[1])
         return [("".join(c for c, _ in some), font.pillow) for font, some in places]
 
