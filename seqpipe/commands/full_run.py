@@ -19,7 +19,7 @@ from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headline, headlines
-from seqpipe.training.pipeline import predictor
+from seqpipe.training.predictor import predictor
 
 EXAMPLES = 4  # answers that are shown
 PLAIN = ("vector", "pointers", "words")  # parts of an answer that are lists of numbers or words

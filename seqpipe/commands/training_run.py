@@ -13,14 +13,16 @@ from seqpipe.config.run_layout import LAST
 from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.evaluate import deciding
+from seqpipe.training.artifacts import FILE, Artifacts
 from seqpipe.training.data_forms import TrainingData, data_form
 from seqpipe.training.dev_scores import DevScores
-from seqpipe.training.fit import FILE, Learned, learn, unknown_share
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.measures import calibrate
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.prepare import unwritable_notes
 from seqpipe.training.trainer import train
-from seqpipe.training.warm_start import begin
+from seqpipe.training.vocabulary_coverage import unknown_share, unwritable_notes
+from seqpipe.training.warm_start import warm_start
 
 
 def resolve_device(name: str) -> str:
@@ -43,12 +45,12 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         torch.set_num_threads(config.train.threads)
     data = _load_data(run)
     torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, data.learned)
+    pipeline = Pipeline(config, data.artifacts)
     is_new = not (run.checkpoints / LAST).exists()
-    init_report = begin(pipeline, config) if is_new else []
+    init_report = warm_start(pipeline, config) if is_new else []
     console.say(f"training {config.name}: {_sizes(data, pipeline)}, on {device} -> {run.folder}")
     _report(data, pipeline, config, init_report, console)
-    report_unseen_labels(config, data.learned, console)
+    report_unseen_labels(config, data.artifacts, console)
     refuse_long_pairs(config, pipeline)
     scores = _dev_scores(config, pipeline, data, device)
     train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
@@ -60,15 +62,15 @@ def _load_data(run: Run) -> TrainingData:
     form = data_form(run.config)
     records = form.read(run.config.data.train)
     if (run.folder / FILE).exists():
-        learned = Learned.load(run.folder)
+        artifacts = Artifacts.load(run.folder)
     else:
-        learned = learn(run.config, records)
-        learned.save(run.folder)
-    return form.load(learned, records, run.folder)
+        artifacts = fit_artifacts(run.config, records)
+        artifacts.save(run.folder)
+    return form.load(artifacts, records, run.folder)
 
 
 def _sizes(data: TrainingData, pipeline: Pipeline) -> str:
-    tokens = sum(map(len, data.learned.vocabularies.values()))
+    tokens = sum(map(len, data.artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
     return f"{data.size}, {tokens:,} tokens, {weights:,} weights"
 
@@ -77,12 +79,12 @@ def _report(
     data: TrainingData, pipeline: Pipeline, config: Config, init_report: Iterable[str], console: Console
 ) -> None:
     """Print what a person should know before training: notes, warnings, the share of unknown tokens in dev."""
-    for message in (*init_report, *pipeline.messages(), *unwritable_notes(config, data.learned, data.targets)):
+    for message in (*init_report, *pipeline.messages(), *unwritable_notes(config, data.artifacts, data.targets)):
         console.say(f"  {message}")
     for warning in data.warnings:
         console.say(f"  warning: {warning}")
     if data.dev:
-        unknown = unknown_share(data.learned, data.learned.featurizer.docs(data.dev))
+        unknown = unknown_share(data.artifacts, data.artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
 
 
@@ -92,7 +94,7 @@ def _dev_scores(config: Config, pipeline: Pipeline, data: TrainingData, device: 
         if config.train.metric:
             raise UsageError("train.metric: it is a score of data.dev, and there is none; add it, or delete the key")
         return None
-    pipeline.calibrate(data.dev_batches)  # what dev lacks for it is reported before training
+    calibrate(pipeline, data.dev_batches)  # what dev lacks for it is reported before training
     scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
     if config.train.metric:
         deciding(scores(lambda: None, only_names=True), config.train.metric)  # one that is not there is reported now

@@ -44,12 +44,12 @@ def culprit(pipeline: Pipeline, opset: int) -> str:
 
 def _leak(pipeline: Pipeline, count: int) -> str:
     """Whether real tokens change with the padding or the rows around them, in PyTorch alone."""
-    for feeds in grid(pipeline.learned, 1, (3,), (2, 7)):
+    for feeds in grid(pipeline.artifacts, 1, (3,), (2, 7)):
         whole, real = _made(pipeline, count, feeds)
-        for name, array in _made(pipeline, count, pollute(pipeline.learned, feeds))[0].items():
+        for name, array in _made(pipeline, count, pollute(pipeline.artifacts, feeds))[0].items():
             if not _close(_real(array, real), _real(whole[name], real)):
                 return f"{name!r} of real tokens changes with what stands in the padding; use `mask`"
-        row, alone = shortest(pipeline.learned, feeds)
+        row, alone = shortest(pipeline.artifacts, feeds)
         for name, array in _made(pipeline, count, alone)[0].items():
             here = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
             if not _close(array, here[tuple(slice(0, n) for n in array.shape)]):
@@ -61,7 +61,7 @@ def _graph_fault(pipeline: Pipeline, count: int, opset: int) -> str:
     """Whether the graph of the stages so far cannot be made, fails, or differs."""
     try:
         session = onnxruntime.InferenceSession(stages_to_onnx(pipeline, count, opset), _quiet())
-        for feeds in grid(pipeline.learned, 1, (1, 3), (7, 1)):
+        for feeds in grid(pipeline.artifacts, 1, (1, 3), (7, 1)):
             given = {one.name: feeds[one.name] for one in session.get_inputs()}
             got = session.run(None, given)
             made, real = _made(pipeline, count, feeds)

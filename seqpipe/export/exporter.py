@@ -30,8 +30,9 @@ from seqpipe.files import finite
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines, posed
 from seqpipe.runtime.model import Model
-from seqpipe.training.fit import Learned
-from seqpipe.training.pipeline import Pipeline, option_table
+from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table
 
 MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
@@ -62,7 +63,7 @@ def export(
         ParityError: if the graph answers differently.
     """
     pipeline.eval()
-    docs = pipeline.learned.featurizer.docs([posed(pipeline.learned.kind, record) for record in records])
+    docs = pipeline.artifacts.featurizer.docs([posed(pipeline.artifacts.kind, record) for record in records])
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     console.say("exporting to ONNX")
@@ -139,11 +140,11 @@ def _in_int8(made: _Compared, records: Sequence[Record], path: Path, console: Co
 
 
 def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
-    learned = pipeline.learned
+    artifacts = pipeline.artifacts
     files = {"model.onnx": graph}
-    for name, tokenizer in tokenizers_of(learned.featurizer).items():
+    for name, tokenizer in tokenizers_of(artifacts.featurizer).items():
         files[tokenizer_file_of(name)] = tokenizer.to_str(pretty=True).encode()
-    for name, tokenizer in learned.target_tokenizers.items():
+    for name, tokenizer in artifacts.target_tokenizers.items():
         files[tokenizer_file(name)] = tokenizer.to_str(pretty=True).encode()
     return files
 
@@ -164,12 +165,12 @@ def bundle_manifest(
         scores: PyTorch's scores on the test sets.
         longest: Tokens of the longest held-out text.
     """
-    learned = pipeline.learned
+    artifacts = pipeline.artifacts
     return {
         "name": config.name,
-        "field": learned.featurizer.field,
-        "inputs": learned.featurizer.manifest(),
-        "outputs": list(learned.kind.outputs),
+        "field": artifacts.featurizer.field,
+        "inputs": artifacts.featurizer.manifest(),
+        "outputs": list(artifacts.kind.outputs),
         "options": {name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
         "answer": answer_manifest(pipeline),
         **(
@@ -181,7 +182,7 @@ def bundle_manifest(
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],
         "metrics": finite(scores),
-        **_own_metrics(learned, config.head),
+        **_own_metrics(artifacts, config.head),
         **(_explain(pipeline) if config.export.explain else {}),
         "parity": {},
         "made_with": {
@@ -194,7 +195,7 @@ def bundle_manifest(
 
 def _limits(pipeline: Pipeline, config: Config, longest: int) -> dict[str, int]:
     """The most tokens of a text: what the YAML says, else several times as many as the longest that was seen."""
-    limits, seen = pipeline.limits, max(pipeline.learned.longest, longest)
+    limits, seen = pipeline.limits, max(pipeline.artifacts.longest, longest)
     wanted = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits["tokens"])
     return limits | {"tokens": min(limits["tokens"], wanted)}
 
@@ -208,8 +209,8 @@ def _bounded(name: str, option: Mapping[str, Any], beams: int) -> dict[str, Any]
 
 def answer_manifest(pipeline: Pipeline) -> dict[str, Any]:
     """The answer kind, and what its heads chose on dev under `calibration`."""
-    made = pipeline.learned.kind.manifest()
-    for task, head in zip(pipeline.learned.tasks, pipeline.heads, strict=True):
+    made = pipeline.artifacts.kind.manifest()
+    for task, head in zip(pipeline.artifacts.tasks, pipeline.heads, strict=True):
         calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
             (made["parts"][task.name] if task.name else made)["calibration"] = chosen
@@ -222,7 +223,7 @@ def _explain(pipeline: Pipeline) -> dict[str, Any]:
     return {"explain": {one.key: one.manifest() for one in found}}
 
 
-def _own_metrics(learned: Learned, heads: Sequence[Component]) -> dict[str, Any]:
+def _own_metrics(artifacts: Artifacts, heads: Sequence[Component]) -> dict[str, Any]:
     """Whose metrics the scores hold beside the answer kinds', by head: `evaluate` asks them where they are there."""
     owners = {
         task.name: {
@@ -231,7 +232,7 @@ def _own_metrics(learned: Learned, heads: Sequence[Component]) -> dict[str, Any]
             "version": head.offer.version,
             "options": plain(head.options),
         }
-        for task, head in zip(learned.tasks, heads, strict=True)
+        for task, head in zip(artifacts.tasks, heads, strict=True)
         if has_member(head.cls, "metrics")
     }
     return {"own_metrics": owners} if owners else {}

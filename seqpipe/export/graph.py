@@ -159,7 +159,7 @@ def _exported(
 
 def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tuple[Arrays, Arrays]:
     random = np.random.default_rng(0)
-    docs = [random_doc(pipeline.learned.featurizer, n, random, apart=True) for n in (max([7, *pipeline.long]), 2, 3)]
+    docs = [random_doc(pipeline.artifacts.featurizer, n, random, apart=True) for n in (max([7, *pipeline.long]), 2, 3)]
     chosen: dict[str, Any] = {}
     sizes = iter(_SIZES)
     for name, option in options.items():
@@ -167,7 +167,7 @@ def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tu
             chosen[name] = next(sizes)
     chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
     given = option_arrays(options, {}) | {name: np.zeros(size, np.int64) for name, size in chosen.items()}
-    return pipeline.learned.featurizer.collate(docs), given | _unlike(options)
+    return pipeline.artifacts.featurizer.collate(docs), given | _unlike(options)
 
 
 def _caches(pipeline: Pipeline, rows: int, slots: int) -> Arrays:
@@ -192,7 +192,7 @@ def _unlike(options: Mapping[str, Mapping[str, Any]]) -> Arrays:
 
 
 def _axes(pipeline: Pipeline, name: str) -> dict[int, str]:
-    axes = enumerate(pipeline.learned.featurizer.axes(name))
+    axes = enumerate(pipeline.artifacts.featurizer.axes(name))
     return {number: axis for number, axis in axes if isinstance(axis, str)}
 
 

@@ -20,7 +20,7 @@ from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.features.word_pieces import splits_words
 from seqpipe.runtime.decode_options import DRAWING, SEED, Known, chosen
 from seqpipe.runtime.predictor import Run
-from seqpipe.training.fit import Learned
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
 
 TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
@@ -141,7 +141,7 @@ def compare(
     shape = _shape(feeds)
     expected = torch_run(feeds | options)
     got = _answered(onnx_run, feeds | options, shape)
-    polluted = _answered(onnx_run, pollute(pipeline.learned, feeds) | options, shape) if garbage else got
+    polluted = _answered(onnx_run, pollute(pipeline.artifacts, feeds) | options, shape) if garbage else got
     different = np.zeros(shape[0], bool)
     faults = _faults(tally, pipeline, feeds, expected, got, polluted)
     for rows, where in itertools.chain(faults, _alone(pipeline, onnx_run, feeds, options, expected)):
@@ -155,7 +155,7 @@ def compare(
 
 def settle(tally: Tally, pipeline: Pipeline, torch_run: Run, onnx_run: Run, options: Known) -> None:
     """ParityError if a share of over `MOST_TIES` is tied, of at least `ENOUGH` decisions: more are drawn if need be."""
-    more = (grid(pipeline.learned, seed, (33,), (1, 2, 5, 9, 17)) for seed in itertools.count(2))
+    more = (grid(pipeline.artifacts, seed, (33,), (1, 2, 5, 9, 17)) for seed in itertools.count(2))
     batches = itertools.chain.from_iterable(more)
     while tally.ties and tally.decisions < ENOUGH:
         feeds = next(batches)
@@ -223,7 +223,7 @@ def _alone(
     pipeline: Pipeline, onnx_run: Run, feeds: Arrays, options: Arrays, expected: Arrays
 ) -> Iterator[tuple[np.ndarray, str]]:
     """The shortest row by itself, without padding: the others must not have changed its answer."""
-    row, alone = shortest(pipeline.learned, feeds)
+    row, alone = shortest(pipeline.artifacts, feeds)
     if _shape(alone) == _shape(feeds):
         return
     own = {name: array[row : row + 1] for name, array in options.items() if array.ndim > 1 and len(array) > 1}
@@ -239,11 +239,11 @@ def _alone(
         yield here & bool(padding.any()), f"{name} is not 0 in the padding"
 
 
-def shortest(learned: Learned, feeds: Arrays) -> tuple[int, Arrays]:
+def shortest(artifacts: Artifacts, feeds: Arrays) -> tuple[int, Arrays]:
     """The position of the shortest row, and that row as a batch of its own, every axis cut to what the row uses."""
     counts = {at: mask.sum(1) for at, mask in masks(feeds).items()}
     row = int(np.sum([*counts.values()], 0).argmin())
-    axes = learned.featurizer.axes
+    axes = artifacts.featurizer.axes
     lengths = {name: int(counts[mask_of(name).removesuffix(MASK)][row]) for name in feeds}
     return row, {name: _cut(array[row : row + 1], axes(name), lengths[name]) for name, array in feeds.items()}
 
@@ -274,7 +274,7 @@ def _rowwise(equal: np.ndarray) -> np.ndarray:  # (B, …) -> (B,)
 
 
 def grid(
-    learned: Learned, seed: int, sizes: Sequence[int] = SIZES, lengths: Sequence[int] = LENGTHS
+    artifacts: Artifacts, seed: int, sizes: Sequence[int] = SIZES, lengths: Sequence[int] = LENGTHS
 ) -> Iterator[Arrays]:
     """Ragged batches of random words, of every size and length, the full length at least once in each."""
     random = np.random.default_rng(seed)
@@ -282,7 +282,7 @@ def grid(
         for longest in lengths:
             counts = random.integers(1, longest + 1, rows)
             counts[0] = longest
-            yield learned.featurizer.collate([random_doc(learned.featurizer, int(n), random) for n in counts])
+            yield artifacts.featurizer.collate([random_doc(artifacts.featurizer, int(n), random) for n in counts])
 
 
 def random_doc(source: Inputs, length: int, random: np.random.Generator, apart: bool = False) -> Doc:
@@ -356,11 +356,11 @@ def margins(pipeline: Pipeline, feeds: Arrays, one: Arrays, other: Arrays) -> np
         return np.asarray(pipeline.gap(*tensors))
 
 
-def pollute(learned: Learned, feeds: Arrays) -> Arrays:
+def pollute(artifacts: Artifacts, feeds: Arrays) -> Arrays:
     """The same features with other ids in the padding of the tokens."""
     polluted = {}
     for name, array in feeds.items():
-        if name != mask_of(name) and str(learned.featurizer.axes(name)[1]).endswith(TOKENS):
+        if name != mask_of(name) and str(artifacts.featurizer.axes(name)[1]).endswith(TOKENS):
             array, outside = np.array(array), ~feeds[mask_of(name)]
             array[outside] = 1 if array.dtype.kind == "i" else np.nan
         polluted[name] = array

@@ -24,7 +24,8 @@ from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.evaluate import evaluate, headline, judged, posed
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
-from seqpipe.training.pipeline import Pipeline, predictor
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import predictor
 
 MEASURED = {"score", "vector"}  # answer kinds that, like perplexity, are numbers, and their metrics with them
 ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
@@ -91,7 +92,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     for options in others:
         comparison.compared([*texts, *again] if options else texts, **options)
     (name, one), (_, other) = headline(wanted), headline(scores)
-    measured = pipeline.is_language_model or MEASURED & pipeline.learned.kinds
+    measured = pipeline.is_language_model or MEASURED & pipeline.artifacts.kinds
     allowed = ties + 1e-6 + (CLOSE * len(some) * max(1.0, abs(one)) if measured else 0)
     if abs(other - one) * len(some) > allowed:
         raise ParityError(f"{name} is {other:.6f} with onnxruntime and {one:.6f} with PyTorch on {len(some)} records")
@@ -129,10 +130,10 @@ def _on_random_features(comparison: Comparison) -> None:
 
     for given in trials(options):
         small = {"sizes": (1, 3), "lengths": (1, 7)} if given else {}
-        long = () if given else grid(pipeline.learned, 1, (2,), pipeline.long)
-        compared(itertools.chain(grid(pipeline.learned, 1, **small), long), given)
+        long = () if given else grid(pipeline.artifacts, 1, (2,), pipeline.long)
+        compared(itertools.chain(grid(pipeline.artifacts, 1, **small), long), given)
     for name, candidates in moved(options).items():
-        drawn_batches = [next(grid(pipeline.learned, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
+        drawn_batches = [next(grid(pipeline.artifacts, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
         trying = itertools.product(candidates, drawn_batches)
         found = next(((given, feeds) for given, feeds in trying if _matters(ours, feeds, name, given)), None)
         if found is None:
@@ -140,7 +141,7 @@ def _on_random_features(comparison: Comparison) -> None:
         given, feeds = found or (candidates[0], drawn_batches[0])
         compared([feeds], given)
     if pipeline.cache_shapes:
-        batches = grid(pipeline.learned, SEED, (1, 3), (1, 7))
+        batches = grid(pipeline.artifacts, SEED, (1, 3), (1, 7))
         compare_pieces(comparison.tally, pipeline, ours.run, comparison.model.run_all, batches, options)
     comparison.tally.check()
 

@@ -73,7 +73,7 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
     for seed in itertools.count():
         if count >= DECISIONS:
             break
-        for feeds in grid(comparison.pipeline.learned, seed, (7,), (2, 9)):
+        for feeds in grid(comparison.pipeline.artifacts, seed, (7,), (2, 9)):
             add(feeds)
     return same, count
 

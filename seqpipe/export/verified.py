@@ -14,7 +14,8 @@ from seqpipe.export.diagnose import blamed
 from seqpipe.export.graph import weighted, weightless
 from seqpipe.export.graph_cache import VARIABLE, GraphCache
 from seqpipe.export.graph_key import UnknownKeyError, graph_key
-from seqpipe.training.pipeline import Pipeline, option_table
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table
 
 Used = TypeVar("Used")
 

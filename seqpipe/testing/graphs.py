@@ -17,7 +17,7 @@ from seqpipe.runtime.predictor import Run
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import SHAPES
 from seqpipe.testing.toys import Bench
-from seqpipe.training.pipeline import option_table, predictor
+from seqpipe.training.predictor import option_table, predictor
 
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
 SIZES, LENGTHS = (1, 2, 3, 7), (1, 5, 13)
@@ -90,7 +90,7 @@ class Graph:
             raise FaultError(told, cure)
 
     def free_axes(self, data: bytes) -> None:
-        known = self.bench.learned.featurizer
+        known = self.bench.artifacts.featurizer
         features = {name: known.axes(name) for name in known.manifest()}
         for node in onnx.load_from_string(data).graph.input:
             if node.name not in features:
@@ -109,10 +109,10 @@ class Graph:
         pipeline = bench.pipeline(2, NAN).eval()
         ours, theirs = predictor(pipeline, bench.config).run, _session(self.made)
         for given in trials(self.options):
-            for feeds in grid(bench.learned, 1, SIZES, LENGTHS):
+            for feeds in grid(bench.artifacts, 1, SIZES, LENGTHS):
                 compare(tally, pipeline, ours, theirs, feeds, given_to(feeds, self.options, given))
         if pipeline.cache_shapes:
-            compare_pieces(tally, pipeline, ours, theirs, grid(bench.learned, 1, (1, 3), (1, 7)), self.options)
+            compare_pieces(tally, pipeline, ours, theirs, grid(bench.artifacts, 1, (1, 3), (1, 7)), self.options)
         try:
             settle(tally, pipeline, ours, theirs, self.options)
         except ParityError as error:

@@ -24,7 +24,9 @@ from seqpipe.runtime.evaluate import evaluate
 from seqpipe.testing.report import Check, FaultError, SkippedError
 from seqpipe.testing.stages import RAGGED, SHAPES
 from seqpipe.testing.toys import Bench
-from seqpipe.training.pipeline import Pipeline, predictor
+from seqpipe.training.measures import calibrate
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import predictor
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
 CORRUPTION = "corruption as stated"
@@ -92,7 +94,7 @@ class _Looks:
             raise SkippedError("it is self-supervised")
         if not asked:
             raise SkippedError(f"the answer kind {bench.answer!r} has no targets yet")
-        L, V = len(bench.learned.tasks[0].labels), len(bench.learned.tasks[0].target_vocabulary or ())
+        L, V = len(bench.artifacts.tasks[0].labels), len(bench.artifacts.tasks[0].target_vocabulary or ())
         with torch.no_grad():
             before = pipeline.loss(batch)
             for name in asked:
@@ -148,7 +150,7 @@ class _Looks:
     def decided(self, size: int = 1) -> tuple[Pipeline, dict[str, Tensor], dict[str, Tensor]]:
         """A pipeline, features, and its decision with every decode option of type size at `size`."""
         pipeline = _stirred(self.bench.pipeline(3)).eval()
-        arrays = self.bench.learned.featurizer.collate(self.bench.docs(RAGGED))
+        arrays = self.bench.artifacts.featurizer.collate(self.bench.docs(RAGGED))
         features = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         options = decode_options(self.bench.subject.cls)
         sizes = {name: size for name, option in options.items() if option.type == "size" and option.default == 1}
@@ -165,13 +167,13 @@ class _Looks:
             if self.bench.answer == "span":
                 self.spanned(decision, features["segments"])
         docs, arrays = self.bench.docs(RAGGED), {name: tensor.numpy() for name, tensor in self.decided()[2].items()}
-        answers = self.bench.learned.kind.answers(docs, arrays)
+        answers = self.bench.artifacts.kind.answers(docs, arrays)
         if len(answers) != len(docs):
             raise FaultError(f"{len(answers)} answers are made of the decision about {len(docs)} texts", _DECISION)
 
     def shaped(self, decision: Mapping[str, Tensor], mask: Tensor) -> None:
         """Whether every output that the answer kind reads has the stated shape and dtype."""
-        i, f, L = torch.int64, torch.float32, len(self.bench.learned.tasks[0].labels)
+        i, f, L = torch.int64, torch.float32, len(self.bench.artifacts.tasks[0].labels)
         B, T = mask.shape
         N = decision["starts"].shape[-1] if "starts" in decision else 1
         K = decision["path_scores"].shape[-1] if "path_scores" in decision else 1
@@ -206,8 +208,8 @@ class _Looks:
 
     def valued(self, decision: Mapping[str, Tensor], mask: Tensor) -> None:
         """Whether ids are within what there is, and scores are probabilities."""
-        L, V = len(self.bench.learned.tasks[0].labels), len(self.bench.learned.tasks[0].target_vocabulary or ())
-        V += mask.shape[1] if "copies" in self.bench.learned.tasks[0].answer else 0
+        L, V = len(self.bench.artifacts.tasks[0].labels), len(self.bench.artifacts.tasks[0].target_vocabulary or ())
+        V += mask.shape[1] if "copies" in self.bench.artifacts.tasks[0].answer else 0
         for name, most in (("tags", L), ("paths", L), ("label", L), ("labels", 2), ("tokens", V)):
             if name in decision and not bool(((decision[name] >= 0) & (decision[name] < most)).all()):
                 raise FaultError(f"{name} holds ids that are not from 0 to {most - 1}", _DECISION)
@@ -281,7 +283,7 @@ class _Looks:
         """A score that does not look at the decision tells no tie from an error."""
         named = {"label": "label", "text": "tokens", "span": "starts", "pointers": "pointers"}
         name = named.get(self.bench.answer, "tags")
-        most = len(self.bench.learned.tasks[0].labels) or len(self.bench.learned.tasks[0].target_vocabulary or ())
+        most = len(self.bench.artifacts.tasks[0].labels) or len(self.bench.artifacts.tasks[0].target_vocabulary or ())
         if name == "starts":  # another answer: the last token, and of those that are so already none
             last = features["mask"].sum(1, keepdim=True) - 1
             at = torch.where(decision["starts"] == last, -1, last)
@@ -299,7 +301,7 @@ class _Looks:
             raise SkippedError("it has no `metrics` of its own, and needs none")
         pipeline = self.bench.pipeline(3).eval()
         found = predictor(pipeline, self.bench.config)
-        kind, some = self.bench.learned.kind, self.bench.records
+        kind, some = self.bench.artifacts.kind, self.bench.records
         gold = [kind.gold(record) for record in some]
         predicted = [kind.predicted(answer) for answer in found.stream(some)]
         options = self.bench.config.head[0].options
@@ -326,7 +328,7 @@ class _Looks:
             evidence = call(pipeline.head.evidence, pipeline(halves[0]))
         if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
             raise FaultError(f"evidence returns {short[0]!r} without a row for each record", _CHOSEN)
-        pipeline.calibrate(lambda: iter(halves))
+        calibrate(pipeline, lambda: iter(halves))
         told = pipeline.head.calibration()
         try:
             same = json.loads(json.dumps(told, allow_nan=False)) == told

@@ -22,7 +22,8 @@ from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.toys import Bench, set_padding
 from seqpipe.training import checkpoint
 from seqpipe.training.optim import make_optimizer
-from seqpipe.training.pipeline import Pipeline, option_table
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table
 from seqpipe.training.trainer import train
 
 BUILT, SHAPES, PADDING, BATCHES = "it is built", "shapes over a grid", "padding invariance", "batch invariance"
@@ -161,16 +162,16 @@ class _Looks:
 
     def dirty(self, feeds: Arrays, seed: int) -> Arrays:
         """The same arrays with other whole numbers where no word, and no target token, is."""
-        random, learned = np.random.default_rng(seed), self.bench.learned
-        sizes = {"ids": len(learned.vocabulary), "tags": len(learned.tasks[0].labels)}
-        sizes |= {name: feature.size for name, feature in learned.featurizer.features.items()}
-        V = len(learned.tasks[0].target_vocabulary or ())
+        random, artifacts = np.random.default_rng(seed), self.bench.artifacts
+        sizes = {"ids": len(artifacts.vocabulary), "tags": len(artifacts.tasks[0].labels)}
+        sizes |= {name: feature.size for name, feature in artifacts.featurizer.features.items()}
+        V = len(artifacts.tasks[0].target_vocabulary or ())
         sizes |= {"target_ids": V, "copy": V, "pointers": feeds["mask"].shape[1]}
         made = {}
         for name, array in feeds.items():
             outside = ~feeds[next((mask for before, mask in _OF_TARGETS.items() if name.startswith(before)), "mask")]
             made[name] = array
-            feature = learned.featurizer.features.get(name)
+            feature = artifacts.featurizer.features.get(name)
             by_token = feature is None or feature.axes[1] == TOKENS
             if isinstance(feature, Matrix):
                 made[name] = np.where(outside[..., None], np.float32("nan"), array)
@@ -192,7 +193,7 @@ class _Looks:
     def batches(self) -> None:
         """A row alone, among others, and in another order has one answer."""
         pipeline, docs = self.bench.pipeline().eval(), self.bench.docs(RAGGED)
-        collate = self.bench.learned.featurizer.collate
+        collate = self.bench.artifacts.featurizer.collate
         orders = (list(range(len(docs))), list(reversed(range(len(docs)))), [0, 0, 2, 1, 2])
         alone = [(feeds := collate([doc]), self.decided(pipeline, feeds)) for doc in docs]
         for order in orders:
@@ -304,7 +305,7 @@ class _Looks:
         self.decided(pipeline.eval(), self.feeds(RAGGED))
 
     def feeds(self, lengths: Any) -> Arrays:
-        return self.bench.learned.featurizer.collate(self.bench.docs(lengths))
+        return self.bench.artifacts.featurizer.collate(self.bench.docs(lengths))
 
     def decided(self, pipeline: Pipeline, feeds: Arrays) -> Arrays:
         """The decision with every size at 3, where a head has decode options of that type."""

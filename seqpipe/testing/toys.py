@@ -27,8 +27,9 @@ from seqpipe.features.vocabulary import MASK, SPECIALS, UNK, word_level
 from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
-from seqpipe.training.fit import Learned, learn
+from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
 DIM = 6
@@ -271,9 +272,9 @@ class Bench:
         probe = self._load(None, watching((), (), tagging))
         if not names:
             return probe
-        learned = learn(probe, self.records)
-        pipeline = Pipeline(probe, learned).eval()
-        batch = collate(learned, examples(probe, learned, self.records))
+        artifacts = fit_artifacts(probe, self.records)
+        pipeline = Pipeline(probe, artifacts).eval()
+        batch = collate(artifacts, examples(probe, artifacts, self.records))
         with torch.no_grad():
             made = pipeline(batch)
         by_token = [name for name in names if made[name].shape[:2] == made["mask"].shape]
@@ -369,29 +370,29 @@ class Bench:
             raise FaultError(f"a pipeline with it does not hold together: {told}", _WIRING) from error
 
     @cached_property
-    def learned(self) -> Learned:
-        return learn(self.config, self.records)
+    def artifacts(self) -> Artifacts:
+        return fit_artifacts(self.config, self.records)
 
     @cached_property
     def examples(self) -> list[Example]:
-        return examples(self.config, self.learned, self.records)
+        return examples(self.config, self.artifacts, self.records)
 
     @property
     def batches(self) -> Batches:
         settings = self.config.train
-        return Batches(self.learned, self.examples, settings.batch_tokens, settings.batch_size, settings.seed)
+        return Batches(self.artifacts, self.examples, settings.batch_tokens, settings.batch_size, settings.seed)
 
     @property
     def answer(self) -> str:
-        return str(self.learned.tasks[0].answer["kind"])
+        return str(self.artifacts.tasks[0].answer["kind"])
 
     def docs(self, lengths: Sequence[int]) -> list[Doc]:
         """Texts of so many words, long words and short ones; pairs of so many tokens, which are two at least.
 
         In every field that is read as a column stands one of its values.
         """
-        columns = [one for one in self.learned.featurizer.features.values() if isinstance(one, Column)]
-        return self.learned.featurizer.docs(
+        columns = [one for one in self.artifacts.featurizer.features.values() if isinstance(one, Column)]
+        return self.artifacts.featurizer.docs(
             [
                 {**self._posed(i, n), **{column.field: column.values[i % column.size] for column in columns}}
                 for i, n in enumerate(lengths)
@@ -411,12 +412,12 @@ class Bench:
 
     def batch(self) -> Batch:
         """All toy records."""
-        return collate(self.learned, self.examples)
+        return collate(self.artifacts, self.examples)
 
     def pipeline(self, seed: int = 1, padding: float = 0.0) -> Pipeline:
         """The pipeline at its first weights; `padding` is what stands in x where no word is."""
         torch.manual_seed(seed)
-        made = Pipeline(self.config, self.learned)
+        made = Pipeline(self.config, self.artifacts)
         set_padding(made, padding)
         return made
 

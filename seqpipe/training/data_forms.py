@@ -19,8 +19,8 @@ from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Record
 from seqpipe.runtime.predictor import refuse_long
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, examples, of_epoch, read
-from seqpipe.training.fit import Learned
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.token_corpus import Records, Windows, in_memory, token_file
 
@@ -45,7 +45,7 @@ class TrainingData:
     """What a pipeline is trained on.
 
     Attributes:
-        learned: The fitted artifacts: tokenizers, vocabularies, labels.
+        artifacts: The fitted artifacts: tokenizers, vocabularies, labels.
         batches: The training batches.
         size: How much they hold, in words.
         targets: Records whose targets the heads are to write; none where the texts themselves are the targets.
@@ -54,7 +54,7 @@ class TrainingData:
         warnings: What a person should know about the records.
     """
 
-    learned: Learned
+    artifacts: Artifacts
     batches: TrainingBatches
     size: str
     targets: Sequence[Record]
@@ -74,11 +74,11 @@ class DataForm(ABC):
         """The records of a file."""
 
     @abstractmethod
-    def load(self, learned: Learned, records: Sequence[Record], folder: Path) -> TrainingData:
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
         """The training data of these records of train; what is cached lies in the folder of the run."""
 
     @abstractmethod
-    def warnings(self, learned: Learned, name: str, records: Iterable[Record]) -> Iterator[str]:
+    def warnings(self, artifacts: Artifacts, name: str, records: Iterable[Record]) -> Iterator[str]:
         """What a person should know about a set of records."""
 
     @abstractmethod
@@ -91,7 +91,7 @@ class DataForm(ABC):
         path = next(iter(data.tests.values()), None) or data.dev
         if self.corpus is None:
             return self.read(path) if path else read(data.reader, data.train, COMPARED)
-        source = Learned.load(folder).featurizer
+        source = Artifacts.load(folder).featurizer
         return prompts(Records(data.reader, path or data.train), source.docs, source.fields[-1], self.corpus.context)
 
 
@@ -101,45 +101,45 @@ class ExampleData(DataForm):
     def read(self, path: Path) -> Sequence[Record]:
         return read(self.config.data.reader, path)
 
-    def load(self, learned: Learned, records: Sequence[Record], folder: Path) -> TrainingData:
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
         config, warnings = self.config, list[str]()
         dev = self.read(config.data.dev) if config.data.dev else []
-        data = examples(config, learned, records, tell=warnings.append)
-        warnings += [*self.warnings(learned, "train", records), *self.warnings(learned, "dev", dev)]
+        data = examples(config, artifacts, records, warn=warnings.append)
+        warnings += [*self.warnings(artifacts, "train", records), *self.warnings(artifacts, "dev", dev)]
         return TrainingData(
-            learned,
-            self._batches(learned, data, of_epoch(config, learned)),
+            artifacts,
+            self._batches(artifacts, data, of_epoch(config, artifacts)),
             f"{len(data):,} examples",
             dev or records,
             dev,
-            self._dev_batches(learned, dev) if dev else None,
+            self._dev_batches(artifacts, dev) if dev else None,
             warnings,
         )
 
-    def warnings(self, learned: Learned, name: str, records: Iterable[Record]) -> Iterator[str]:
-        return warnings_about(learned.kind, name, records)
+    def warnings(self, artifacts: Artifacts, name: str, records: Iterable[Record]) -> Iterator[str]:
+        return warnings_about(artifacts.kind, name, records)
 
     def first_batch(self, pipeline: Pipeline, records: Sequence[Record], warn: Callable[[str], None]) -> Batch:
-        learned = pipeline.learned
-        refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
-        batches = self._batches(learned, examples(self.config, learned, records, tell=warn))
+        artifacts = pipeline.artifacts
+        refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
+        batches = self._batches(artifacts, examples(self.config, artifacts, records, warn=warn))
         return batches(batches.order(0)[0])
 
     def _batches(
         self,
-        learned: Learned,
+        artifacts: Artifacts,
         data: Sequence[Example],
         data_of_epoch: Callable[[int], Sequence[Example]] | None = None,
     ) -> Batches:
         settings = self.config.train
-        return Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed, data_of_epoch)
+        return Batches(artifacts, data, settings.batch_tokens, settings.batch_size, settings.seed, data_of_epoch)
 
-    def _dev_batches(self, learned: Learned, dev: Sequence[Record]) -> Callable[[], Iterator[Batch]]:
+    def _dev_batches(self, artifacts: Artifacts, dev: Sequence[Record]) -> Callable[[], Iterator[Batch]]:
         """A function that yields the dev batches; the examples are made at its first call."""
 
         @cache
         def batches() -> Batches:
-            return self._batches(learned, examples(self.config, learned, dev, unseen=True))
+            return self._batches(artifacts, examples(self.config, artifacts, dev, skip_unseen=True))
 
         return lambda: map(batches(), batches().order(0))
 
@@ -152,40 +152,42 @@ class TokenCorpus(DataForm):
     def read(self, path: Path) -> Sequence[Record]:
         return Records(self.config.data.reader, path)
 
-    def load(self, learned: Learned, records: Sequence[Record], folder: Path) -> TrainingData:
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
         dev = self.config.data.dev
-        batches = self._of_file(self._windows, learned, self.config.data.train, folder / TOKENS / "train.bin")
-        dev_batches = self._of_file(self._dev_windows, learned, dev, folder / TOKENS / "dev.bin").once if dev else None
-        return TrainingData(learned, batches, f"a text of {len(batches.tokens):,}", [], [], dev_batches, [])
+        batches = self._of_file(self._windows, artifacts, self.config.data.train, folder / TOKENS / "train.bin")
+        dev_batches = (
+            self._of_file(self._dev_windows, artifacts, dev, folder / TOKENS / "dev.bin").once if dev else None
+        )
+        return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], dev_batches, [])
 
-    def warnings(self, learned: Learned, name: str, records: Iterable[Record]) -> Iterator[str]:
+    def warnings(self, artifacts: Artifacts, name: str, records: Iterable[Record]) -> Iterator[str]:
         return iter(())
 
     def first_batch(self, pipeline: Pipeline, records: Sequence[Record], warn: Callable[[str], None]) -> Batch:
-        windows = self._windows(pipeline.learned, in_memory(pipeline.learned, records))
+        windows = self._windows(pipeline.artifacts, in_memory(pipeline.artifacts, records))
         return windows(windows.order(0)[0])
 
     def _of_file(
-        self, windows: Callable[[Learned, np.ndarray], Windows], learned: Learned, path: Path, tokens: Path
+        self, windows: Callable[[Artifacts, np.ndarray], Windows], artifacts: Artifacts, path: Path, tokens: Path
     ) -> Windows:
         """The windows of a file's texts, whose tokens are cached in another; errors name the file."""
-        cached = token_file(tokens, learned, self.read(path))
+        cached = token_file(tokens, artifacts, self.read(path))
         try:
-            return windows(learned, cached)
+            return windows(artifacts, cached)
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 
-    def _windows(self, learned: Learned, tokens: np.ndarray) -> Windows:
+    def _windows(self, artifacts: Artifacts, tokens: np.ndarray) -> Windows:
         settings, corpus = self.config.train, self.corpus
         rows = settings.batch_size or max(1, settings.batch_tokens // corpus.context)
         epoch_batches = settings.epoch_steps and settings.epoch_steps * settings.accumulate
         return Windows(tokens, corpus.context, rows, settings.seed, epoch_batches, corpus.stateful)
 
-    def _dev_windows(self, learned: Learned, tokens: np.ndarray) -> Windows:
+    def _dev_windows(self, artifacts: Artifacts, tokens: np.ndarray) -> Windows:
         """The windows that dev is scored in: longer ones where states are carried."""
         if not self.corpus.stateful:
-            return self._windows(learned, tokens)
-        size = len(learned.vocabulary)
+            return self._windows(artifacts, tokens)
+        size = len(artifacts.vocabulary)
         context = max(1, min(judged_in(self.corpus.context, True, size), len(tokens) - 1))
         return Windows(tokens, context, max(1, ENOUGH // (size * context)))
 

@@ -12,7 +12,9 @@ from seqpipe.config.loader import Config
 from seqpipe.features.document import Record
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import Batch
-from seqpipe.training.pipeline import Pipeline, predictor
+from seqpipe.training.measures import calibrate, head_measures, perplexities
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import predictor
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,15 @@ class DevScores:
         """
         pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
         most = 1 if only_names else None
-        pipeline.calibrate(self._device_batches)
-        perplexities = pipeline.perplexities(itertools.islice(self._device_batches(), most))
+        calibrate(pipeline, self._device_batches)
+        by_head = perplexities(pipeline, itertools.islice(self._device_batches(), most))
         if pipeline.is_language_model:
             check_interrupt()
-            return {"perplexity": perplexities[""], "loss": math.log(perplexities[""])}
+            return {"perplexity": by_head[""], "loss": math.log(by_head[""])}
         scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
-        for head, perplexity in perplexities.items():
+        for head, perplexity in by_head.items():
             (scores[head] if head else scores)["perplexity"] = perplexity
-        for head, measures in pipeline.measured(itertools.islice(self._device_batches(), most)).items():
+        for head, measures in head_measures(pipeline, itertools.islice(self._device_batches(), most)).items():
             if head:
                 scores[head].update(measures)
             else:

@@ -1,4 +1,4 @@
-"""Two decisions about the same texts in, how near the model was to taking one for the other out."""
+"""How near a model was to taking one decision for another one about the same texts."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ def decided(decision: Decision) -> list[str]:
     return [name for name in decision if not (decision[name].is_floating_point() or name.startswith(PRESENT))]
 
 
-def same_rows(one: Decision, other: Decision) -> Tensor:
+def same_rows(first: Decision, second: Decision) -> Tensor:
     """Of which rows, (B,), everything decided is equal."""
-    every = torch.ones(len(next(iter(one.values()))), dtype=torch.bool)
-    return torch.stack([every, *(_same(one[name], other[name]) for name in decided(one))]).all(0)
+    every = torch.ones(len(next(iter(first.values()))), dtype=torch.bool)
+    return torch.stack([every, *(_same(first[name], second[name]) for name in decided(first))]).all(0)
 
 
-def score_gap(kind: str, score: Score, one: Decision, other: Decision) -> Tensor:
+def score_gap(kind: str, score: Score, first: Decision, second: Decision) -> Tensor:
     """How far, (B,), the scores of two decisions differ, at the first rank at which the decisions do.
 
-    Of what is written or pointed at step by step it is the difference of the first choices that differ, if that is
-    less: behind it all may be different. Infinite where something differs that has no score.
+    Of answers that are decided step by step it is the difference of the first choices that differ, if that is less:
+    behind it all may be different. Infinite where something differs that has no score.
 
     Args:
         kind: The head's answer kind.
         score: The head's.
-        one: PyTorch's decision.
-        other: The graph's.
+        first: A decision.
+        second: Another one about the same texts.
     """
-    gaps = torch.zeros(len(next(iter(one.values()))))
+    gaps = torch.zeros(len(next(iter(first.values()))))
     scored: set[str] = set()
-    for names, mine, theirs in _alternatives(kind, one, other):
+    for names, mine, theirs in _alternatives(kind, first, second):
         differ = ~same_rows(mine, theirs)
         scored |= names
         if not differ.any():
@@ -52,33 +52,35 @@ def score_gap(kind: str, score: Score, one: Decision, other: Decision) -> Tensor
         if kind in STEPWISE:
             gap = torch.minimum(gap, _of_first_choice(score, mine, theirs))
         gaps = torch.where(differ, torch.maximum(gaps, gap), gaps)
-    for name in {*decided(one)} - scored:
-        gaps = torch.where(_same(one[name], other[name]), gaps, math.inf)
+    for name in {*decided(first)} - scored:
+        gaps = torch.where(_same(first[name], second[name]), gaps, math.inf)
     return gaps
 
 
-def _alternatives(kind: str, one: Decision, other: Decision) -> Iterator[tuple[set[str], Decision, Decision]]:
+def _alternatives(kind: str, first: Decision, second: Decision) -> Iterator[tuple[set[str], Decision, Decision]]:
     """Names of outputs, and what `score` takes of both: of ranked answers those of the first rank that differs."""
     if names := _RANKED.get(kind, ()):
-        yield {*names}, *_first_rank(names, one, other)
+        yield {*names}, *_first_rank(names, first, second)
     elif kind in _TAGGED:
-        yield {"tags"}, {"tags": one["tags"]}, {"tags": other["tags"]}
-        if "paths" in one:
-            mine, theirs = _first_rank(("paths",), one, other)
+        yield {"tags"}, {"tags": first["tags"]}, {"tags": second["tags"]}
+        if "paths" in first:
+            mine, theirs = _first_rank(("paths",), first, second)
             yield {"paths"}, {"tags": mine["paths"][:, 0]}, {"tags": theirs["paths"][:, 0]}
-    elif kind in one:
-        yield {kind}, {kind: one[kind]}, {kind: other[kind]}
+    elif kind in first:
+        yield {kind}, {kind: first[kind]}, {kind: second[kind]}
 
 
-def _first_rank(names: tuple[str, ...], one: Decision, other: Decision) -> tuple[Decision, Decision]:
+def _first_rank(names: tuple[str, ...], first: Decision, second: Decision) -> tuple[Decision, Decision]:
     """The answers (B, 1, …) of the first rank at which these outputs differ."""
-    differ = torch.stack([(one[name] != other[name])[..., None].flatten(2).any(2) for name in names]).any(0)  # (B, n)
+    differ = torch.stack([(first[name] != second[name])[..., None].flatten(2).any(2) for name in names]).any(
+        0
+    )  # (B, n)
     rank, rows = differ.long().argmax(1), torch.arange(len(differ))
 
     def chosen(decision: Decision) -> Decision:
         return {name: decision[name][rows, rank][:, None] for name in names}
 
-    return chosen(one), chosen(other)
+    return chosen(first), chosen(second)
 
 
 def _of_first_choice(score: Score, mine: Decision, theirs: Decision) -> Tensor:
@@ -94,5 +96,5 @@ def _of_first_choice(score: Score, mine: Decision, theirs: Decision) -> Tensor:
     return gaps
 
 
-def _same(one: Tensor, other: Tensor) -> Tensor:  # (B, …) -> (B,)
-    return (one == other).flatten(1).all(1) if one.dim() > 1 else one == other
+def _same(first: Tensor, second: Tensor) -> Tensor:  # (B, …) -> (B,)
+    return (first == second).flatten(1).all(1) if first.dim() > 1 else first == second

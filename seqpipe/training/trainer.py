@@ -28,6 +28,7 @@ from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import TrainingBatches
 from seqpipe.training.datasets import Batch
 from seqpipe.training.interrupts import Interrupts
+from seqpipe.training.measures import evaluation, first_not_finite
 from seqpipe.training.optim import DTYPES, make_optimizer, rate_factor
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Progress
@@ -91,7 +92,9 @@ class Trainer:
         with self._autocast():
             loss = self.pipeline.loss(batch)
             if not torch.isfinite(loss):
-                raise self._diverged(f"the loss became {loss.item()}", at.step + 1, self.pipeline.not_finite(batch))
+                raise self._diverged(
+                    f"the loss became {loss.item()}", at.step + 1, first_not_finite(self.pipeline, batch)
+                )
         self._scaler.scale(loss / settings.accumulate).backward()
         at.position += 1
         at.loss += loss.item()
@@ -140,14 +143,11 @@ class Trainer:
             if not torch.isfinite(parameter).all():
                 raise self._diverged("the weights became NaN or infinite", step, f"the first: {name}")
         batch = self._on_device(self._order[-1])
-        was_training = self.pipeline.training
-        self.pipeline.eval()
-        with torch.no_grad(), self._autocast():
+        with evaluation(self.pipeline), self._autocast():
             loss = self.pipeline.loss(batch)
             if not torch.isfinite(loss):
                 what = f"the weights diverged: their loss is {loss.item()} after the last step"
-                raise self._diverged(what, step, self.pipeline.not_finite(batch))
-        self.pipeline.train(was_training)
+                raise self._diverged(what, step, first_not_finite(self.pipeline, batch))
 
     def finish_epoch(self) -> None:
         """Score the dev set, keep the best weights, decide whether to stop; save before and after."""

@@ -109,8 +109,8 @@ def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
 def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copies(tmp_path: Path) -> None:
     """They have one embedding: if x were the same too, rounding would decide which of them is copied."""
     bench = Bench(Subject("head", CopySeq2Seq, {"hidden": 6, "embedding_dim": 4}), tmp_path)
-    docs = bench.learned.featurizer.docs([{"words": [f"unknown{i}" for i in range(128)]}])
-    features = {name: torch.from_numpy(array) for name, array in bench.learned.featurizer.collate(docs).items()}
+    docs = bench.artifacts.featurizer.docs([{"words": [f"unknown{i}" for i in range(128)]}])
+    features = {name: torch.from_numpy(array) for name, array in bench.artifacts.featurizer.collate(docs).items()}
     assert len(set(docs[0].ids)) == 1
     x = bench.pipeline().eval()(features)["x"][0]
     assert (torch.cdist(x, x) + torch.eye(len(x))).min() > 0.01

@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batches, Example, collate, examples, read, unseen_labels
-from seqpipe.training.fit import Learned, learn
+from seqpipe.training.fit import fit_artifacts
 
 
-def prepared(config: Config) -> tuple[Learned, list[Example]]:
+def prepared(config: Config) -> tuple[Artifacts, list[Example]]:
     records = read(config.data.reader, config.data.train)
-    learned = learn(config, records)
-    return learned, examples(config, learned, records)
+    artifacts = fit_artifacts(config, records)
+    return artifacts, examples(config, artifacts, records)
 
 
 def lengths_only(lengths: list[int]) -> list[Example]:
@@ -74,9 +75,9 @@ def test_short_and_long_batches_come_in_no_order() -> None:
 
 
 def test_a_batch_of_tags_is_padded_with_zeros(tmp_path: Path) -> None:
-    learned, data = prepared(tiny(tmp_path))
+    artifacts, data = prepared(tiny(tmp_path))
     some = sorted(data, key=len_of)[:: len(data) // 4]
-    batch = collate(learned, some)
+    batch = collate(artifacts, some)
     B, T = len(some), max(map(len_of, some))
     assert (batch["ids"].shape, batch["ids"].dtype) == ((B, T), torch.int64)
     assert (batch["mask"].shape, batch["mask"].dtype) == ((B, T), torch.bool)
@@ -121,8 +122,8 @@ def spans(tmp_path: Path, misaligned: str, *found: tuple[int, int, str]) -> list
     }
     yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
     write_jsonl(tmp_path / "train.jsonl", [{"text": "Adas cat", "spans": listed}, whole])
-    learned, data = prepared(load(yaml, [f"data.misaligned={misaligned}"]))
-    return [learned.tasks[0].labels[tag] for tag in data[0].targets["tags"]]
+    artifacts, data = prepared(load(yaml, [f"data.misaligned={misaligned}"]))
+    return [artifacts.tasks[0].labels[tag] for tag in data[0].targets["tags"]]
 
 
 def test_a_span_that_cuts_a_word_is_an_error_widened_or_skipped_as_told(tmp_path: Path) -> None:
@@ -159,6 +160,6 @@ def test_only_the_first_records_are_read_when_no_more_are_asked_for(tmp_path: Pa
 
 
 def test_labels_that_training_never_saw_are_named_once(tmp_path: Path) -> None:
-    learned, _ = prepared(tiny(tmp_path))
+    artifacts, _ = prepared(tiny(tmp_path))
     record = {"words": ["a", "b"], "text": "a b", "tags": ["B-PER", "B-ORG"]}
-    assert list(unseen_labels(learned, [record, record])) == [("ORG", record)]
+    assert list(unseen_labels(artifacts, [record, record])) == [("ORG", record)]

@@ -41,8 +41,8 @@ def test_the_weights_of_the_least_perplexity_are_kept_and_it_is_that_of_dev(
 def perplexity(pipeline: Pipeline, config: Config) -> float:
     """By the head's own scores of the true texts, one record at a time."""
     assert config.data.dev
-    data = examples(config, pipeline.learned, read(config.data.reader, config.data.dev))
-    make, total, tokens = Batches(pipeline.learned, data, 48, None, 1), 0.0, 0
+    data = examples(config, pipeline.artifacts, read(config.data.reader, config.data.dev))
+    make, total, tokens = Batches(pipeline.artifacts, data, 48, None, 1), 0.0, 0
     for i in range(len(data)):
         batch = make([i])
         with torch.no_grad():

@@ -14,13 +14,15 @@ from torch import nn
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.vocabulary import SPECIALS
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import read
-from seqpipe.training.fit import Learned, learn, unknown_share, unwritable
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.vocabulary_coverage import unknown_share, unwritable
 from seqpipe_plugins.tokenizers.words import Words
 
 
-def learned_of(config: Config) -> Learned:
-    return learn(config, read(config.data.reader, config.data.train))
+def learned_of(config: Config) -> Artifacts:
+    return fit_artifacts(config, read(config.data.reader, config.data.train))
 
 
 def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
@@ -39,7 +41,7 @@ def test_plain_tags_are_the_labels_as_they_stand(tmp_path: Path) -> None:
 def test_the_vocabulary_counts_what_training_saw(tmp_path: Path) -> None:
     config = tiny(tmp_path)
     records = read(config.data.reader, config.data.train)
-    vocabulary = learn(config, records).vocabulary
+    vocabulary = fit_artifacts(config, records).vocabulary
     assert vocabulary[:4] == SPECIALS
     words = [word.lower() for record in records for word in record["words"]]
     assert vocabulary.counts is not None
@@ -59,7 +61,7 @@ def test_what_was_saved_is_read_again_as_it_was(tmp_path: Path) -> None:
         config = make(tmp_path)
         made = learned_of(config)
         made.save(tmp_path)
-        again = Learned.load(tmp_path)
+        again = Artifacts.load(tmp_path)
         records = read(config.data.reader, config.data.train)
         one, other = (some.featurizer.collate(some.featurizer.docs(records)) for some in (made, again))
         assert all((one[name] == other[name]).all() for name in one)
@@ -140,24 +142,24 @@ def test_the_share_of_unknown_words_is_counted_by_tokens(tmp_path: Path) -> None
 
 
 def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path) -> None:
-    learned = learned_of(load(writing(tmp_path)))
-    (task,) = learned.tasks
+    artifacts = learned_of(load(writing(tmp_path)))
+    (task,) = artifacts.tasks
     records = [{"text": "", "reversed": text} for text in ("abc def", "abc", "ab, c", "a")]
     task = replace(task, target_tokenizer=Words().train([record["reversed"] for record in records]))
-    assert [*unwritable(learned, task, [records[0], records[3]], 100)] == []
-    assert [*unwritable(learned, task, records, 4)] == [
+    assert [*unwritable(artifacts, task, [records[0], records[3]], 100)] == []
+    assert [*unwritable(artifacts, task, records, 4)] == [
         "1 of 4 texts change when encoded and decoded: 'ab, c' as 'ab , c'; "
         "the target tokenizer {use: bpe, byte_level: true} loses nothing",
     ]
     assert [
-        *unwritable(learned, task, [{"text": "", "reversed": "a zoo"}, {"text": "", "reversed": "a a a a"}], 4)
+        *unwritable(artifacts, task, [{"text": "", "reversed": "a zoo"}, {"text": "", "reversed": "a a a a"}], 4)
     ] == [
         "1 of 2 texts change when encoded and decoded: 'a zoo' as 'a'; "
         "the target tokenizer {use: bpe, byte_level: true} loses nothing",
         "1 of 2 texts have 4 tokens or more, and are cut there in scores; a caller may give max_length=5",
     ]
-    assert [*unwritable(learned, task, [{"text": "", "reversed": "a a a a"}], None)] == []
-    assert [*unwritable(learned, learned_of(tiny(tmp_path)).tasks[0], records, 4)] == []
+    assert [*unwritable(artifacts, task, [{"text": "", "reversed": "a a a a"}], None)] == []
+    assert [*unwritable(artifacts, learned_of(tiny(tmp_path)).tasks[0], records, 4)] == []
 
 
 @pytest.mark.parametrize(("text", "target"), [("a" * 60, "b"), ("a", "a" * 60)])

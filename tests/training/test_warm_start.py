@@ -34,9 +34,9 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.training import checkpoint
-from seqpipe.training.fit import Learned
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.warm_start import begin
+from seqpipe.training.warm_start import warm_start
 
 OLD = "../old/runs/old"
 ALL = ("embedding", "encoder", "head")
@@ -69,7 +69,7 @@ def begun(config: Config) -> tuple[Pipeline, dict[str, Tensor], list[str]]:
     """A pipeline that has begun, its weights before, and what was said."""
     pipeline, _ = parts(config)
     fresh = {name: tensor.clone() for name, tensor in pipeline.state_dict().items()}
-    return pipeline, fresh, begin(pipeline, config)
+    return pipeline, fresh, warm_start(pipeline, config)
 
 
 def by_name(table: Tensor, *axes: Sequence[str]) -> dict[tuple[str, ...], Tensor]:
@@ -90,8 +90,8 @@ def assert_by_name(new: Mapping[Any, Tensor], fresh: Mapping[Any, Tensor], old: 
         assert torch.equal(row, old.get(name, fresh[name])), name
 
 
-def chars_of(learned: Learned) -> tuple[str, ...]:
-    return ("pad", "unknown", *learned.featurizer.features["chars"].manifest()["alphabet"])
+def chars_of(artifacts: Artifacts) -> tuple[str, ...]:
+    return ("pad", "unknown", *artifacts.featurizer.features["chars"].manifest()["alphabet"])
 
 
 CONLL = (
@@ -132,13 +132,13 @@ def test_rows_of_tokens_characters_and_tags_go_by_their_names(tmp_path: Path, he
     inits = ("embedding.0.init", "embedding.1.init", "encoder.init", "head.init")
     config = load(yaml, [*stages, *(f"{key}={OLD}" for key in inits)])
     pipeline, fresh, told = begun(config)
-    new, old, older = pipeline.state_dict(), weights_of(run), Learned.load(run)
-    mine, theirs = pipeline.learned.tasks[0].labels, older.tasks[0].labels
+    new, old, older = pipeline.state_dict(), weights_of(run), Artifacts.load(run)
+    mine, theirs = pipeline.artifacts.tasks[0].labels, older.tasks[0].labels
     assert mine[: len(theirs)] == theirs
     assert [*mine[len(theirs) :]] == ["B-ORG", "I-ORG", "E-ORG", "S-ORG"]
     named = {
-        "embedding.0.table.weight": ((pipeline.learned.vocabulary,), (older.vocabulary,)),
-        "embedding.1.chars.weight": ((chars_of(pipeline.learned),), (chars_of(older),)),
+        "embedding.0.table.weight": ((pipeline.artifacts.vocabulary,), (older.vocabulary,)),
+        "embedding.1.chars.weight": ((chars_of(pipeline.artifacts),), (chars_of(older),)),
     }
     named |= {f"heads.0.{name}": ((mine,) * axes, (theirs,) * axes) for name, axes in TAGGERS[head].items()}
     for name, (ours, their_names) in named.items():
@@ -154,8 +154,8 @@ def test_new_characters_come_behind_the_old_alphabet(tmp_path: Path) -> None:
     run, yaml = other_tagging(tmp_path)
     config = load(yaml, [f"embedding.1.init={OLD}"])
     pipeline, _ = parts(config)
-    old = Learned.load(run).featurizer.features["chars"].manifest()["alphabet"]
-    new = pipeline.learned.featurizer.features["chars"].manifest()["alphabet"]
+    old = Artifacts.load(run).featurizer.features["chars"].manifest()["alphabet"]
+    new = pipeline.artifacts.featurizer.features["chars"].manifest()["alphabet"]
     assert new.startswith(old)
     assert new[len(old) :] == "".join(sorted({*"ZoëmetheUNinRome.nobodycametoQüi"} - {*old})) != ""
 
@@ -179,7 +179,7 @@ def test_labels_of_the_run_come_first_and_count_nothing(tmp_path: Path) -> None:
     yaml = other_moods(tmp_path, "awkward", "head=label")
     config = load(yaml, [f"head={{use: label, class_weights: balanced, init: {OLD}}}"])
     pipeline, _, told = begun(config)
-    labels = pipeline.learned.tasks[0].labels
+    labels = pipeline.artifacts.tasks[0].labels
     assert labels == ("bad", "fine", "good", "awkward")
     assert labels.counts == [0, 0, 1, 3]
     assert pipeline.head.weights.tolist() == [1.0, 1.0, 2.0, pytest.approx(2 / 3)]
@@ -270,12 +270,12 @@ def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_da
     run, yaml = other_tagging(tmp_path)
     config = load(yaml, [f"tokenizer.init={OLD}", "tokenizer.lowercase=false", f"embedding.0.init={OLD}"])
     pipeline, _, told = begun(config)
-    older = Learned.load(run)
-    assert pipeline.learned.vocabulary == older.vocabulary
-    assert pipeline.learned.featurizer.tokenizer.to_str() == older.featurizer.tokenizer.to_str()
+    older = Artifacts.load(run)
+    assert pipeline.artifacts.vocabulary == older.vocabulary
+    assert pipeline.artifacts.featurizer.tokenizer.to_str() == older.featurizer.tokenizer.to_str()
     words = [line.split("\t")[0].lower() for line in CONLL.splitlines() if line]
-    assert sum(pipeline.learned.counts[""]) == len(words)
-    assert pipeline.learned.counts[""][older.vocabulary.index("came")] == 1
+    assert sum(pipeline.artifacts.counts[""]) == len(words)
+    assert pipeline.artifacts.counts[""][older.vocabulary.index("came")] == 1
     unknown = sum(word not in older.vocabulary for word in words) / len(words)
     assert 0 < unknown < 1
     assert f"of {len(older.vocabulary)} tokens; {100 * unknown:.1f} % of those of the new texts are unknown" in told[0]
@@ -304,7 +304,7 @@ def test_a_decoder_goes_on_with_its_target_tokens(tmp_path: Path, init: str) -> 
     write_jsonl(yaml.parent / "train.jsonl", [{"text": "abxy", "reversed": "yxba"}, {"text": "cd", "reversed": "dc"}])
     pipeline, fresh, told = begun(load(yaml, [writer.format(init, f", init: {OLD}")]))
     old = weights_of(run)
-    mine, theirs = (one.tasks[0].target_vocabulary or () for one in (pipeline.learned, Learned.load(run)))
+    mine, theirs = (one.tasks[0].target_vocabulary or () for one in (pipeline.artifacts, Artifacts.load(run)))
     assert (mine == theirs) is bool(init)
     for name in (f"vocabulary.{one}" for one in ("embedding.weight", "output.weight", "output.bias")):
         new = by_name(pipeline.state_dict()[f"heads.0.{name}"], mine)
@@ -340,7 +340,7 @@ def test_pretrained_vectors_go_by_their_words_whether_they_are_learned_or_not(
                 x[i] += state["embedding.0.table.learned"][place] * (place > 0)
         return by_name(x, words)
 
-    mine, theirs = pipeline.learned.vocabulary, Learned.load(run).vocabulary
+    mine, theirs = pipeline.artifacts.vocabulary, Artifacts.load(run).vocabulary
     new = pipeline.state_dict()
     assert_by_name(rows(new, mine), rows(fresh, mine), rows(weights_of(run), theirs))
     shown = pipeline.embedding[0].table(torch.arange(len(mine)))
@@ -418,7 +418,8 @@ def test_frozen_stages_keep_what_they_started_from_and_resuming_begins_nowhere(
                 train_run(config, console)
             if place == "cut":
                 assert checkpoint.load(opened.checkpoints / "last.ckpt")["progress"]["epoch"] == 1
-                monkeypatch.setattr("seqpipe.commands.training_run.begin", lambda *given: pytest.fail("began again"))
+                again = "seqpipe.commands.training_run.warm_start"
+                monkeypatch.setattr(again, lambda *arguments: pytest.fail("began again"))
                 train_run(config)
             ended.append(weights_of(opened.folder))
     assert all(torch.equal(ended[0][name], tensor) for name, tensor in ended[1].items())
