@@ -31,8 +31,8 @@ def lengths_only(lengths: list[int]) -> list[Example]:
 
 
 def order(lengths: list[int], tokens: int, most: int | None, seed: int, epoch: int) -> list[list[int]]:
-    made: Any = None  # the order asks nothing of what was learned
-    return Batches(made, lengths_only(lengths), tokens, most, seed).order(epoch)
+    artifacts: Any = None  # the order asks nothing of what was learned
+    return Batches(artifacts, lengths_only(lengths), tokens, most, seed).order(epoch)
 
 
 many = st.lists(st.integers(1, 40), min_size=1, max_size=80)
@@ -51,12 +51,12 @@ def test_every_example_comes_once_and_no_batch_is_over_the_budget(
 
 def test_the_order_is_a_function_of_seed_and_epoch_whatever_ran_before() -> None:
     lengths = [1 + i * 7 % 30 for i in range(200)]
-    made: Any = None
-    one = Batches(made, lengths_only(lengths), 100, None, 5)
-    forward = [one.order(epoch) for epoch in range(4)]
+    artifacts: Any = None
+    batches = Batches(artifacts, lengths_only(lengths), 100, None, 5)
+    forward = [batches.order(epoch) for epoch in range(4)]
     torch.manual_seed(99)
-    assert [one.order(epoch) for epoch in reversed(range(4))] == forward[::-1]
-    assert Batches(made, lengths_only(lengths), 100, None, 5).order(2) == forward[2]
+    assert [batches.order(epoch) for epoch in reversed(range(4))] == forward[::-1]
+    assert Batches(artifacts, lengths_only(lengths), 100, None, 5).order(2) == forward[2]
     assert forward[0] != forward[1]
     assert order(lengths, 100, None, 6, 0) != forward[0]
 
@@ -113,9 +113,9 @@ def test_empty_texts_are_left_out_and_nothing_else_is(tmp_path: Path) -> None:
         prepared(load(yaml, ["tokenizer.keep_spaces=false"]))
 
 
-def spans(tmp_path: Path, misaligned: str, *found: tuple[int, int, str]) -> list[str]:
+def spans(tmp_path: Path, misaligned: str, *places: tuple[int, int, str]) -> list[str]:
     """The tags of `Adas cat` when these spans of it are given."""
-    listed = [{"start": a, "end": b, "label": label} for a, b, label in found]
+    listed = [{"start": a, "end": b, "label": label} for a, b, label in places]
     whole = {
         "text": "Rome is Rome",
         "spans": [{"start": 0, "end": 4, "label": "LOC"}, {"start": 8, "end": 12, "label": "PER"}],
@@ -126,7 +126,7 @@ def spans(tmp_path: Path, misaligned: str, *found: tuple[int, int, str]) -> list
     return [artifacts.tasks[0].labels[tag] for tag in data[0].targets["tags"]]
 
 
-def test_a_span_that_cuts_a_word_is_an_error_widened_or_skipped_as_told(tmp_path: Path) -> None:
+def test_a_span_that_cuts_a_word_is_an_error_widened_or_skipped(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"train\.jsonl:1: span 'Ada' \(PER\) cuts a word of \['Adas'\]; set data\.misaligned"
     ):

@@ -46,9 +46,9 @@ def test_every_stage_of_ours_has_nearly_the_same_loss_in_bf16(kind: str, use: st
     assert half.item() == pytest.approx(whole.item(), rel=NEAR)
     pipeline.train()
     loss_of(pipeline, batch, torch.bfloat16).backward()
-    found = [parameter.grad for parameter in pipeline.parameters() if parameter.grad is not None]
-    assert found
-    assert all(bool(torch.isfinite(grad).all()) and grad.dtype == torch.float32 for grad in found)
+    gradients = [parameter.grad for parameter in pipeline.parameters() if parameter.grad is not None]
+    assert gradients
+    assert all(bool(torch.isfinite(grad).all()) and grad.dtype == torch.float32 for grad in gradients)
 
 
 class Spy(nn.Module):
@@ -61,9 +61,9 @@ class Spy(nn.Module):
         self.dim, self.linear = dim, nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.linear(x)
-        type(self).seen = made.dtype
-        return made
+        product: Tensor = self.linear(x)
+        type(self).seen = product.dtype
+        return product
 
 
 def ended(folder: Path, config: Config, console: Any = QUIET) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def test_training_is_in_this_precision_and_dev_scores_and_weights_in_fp32(tmp_pa
     assert {*seen} == {torch.bfloat16 if precision == "bf16" else torch.float32}
     assert Spy.seen == torch.float32  # the last that ran was dev
     assert {tensor.dtype for tensor in state["weights"].values()} == {torch.float32}
-    moments = [one for row in state["optimizer"]["state"].values() for one in row.values() if one.dim()]
-    assert {one.dtype for one in moments} == {torch.float32}
+    moments = [moment for row in state["optimizer"]["state"].values() for moment in row.values() if moment.dim()]
+    assert {moment.dtype for moment in moments} == {torch.float32}
 
 
 @pytest.mark.parametrize("writes", [False, True])
@@ -167,9 +167,9 @@ def test_the_scale_of_fp16_is_part_of_the_state(tmp_path: Path) -> None:
         training._scaler.scale(training.pipeline.loss(training.batches(rows))).backward()
         training._update()
     training.save()
-    other = scaled(tmp_path)
-    assert other.restore()
-    assert other._scaler.get_scale() == training._scaler.get_scale() == 64.0
+    resumed = scaled(tmp_path)
+    assert resumed.restore()
+    assert resumed._scaler.get_scale() == training._scaler.get_scale() == 64.0
 
 
 def test_a_loss_that_fp16_cannot_hold_is_told_with_what_can(tmp_path: Path) -> None:

@@ -136,11 +136,11 @@ def test_the_predictor_answers_without_dropout_and_leaves_training_mode_as_it_wa
     answers = predictor(pipeline, config, before=lambda: calls.append(1))
     records = read(config.data.reader, config.data.dev or tmp_path)
     pipeline.train()
-    one = list(answers.stream(records))
+    together = list(answers.stream(records))
     assert pipeline.training
     assert len(calls) == 1
-    assert list(answers.stream(records)) == one  # dropout is off
-    assert same_answer([next(answers.stream([record])) for record in records], one)
+    assert list(answers.stream(records)) == together  # dropout is off
+    assert same_answer([next(answers.stream([record])) for record in records], together)
 
 
 def faulty(change: str, base: type = Sums) -> type:
@@ -161,22 +161,22 @@ def faulty(change: str, base: type = Sums) -> type:
                 self.dim = dim + 1
 
         def forward(self, x: Tensor, mask: Tensor) -> Any:
-            made = super().forward(x, mask)
+            returned = super().forward(x, mask)
             if change == "raises":
                 raise IndexError("too far")
             if change == "two axes":
-                return made | {"x": made["x"][0]}
+                return returned | {"x": returned["x"][0]}
             if change == "nothing":
                 return None
             if change == "not what it states":
-                return {"x": made["x"]}
-            return made
+                return {"x": returned["x"]}
+            return returned
 
     return Faulty
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ("raises when built", "its constructor raised ZeroDivisionError: of course"),
         ("no dim", "it must state its width as `self.dim`, an int"),
@@ -188,8 +188,8 @@ def faulty(change: str, base: type = Sums) -> type:
         ("not what it states", "`forward` returned no tensor 'total', which its `returns` states"),
     ],
 )
-def test_a_stage_with_a_fault_is_named_with_its_distribution(tmp_path: Path, change: str, told: str) -> None:
-    with pytest.raises(PluginError, match=f"^encoder.1: encoder 'faulty' of toys: {told}"):
+def test_a_stage_with_a_fault_is_named_with_its_distribution(tmp_path: Path, change: str, message: str) -> None:
+    with pytest.raises(PluginError, match=f"^encoder.1: encoder 'faulty' of toys: {message}"):
         toy(tmp_path, "encoder=[{use: sums}, {use: faulty}]", faulty=("encoder", faulty(change))).decide(FEATURES, {})
     toy(tmp_path, "encoder=[{use: sums}, {use: faulty}]", faulty=("encoder", faulty("none"))).decide(FEATURES, {})
 

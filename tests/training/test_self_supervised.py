@@ -92,7 +92,7 @@ def test_without_a_reference_the_mean_of_its_numbers_is_measured(tmp_path: Path)
     records = [*sample(config, 12), {"text": ""}]
     torch.manual_seed(1)
     pipeline = Pipeline(config, fit_artifacts(config, records))
-    answers = [one["score"] for one in predictor(pipeline, config).stream(records)]
+    answers = [answer["score"] for answer in predictor(pipeline, config).stream(records)]
     scores = evaluate(predictor(pipeline, config), records)[""]
     assert scores == {"mean_score": pytest.approx(sum(answers[:-1]) / 12), "unanswered": 1}
 
@@ -102,7 +102,7 @@ def test_of_a_perplexity_the_lower_is_the_better() -> None:
     assert goodness({"masked_accuracy": 0.5, "perplexity": 3.0}, None) == 0.5
 
 
-def test_a_corruption_that_is_not_what_was_stated_is_told(tmp_path: Path) -> None:
+def test_a_corruption_that_is_not_what_was_stated_is_reported(tmp_path: Path) -> None:
     class Forgets(Backward):
         def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
             return {"ids": ids}
@@ -120,7 +120,7 @@ def raises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"corrupted_inputs": ()}, "must name what `corrupt_batch` returns; add both, or neither"),
         ({"corrupted_inputs": "ids"}, "its `corrupted_inputs` must be a tuple of names"),
@@ -129,10 +129,10 @@ def raises() -> None:
         ({"answer": "label"}, "a self-supervised head answers with text, score, vector, not with label"),
     ],
 )
-def test_a_class_that_does_not_hold_together_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_a_class_that_does_not_hold_together_is_reported(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         backward(tmp_path, type("Odd", (Backward,), changes))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_target_that_nobody_would_learn_is_refused(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_beside_a_head_with_labels_those_are_judged_alone(tmp_path: Path) -> Non
     artifacts = fit_artifacts(config, records)
     torch.manual_seed(1)
     pipeline, batch = Pipeline(config, artifacts), collate(artifacts, examples(config, artifacts, records))
-    assert {name: set(found) for name, found in head_measures(pipeline, [batch]).items()} == {"backward": {"error"}}
+    assert {name: set(scores) for name, scores in head_measures(pipeline, [batch]).items()} == {"backward": {"error"}}
     scores = evaluate(predictor(pipeline, config), records)[""]
     assert scores["mean"] == scores["exact"] == scores["label"]["accuracy"]
     assert set(scores["backward"]) == {"mean_score"}

@@ -105,12 +105,12 @@ def test_carried_windows_follow_those_of_the_batch_before() -> None:
 def test_training_that_was_killed_goes_on_bit_equal(tmp_path: Path, stateful: bool, sync: int) -> None:
     train = {"epochs": 2, "epoch_steps": 3, "batch_size": 2, "threads": 1, "checkpoint_steps": 1}
     path = yaml(tmp_path, head={"use": "lm", "context": 5, "stateful": stateful}, train=train)
-    found = []
+    weights = []
     for name, kill in (("whole", None), ("torn", ("fsync", sync))):
         folder = tmp_path / name
         folder.mkdir()
         if kill:
             assert Child(folder, "train", path, "--device", "cpu", "-q", kill=kill).end() < 0
         assert seqpipe("train", path, "--device", "cpu", folder=folder).code == 0
-        found.append(load_weights(*best(folder / "runs" / "lm" / "checkpoints")))
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+        weights.append(load_weights(*best(folder / "runs" / "lm" / "checkpoints")))
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
