@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from seqpipe.errors import InterruptedRunError
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -20,6 +22,12 @@ class Interrupts:
     def __exit__(self, *error: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+
+    def raise_if_received(self, state: str) -> None:
+        """InterruptedRunError if a signal came, with what was saved."""
+        if self.received is not None:
+            name = signal.Signals(self.received).name
+            raise InterruptedRunError(self.received, f"{name}: {state}; run the same command to resume")
 
     def _receive(self, number: int, frame: object) -> None:
         if self.received is not None:

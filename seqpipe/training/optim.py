@@ -25,6 +25,12 @@ def check_precision(precision: str, device: str) -> None:
         raise EnvError(f"train.precision: {torch.cuda.get_device_name(device)} has no bf16; take fp16 or fp32")
 
 
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """The context of a loss: matrix products in `train.precision`, the rest as PyTorch chooses."""
+    dtype = DTYPES[precision]
+    return torch.autocast(device.type, dtype, enabled=dtype is not torch.float32)
+
+
 def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
     """The optimiser of the YAML: a group of parameters for each learning rate, `lr` times `learning_rate_factor`."""
     settings = config.train.optimizer

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from seqpipe.answers.metrics.counters import shown
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, LAST
 from seqpipe.console import Console
-from seqpipe.errors import InterruptedRunError, TrainingError
+from seqpipe.errors import TrainingError
 from seqpipe.files import finite, make_folder, remove_torn, write
 from seqpipe.runtime.evaluate import deciding, goodness
 from seqpipe.training import checkpoint
@@ -29,7 +28,7 @@ from seqpipe.training.data_forms import TrainingBatches
 from seqpipe.training.datasets import Batch
 from seqpipe.training.interrupts import Interrupts
 from seqpipe.training.measures import evaluation, first_not_finite
-from seqpipe.training.optim import DTYPES, make_optimizer, rate_factor
+from seqpipe.training.optim import autocast, make_optimizer, rate_factor
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Progress
 from seqpipe.training.weight_average import WeightAverage
@@ -54,8 +53,7 @@ class Trainer:
         self.pipeline, self.config, self.batches, self.folder, self.console = pipeline, config, batches, folder, console
         self.device = torch.device(device)
         self._evaluate = evaluate
-        self.progress = Progress()
-        self.interrupts = Interrupts()
+        self.progress, self.interrupts = Progress(), Interrupts()
         pipeline.to(self.device)
         self._optimizer = make_optimizer(pipeline, config)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=config.train.precision == "fp16")
@@ -106,9 +104,7 @@ class Trainer:
             self._save_if_interrupted()
 
     def _autocast(self) -> torch.autocast:
-        """The context of a loss: matrix products in `train.precision`, the rest as PyTorch chooses."""
-        dtype = DTYPES[self.config.train.precision]
-        return torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32)
+        return autocast(self.config.train.precision, self.device)
 
     def _set_rates(self) -> None:
         share = (self.progress.epoch + self.progress.position / len(self._order)) / self.config.train.epochs
@@ -223,12 +219,7 @@ class Trainer:
 
     def stop_if_interrupted(self) -> None:
         """Raise InterruptedRunError if a signal came; the next run resumes from last.ckpt."""
-        if (number := self.interrupts.received) is not None:
-            name, epoch = signal.Signals(number).name, self.progress.epoch + 1
-            raise InterruptedRunError(
-                number,
-                f"{name}: stopped in epoch {epoch}, state saved in {self.folder}; run the same command to resume",
-            )
+        self.interrupts.raise_if_received(f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}")
 
 
 def train(

@@ -76,9 +76,7 @@ def test_a_head_that_thinks_all_labels_equally_likely_at_first_passes(tmp_path: 
     bench = Bench(Subject("head", BeginsAtZero, {}), tmp_path)
     with quiet():
         found = inspected("zero", [*stage_checks(bench), *head_checks(bench)])
-    assert not {finding.check for finding in found.failed} - {"import"}, str(
-        found
-    )  # of this test module, which imports the kit
+    assert not {finding.check for finding in found.failed} - {"import"}, str(found)  # this module imports the kit
 
 
 def test_what_an_encoder_returns_of_padding_beside_x_is_its_own_affair(tmp_path: Path) -> None:
@@ -92,9 +90,7 @@ def test_what_an_encoder_returns_of_padding_beside_x_is_its_own_affair(tmp_path:
     bench = Bench(Subject("encoder", Gated, {}), tmp_path)
     with quiet():
         found = inspected("gated", [*stage_checks(bench), *Graph(bench).checks()])
-    assert not {finding.check for finding in found.failed} - {"import"}, str(
-        found
-    )  # of this test module, which imports the kit
+    assert not {finding.check for finding in found.failed} - {"import"}, str(found)  # this module imports the kit
 
 
 def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
