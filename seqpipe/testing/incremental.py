@@ -37,7 +37,7 @@ def incremental_checks(bench: Bench) -> list[Check]:
 def _in_pieces(bench: Bench) -> None:
     """Reads a prompt, then two tokens step by step, then, from the exported cache, a piece of two more."""
     pipeline = bench.pipeline(2, NAN).eval()
-    feeds = bench.learned.featurizer.collate(bench.docs(LENGTHS))
+    feeds = bench.artifacts.featurizer.collate(bench.docs(LENGTHS))
     names = {name: torch.from_numpy(array) for name, array in feeds.items()}
     ids, whole = names["ids"], pipeline(dict(names))["x"]
     others = {name: tensor for name, tensor in names.items() if name not in ("ids", "mask")}
