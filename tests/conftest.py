@@ -150,7 +150,7 @@ def manifest(kind: str = "spans") -> dict[str, Any]:
         },
         "outputs": ["tags", "scores", "opens", "closes"],
         "options": {"bias": {"type": "float", "default": 0.0, "minimum": -20, "maximum": 20}},
-        "answer": {"kind": kind, "labels": list(LABELS), "target": None},
+        "answer": {"kind": kind, "labels": list(LABELS), "target": None, "scheme": "IOB2"},
         "limits": {"tokens": 1000},
         "reader": {"use": "conll", "options": {}},
         "golden": golden,

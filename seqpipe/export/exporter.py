@@ -175,11 +175,7 @@ def bundle_manifest(
         "outputs": list(learned.kind.outputs),
         "options": {name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
         "answer": answer_manifest(pipeline),
-        **(
-            {"kept": {name: list(shape) for name, shape in pipeline.cache_shapes.items()}}
-            if pipeline.cache_shapes
-            else {}
-        ),
+        **({"cache": [entry.manifest() for entry in pipeline.cache]} if pipeline.cache else {}),
         "limits": _limits(pipeline, config, longest),
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],

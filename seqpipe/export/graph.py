@@ -29,7 +29,7 @@ from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.training.pipeline import Pipeline
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
-_PAST_ROWS, _PAST_SLOTS = 46, 52
+_PAST_ROWS, _PAST_SLOTS = 46, 52  # example sizes of the cache
 _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
     "size": ("",),
     "tokens": ("rows", "length"),
@@ -86,18 +86,16 @@ def weightless(
     """The same as a model whose weights have no values: what it is does not depend on them."""
     features, given = _example(pipeline, options)
     axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
-    caches = _caches(pipeline, _PAST_ROWS, _PAST_SLOTS)
-    axes += [
-        {0: "past_rows", 1: "past_whole" if name in pipeline.single_slot_caches else "past_length"} for name in caches
-    ]
-    features |= caches
+    for entry in pipeline.cache:
+        axes.append({number: axis for number, axis in enumerate(entry.axes) if isinstance(axis, str)})
+        features[entry.input] = entry.zeros(_PAST_ROWS, _PAST_SLOTS + (not entry.grows))
     for name, option in options.items():
         parts = _OPTION_AXES.get(option["type"], ())
         axes.append({i: f"{name}_{part}" if part else name for i, part in enumerate(parts)})
     names = list(_outputs(pipeline, features, given, options, explain))
     graph = _Graph(pipeline, list(features), options, explain).eval()
     model = _exported(pipeline, graph, features | given, axes, names, opset)
-    return _finished(model, option_arrays(options, {}) | _caches(pipeline, 1, 0))
+    return _finished(model, option_arrays(options, {}) | {entry.input: entry.zeros(1, 0) for entry in pipeline.cache})
 
 
 def weighted(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
@@ -168,15 +166,6 @@ def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tu
     chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
     given = option_arrays(options, {}) | {name: np.zeros(size, np.int64) for name, size in chosen.items()}
     return pipeline.learned.featurizer.collate(docs), given | _unlike(options)
-
-
-def _caches(pipeline: Pipeline, rows: int, slots: int) -> Arrays:
-    """The cache that a language-model head takes of an earlier call: so many rows and slots of it, all 0."""
-    made: Arrays = {}
-    for name, shape in pipeline.cache_shapes.items():
-        numbers = np.float32 if shape else np.int64
-        made[name] = np.zeros((rows, slots + (slots > 0 and name in pipeline.single_slot_caches), *shape), numbers)
-    return made
 
 
 def _unlike(options: Mapping[str, Mapping[str, Any]]) -> Arrays:

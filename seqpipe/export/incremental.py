@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.errors import PluginError
 from seqpipe.export.parity import TIE, Tally, compare, given_to, margins
 from seqpipe.features.document import Arrays
+from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.pipeline import Pipeline
@@ -47,7 +47,7 @@ def compare_pieces(
             arrays = given | _exactly(length, given)
             _, got, _ = compare(tally, pipeline, torch_run, onnx_run, now, arrays | past, garbage=False)
             pieces.append(got["tokens"])
-            past = {PAST + name.removeprefix(PRESENT): array for name, array in got.items() if name.startswith(PRESENT)}
+            past = next_inputs(pipeline.cache, got)
             now = feeds | {"ids": got["tokens"][:, 0, -1:], "mask": np.ones((len(got["tokens"]), 1), bool)}
         joined = np.concatenate(pieces, 2)
         differ = (joined != whole["tokens"]).any((1, 2))

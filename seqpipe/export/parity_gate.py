@@ -138,7 +138,7 @@ def _on_random_features(comparison: Comparison) -> None:
             comparison.without_effect.append(name)
         given, feeds = found or (candidates[0], drawn_batches[0])
         compared([feeds], given)
-    if pipeline.cache_shapes:
+    if pipeline.cache:
         batches = grid(pipeline.learned, SEED, (1, 3), (1, 7))
         compare_pieces(comparison.tally, pipeline, ours.run, comparison.model.run_all, batches, options)
     comparison.tally.check()

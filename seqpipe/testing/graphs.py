@@ -111,7 +111,7 @@ class Graph:
         for options in trials(self.options):
             for feeds in grid(bench.learned, 1, SIZES, LENGTHS):
                 compare(tally, pipeline, ours, theirs, feeds, given_to(feeds, self.options, options))
-        if pipeline.cache_shapes:
+        if pipeline.cache:
             compare_pieces(tally, pipeline, ours, theirs, grid(bench.learned, 1, (1, 3), (1, 7)), self.options)
         try:
             settle(tally, pipeline, ours, theirs, self.options)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.nn.incremental import IncrementalStages
+from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.shapes import SHAPES
@@ -63,7 +63,7 @@ def _in_pieces(bench: Bench) -> None:
     cache = incremental.export_cache(
         prefix, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state
     )
-    past = {PAST + name.removeprefix(PRESENT): tensor for name, tensor in cache.items()}
+    past = next_inputs(pipeline.cache, cache)
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
     prefix = incremental.prefill(
         torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1), torch.ones(len(ids), 2, dtype=torch.bool)

@@ -27,7 +27,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.head_answers import answer_kind, answer_settings
 from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Component, Config
-from seqpipe.config.run_layout import LEARNED
+from seqpipe.config.run_layout import FORM, LEARNED, refuse_other_form
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.features.copy import Copy
 from seqpipe.features.document import Column, Doc, Feature, Featurizer, Record, place_of, token_counts
@@ -101,6 +101,7 @@ class Learned:
         for name, tokenizer in self.target_tokenizers.items():
             write(folder / tokenizer_file(name), tokenizer.to_str(pretty=True))
         state = {
+            "form": FORM,
             "field": self.featurizer.field,
             "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
             "counts": {name: list(counts) for name, counts in self.counts.items()},
@@ -114,6 +115,7 @@ class Learned:
     @staticmethod
     def load(folder: Path) -> Learned:
         state = read_json(folder / FILE)
+        refuse_other_form(folder / FILE, state.get("form", 1))
         counts = state["counts"]
         tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
         tasks: list[Task] = []

@@ -36,8 +36,9 @@ from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import IDS, PAST, IncrementalStages
+from seqpipe.nn.incremental import IDS, PAST, PRESENT, IncrementalStages
 from seqpipe.nn.kv_cache import Attending
+from seqpipe.runtime.cache_entries import CacheEntry
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.fit import Learned, Task
 from seqpipe.training.ties import decided, same_rows, score_gap
@@ -101,18 +102,18 @@ class Pipeline(nn.Module):
         return is_language_model_head(self.stages[-1][0])
 
     @property
-    def cache_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The caches of a language model: the shape of a slot of each, by its name."""
-        encoders: list[Any] = list(self.encoder) if self.is_language_model else []
-        shapes = {f"{PAST}{number}": tuple(one.cache_shape) for number, one in enumerate(encoders)}
-        return {PAST + IDS: (), **shapes} if shapes else {}
-
-    @property
-    def single_slot_caches(self) -> set[str]:
-        """Names of the caches with one slot for all tokens."""
-        return {f"{PAST}{n}" for n, one in enumerate(self.encoder) if not isinstance(one, Attending)} & {
-            *self.cache_shapes
-        }
+    def cache(self) -> tuple[CacheEntry, ...]:
+        """The cache of a language model: the token ids, and what each encoder has computed of them."""
+        if not self.is_language_model:
+            return ()
+        encoders: list[Any] = list(self.encoder)
+        return (
+            CacheEntry(PAST + IDS, PRESENT + IDS),
+            *(
+                CacheEntry(f"{PAST}{n}", f"{PRESENT}{n}", tuple(encoder.cache_shape), isinstance(encoder, Attending))
+                for n, encoder in enumerate(encoders)
+            ),
+        )
 
     def set_stateful(self, rows: int | None) -> None:
         """Carry recurrent states across batches of so many rows (truncated BPTT), from zeros; None stops."""
