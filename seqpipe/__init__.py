@@ -11,7 +11,7 @@ from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
     from seqpipe.answers import tagging_schemes
-    from seqpipe.answers.base import Metric
+    from seqpipe.answers.types import Metric
     from seqpipe.features.checkpoint_tokenizer import LACKING, Checkpoint, pretrained_tokenizer
     from seqpipe.features.copy import Copy
     from seqpipe.features.document import Column
@@ -68,7 +68,7 @@ _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime t
     "MARKS": "seqpipe.features.vocabulary",
     "MASK": "seqpipe.features.vocabulary",
     "Matrix": "seqpipe.features.kinds",
-    "Metric": "seqpipe.answers.base",
+    "Metric": "seqpipe.answers.types",
     "Model": "seqpipe.runtime.model",
     "Pieces": "seqpipe.features.kinds",
     "SPECIALS": "seqpipe.features.vocabulary",

@@ -6,103 +6,29 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from seqpipe.answers import decision_checks
+from seqpipe.answers.types import (
+    LOG_ZERO,
+    WHOLE_TEXT,
+    Answer,
+    Array,
+    Choice,
+    Counts,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+)
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
-Answer = Any  # as each kind's docstring has it; a list of alternatives when more than one is asked for
-Scores = dict[str, Any]
-Target = list[Any] | int | float | tuple[float, ...]  # for each token (or each pair of them); for the record; a row
-Targets = dict[str, Target]  # by name
-MakeTargets = Callable[[Record, Doc], Targets | None]  # None of a record that is to be skipped
-
-WHOLE_TEXT, EACH_WORD, PASSAGE = "text", "words", "passage"  # what a decision is about
-LOG_ZERO = -1e8  # a log-probability of this or less stands for what does not exist
-
-
-@dataclass(frozen=True)
-class Array:
-    """A tensor that `decide` returns or that `loss` takes: its shape in letters, its dtype, and what its numbers are.
-
-    Args:
-        shape: Such as "(B, T)": B texts, T tokens, L labels, V tokens of the vocabulary, K alternatives, N steps.
-        dtype: `int64`, `float32` or `bool`.
-        values: What its numbers are: `label`, `token`, `flag`, `position`, `probability`, `log-probability`, or "".
-        required: Whether every `decide` returns it.
-    """
-
-    shape: str
-    dtype: str
-    values: str = ""
-    required: bool = True
-
-
-@dataclass(frozen=True)
-class Metric:
-    """How a score is read: whether it is a fraction shown in per cent, and whether more of it is better."""
-
-    percent: bool = True
-    more_is_better: bool = True
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Outputs that are decided together, for telling a tie from an error (`seqpipe.training.ties`).
-
-    Args:
-        outputs: Their names.
-        ranked: Whether axis 1 holds alternatives, the best first.
-        scored_as: The output under whose name the head's `score` takes an alternative; "": its own.
-    """
-
-    outputs: tuple[str, ...]
-    ranked: bool = False
-    scored_as: str = ""
-
-
-@dataclass(frozen=True)
-class HeadInfo:
-    """What an answer kind may know of its head and inputs when it is fitted to the training records.
-
-    Args:
-        settings: What the head's `answer_settings` states, completed by the kind's defaults.
-        target: The record field of the reference, if the YAML names one.
-        self_supervised: Whether the head learns from the text itself.
-        same_tokenizer: Whether it writes with the tokenizer of its input.
-        copies: Whether it copies words of its input.
-        fields: The record fields of the first input's texts.
-        rows: What the rows of x are: an axis of `seqpipe.config.attention_maps`.
-        numbers: The record field of the first input's rows of numbers; None where it is a text.
-        old_labels: The labels of the run that the head is initialised from.
-    """
-
-    settings: Mapping[str, Any]
-    target: str | None = None
-    self_supervised: bool = False
-    same_tokenizer: bool = False
-    copies: bool = False
-    fields: tuple[str, ...] = ("text",)
-    rows: str = ""
-    numbers: str | None = None
-    old_labels: Sequence[str] = field(default=())
-
-
-class Counts(Protocol):
-    """Counts scores record by record."""
-
-    def add(self, gold: Any, predicted: Any, /) -> None: ...
-
-    def result(self) -> Scores: ...
-
-
-class UnseenLabelError(DataError):
-    """A record has a label that no training record has."""
+LOOSE = 0.02  # how far numbers of an answer may differ in int8, of those over 1 as a share
+NOTHING = "(nothing)"  # how an answer without content reads
 
 
 class AnswerKind(ABC):
@@ -178,6 +104,10 @@ class AnswerKind(ABC):
     def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
         """The tag of each word, by the words' places, of a kind that tags words."""
         raise UsageError(f"an answer of kind {self.kind} has no tag for each word")
+
+    @abstractmethod
+    def lines(self, answer: Answer) -> list[str]:
+        """An answer as a person reads it, a line each part; "(nothing)" where there is none."""
 
     @property
     def is_comparable(self) -> bool:
@@ -308,6 +238,14 @@ class HeadAnswer(AnswerKind):
     def is_comparable(self) -> bool:
         return not self.self_supervised
 
+    def lines(self, answer: Answer) -> list[str]:
+        parts = answer if isinstance(answer, list) else [answer]
+        return [line for part in parts for line in self.part_lines(part)] or [NOTHING]
+
+    @abstractmethod
+    def part_lines(self, part: Any) -> list[str]:
+        """One alternative, or one part of a list that is an answer, as a person reads it."""
+
     def is_right(self, gold: Any, predicted: Any) -> bool:
         """Whether an answer is right; without a reference none is wrong."""
         return self.self_supervised or bool(gold == predicted)
@@ -331,6 +269,57 @@ class HeadAnswer(AnswerKind):
     @abstractmethod
     def counter(self) -> Counts:
         """A fresh counter of scores."""
+
+    # what `seqpipe.testing` and `check` ask
+
+    @classmethod
+    def example_fields(cls, settings: Mapping[str, Any], record: Record, number: int) -> Record:
+        """Fields that a toy record needs so that a head with these settings can learn from it."""
+        return {}
+
+    @classmethod
+    def example_words(cls, settings: Mapping[str, Any], words: Sequence[str], number: int) -> Sequence[str]:
+        """The words of a toy text that is to be answered."""
+        return words
+
+    def counts(self, mask: np.ndarray) -> dict[str, int]:
+        """How many ids there are of each sort that an `Array` may hold, for texts with this mask (B, T)."""
+        return {"label": len(self.labels), "flag": 2}
+
+    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
+        """What is wrong with a decision; "" if nothing is."""
+        mask = features["mask"]
+        sizes = {"B": len(mask), "T": mask.shape[1], "L": len(self.labels)}
+        return decision_checks.array_fault(self.decided, decision, sizes) or decision_checks.value_fault(
+            self.decided, decision, mask, self.counts(mask)
+        )
+
+    def equal_decisions(self, one: Arrays, other: Arrays, masks: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+        """Whether two decisions agree in each thing decided; of numbers, whether they are as near as int8 allows."""
+        outputs = [name for choice in self.choices[:1] for name in choice.outputs]
+        yield from decision_checks.equal_decisions(self.decided, outputs, (one, other), masks)
+        for name in self.decided if self.is_numeric else ():
+            if name in one and one[name].dtype.kind == "f" and not self.decided[name].values:
+                yield np.abs(one[name] - other[name]).ravel() <= LOOSE * np.maximum(1, np.abs(one[name]).ravel())
+
+    def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
+        """Other valid values of a target, which the loss has to notice."""
+        return decision_checks.changed_values(self.targets[name], targets[name], mask, self.counts(mask))
+
+    def other_decision(self, decision: Arrays, mask: np.ndarray) -> Arrays:
+        """Another decision, which `score` has to notice."""
+        changed = {
+            name: decision_checks.changed_values(self.decided[name], decision[name], mask, self.counts(mask))
+            for choice in self.choices[:1]
+            for name in choice.outputs
+        }
+        return {**decision, **changed}
+
+    def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
+        """Decisions whose log-probability (B,) the decision itself states, with it; none where it states none."""
+        if self.decided.get("scores", Array("", "")).values == "log-probability":
+            return [(decision, decision["scores"][:, 0])]
+        return []
 
     # warnings about data
 
@@ -377,6 +366,12 @@ def probability(value: Any) -> float:
 def best_of(answer: Answer) -> Any:
     """The first of several answers, or the only one."""
     return answer[0] if isinstance(answer, list) else answer
+
+
+def with_score(text: Any, part: Mapping[str, Any]) -> str:
+    """A part of an answer as a person reads it, with its score if it has one."""
+    score = f" ({part['score']:.4f})" if isinstance(part.get("score"), float) else ""
+    return f"{NOTHING if text in ('', None) else text}{score}"
 
 
 def required_field(record: Record, name: str) -> Any:

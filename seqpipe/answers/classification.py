@@ -9,21 +9,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    Answer,
-    Array,
-    Choice,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    Targets,
-    probability,
-    required_field,
-)
+from seqpipe.answers.base import HeadAnswer, probability, required_field, with_score
+from seqpipe.answers.decision_checks import CLOSE
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
 from seqpipe.answers.tagging import label_ids
+from seqpipe.answers.types import Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
@@ -83,6 +73,23 @@ class Label(HeadAnswer):
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         scored = zip(decision["label"].tolist(), decision["scores"], strict=True)
         return [{"label": self.labels[label], "score": probability(scores[label])} for label, scores in scored]
+
+    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
+        if fault := super().decision_fault(decision, features, settings):
+            return fault
+        sums = decision["scores"].sum(1)
+        return "" if np.allclose(sums, 1, atol=CLOSE) else f"the scores of all labels add up to {sums[0]:.4g}, not 1"
+
+    def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
+        scores = decision["scores"]
+        with np.errstate(divide="ignore"):
+            log_p = np.log(scores)
+        return [
+            ({**decision, "label": np.full(len(scores), label)}, log_p[:, label]) for label in range(scores.shape[1])
+        ]
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part["label"], part)]
 
     def empty(self, several: bool) -> Answer:
         """No label."""
@@ -161,6 +168,11 @@ class Labels(HeadAnswer):
     def _chosen(self, chosen: np.ndarray, scores: np.ndarray) -> list[dict[str, Any]]:
         best_first = chosen[np.argsort(-scores[chosen], kind="stable")]
         return [{"label": self.labels[i], "score": probability(scores[i])} for i in best_first.tolist()]
+
+    def part_lines(self, part: Any) -> list[str]:
+        if "labels" in part:
+            return [with_score(", ".join(part["labels"]), part)]
+        return [with_score(part["label"], part)]
 
     def empty(self, several: bool) -> Answer:
         """No label."""

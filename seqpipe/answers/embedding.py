@@ -7,18 +7,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    Answer,
-    Array,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    float32_number,
-)
+from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number
 from seqpipe.answers.classification import counted_labels, label_of, label_target
 from seqpipe.answers.metrics.retrieval import LengthCounter, VectorCounter
+from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
@@ -76,6 +68,9 @@ class Vector(HeadAnswer):
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [NOTHING if part["vector"] is None else f"a vector of {len(part['vector'])} numbers"]
 
     def empty(self, several: bool) -> Answer:
         answer = {"vector": None}

@@ -8,21 +8,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    PASSAGE,
-    Array,
-    Choice,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    Targets,
-    best_of,
-    probability,
-    without_missing,
-)
+from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, match, placed
+from seqpipe.answers.types import LOG_ZERO, PASSAGE, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 
@@ -83,6 +71,42 @@ class ExtractiveSpan(HeadAnswer):
             alternatives = [_answer(doc, *span) for span in spans]
             answers.append(alternatives if len(starts) > 1 else alternatives[0])
         return answers
+
+    @classmethod
+    def example_fields(cls, settings: Mapping[str, Any], record: Record, number: int) -> Record:
+        if not settings["no_answer"] or number % 3 != 1:
+            return {}
+        return {"answers": {"text": [], "answer_start": []}}
+
+    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
+        if fault := super().decision_fault(decision, features, settings):
+            return fault
+        segments = features["segments"]
+        starts, ends, exists = decision["starts"], decision["ends"], decision["scores"] > LOG_ZERO
+        if not exists[:, 0].all():
+            return f"the first answer has a score of {LOG_ZERO:g} or less: every text has one, if only none"
+        none = (starts == -1) & (ends == -1)
+        of_passage = [
+            (np.take_along_axis(segments, at.clip(0, segments.shape[1] - 1), 1) == 2) & (at >= 0)
+            for at in (starts, ends)
+        ]
+        if not (none | ~exists | (of_passage[0] & of_passage[1] & (starts <= ends))).all():
+            return "an answer is not from a token of the second text to one that is not before it"
+        if not settings["no_answer"] and (exists & none).any(0)[1:].any():
+            return "none is answered beside others, and there is no option no_answer: true"
+        return ""
+
+    def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
+        return targets["end" if name == "start" else "start"]  # shorter answers, where there were longer
+
+    def other_decision(self, decision: Arrays, mask: np.ndarray) -> Arrays:
+        """The last token, and of those that are so already none."""
+        last = mask.sum(1, keepdims=True) - 1
+        at = np.where(decision["starts"] == last, -1, last)
+        return {**decision, "starts": at, "ends": at}
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part["answer"], part)]
 
     def empty(self, several: bool) -> Any:
         """No answer, for certain: neither text has a token."""

@@ -9,20 +9,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    Choice,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    Targets,
-    best_of,
-    probability,
-    without_missing,
-)
+from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
+from seqpipe.answers.types import Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError
 from seqpipe.features import word_pieces as subwords
 from seqpipe.features.document import Arrays, Doc, Record
@@ -82,6 +72,9 @@ class FillMask(HeadAnswer):
         score = probability(np.exp(np.float32(log_p)))
         return {"generated_text": self._text(doc, ids), "score": score, "words": words}
 
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part["generated_text"], part)]
+
     def empty(self, several: bool) -> Any:
         """The answer to a text of no tokens: nothing was to be filled."""
         answer: dict[str, Any] = {"generated_text": "", "score": 1.0, "words": []}
@@ -97,6 +90,13 @@ class FillMask(HeadAnswer):
 
     def predicted(self, answer: Any) -> list[str]:
         return list(best_of(answer)["words"])
+
+    @classmethod
+    def example_words(cls, settings: Mapping[str, Any], words: Sequence[str], number: int) -> Sequence[str]:
+        return [settings["token"] if (number + i) % 3 == 0 else word for i, word in enumerate(words)]
+
+    def counts(self, mask: np.ndarray) -> dict[str, int]:
+        return {"token": self.tokenizer.get_vocab_size()}
 
     def counter(self) -> Counts:
         return FillingCounter()

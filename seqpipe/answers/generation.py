@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Answer, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.answers.text import END, Text, required
+from seqpipe.answers.types import Answer, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import EOS, special_id

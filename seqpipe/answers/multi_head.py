@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqpipe.answers.base import Answer, AnswerKind, HeadAnswer, Metric
+from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.types import Answer, Metric
 from seqpipe.features.document import Arrays, Doc, Record
 
 
@@ -38,6 +39,9 @@ class MultiHead(AnswerKind):
 
     def empty_for(self, options: Arrays) -> Answer:
         return {head: part.empty_for(part_of(options, head)) for head, part in self.parts.items()}
+
+    def lines(self, answer: Answer) -> list[str]:
+        return [f"{head}: {line}" for head, part in self.parts.items() for line in part.lines(answer[head])]
 
     def gold(self, record: Record) -> dict[str, Any]:
         return {head: part.gold(record) for head, part in self.parts.items()}

@@ -8,20 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    Array,
-    Choice,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    Scores,
-    Targets,
-    best_of,
-    probability,
-    without_missing,
-)
+from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
+from seqpipe.answers.types import LOG_ZERO, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Scores, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.axes import TOKENS, WORDS
 from seqpipe.features.document import Arrays, Doc, Record
@@ -83,7 +71,10 @@ class Pointers(HeadAnswer):
         "pointers": Array("(B, K, N)", "int64", "position"),
         "scores": Array("(B, K)", "float32", "log-probability"),
     }
-    targets = {"pointers": Array("(B, N)", "int64", "position"), "pointers_mask": Array("(B, N)", "bool")}
+    targets = {
+        "pointers": Array("(B, N)", "int64", "position", mask="pointers_mask"),
+        "pointers_mask": Array("(B, N)", "bool", mask="pointers_mask"),
+    }
     metrics = {"exact_match": Metric(), "position_accuracy": Metric()}
     choices = (Choice(("pointers",), ranked=True),)
     is_stepwise = True
@@ -148,6 +139,21 @@ class Pointers(HeadAnswer):
         words = {} if self.points is not None else {"words": [self.word(doc, at) for at in pointers]}
         return {"pointers": pointers, **words, "score": probability(np.exp(np.float32(log_p)))}
 
+    @classmethod
+    def example_fields(cls, settings: Mapping[str, Any], record: Record, number: int) -> Record:
+        pointers = record["pointers"]
+        return {"pointers": [*pointers, pointers[0]]} if settings["closed"] else {}
+
+    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
+        if fault := super().decision_fault(decision, features, settings):
+            return fault
+        pointers = decision["pointers"]
+        if ((pointers[..., 1:] >= 0) & (pointers[..., :-1] < 0)).any():
+            return "behind a -1 a position stands again"
+        if not (decision["scores"][:, 0] > LOG_ZERO).all():
+            return f"the first sequence has a score of {LOG_ZERO:g} or less: every text has one"
+        return ""
+
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         """Words, of rows of numbers their positions."""
         return [self.word(doc, at) if self.points is None else str(at) for at in ids if at >= 0]
@@ -159,6 +165,9 @@ class Pointers(HeadAnswer):
     def places(self, doc: Doc) -> Sequence[tuple[int, int]]:
         """Where what can be pointed at stands in the text."""
         return doc.offsets if self.axis == TOKENS else doc.word_offsets
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(" ".join(map(str, part.get("words", part["pointers"]))), part)]
 
     def empty(self, several: bool) -> Any:
         """No position."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import AnswerKind, HeadAnswer, Metric
+from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan
@@ -20,6 +20,7 @@ from seqpipe.answers.span_infilling import SpanInfilling
 from seqpipe.answers.structured import Structured
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
+from seqpipe.answers.types import Metric
 from seqpipe.errors import BundleError, nearest
 
 ANSWER_KINDS: Mapping[str, type[HeadAnswer]] = {

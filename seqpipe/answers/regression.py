@@ -9,18 +9,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    Answer,
-    Array,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    float32_number,
-    required_field,
-)
+from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, required_field
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
+from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 
@@ -68,6 +59,9 @@ class Score(HeadAnswer):
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"score": float32_number(value)} for value in decision["score"].tolist()]
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [NOTHING if part["score"] is None else f"{part['score']:.4f}"]
 
     def empty(self, several: bool) -> Answer:
         answer = {"score": None}

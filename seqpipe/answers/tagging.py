@@ -10,24 +10,20 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.answers.base import (
+from seqpipe.answers.base import HeadAnswer, present, probability, required_field, with_score, without_missing
+from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
+from seqpipe.answers.types import (
     EACH_WORD,
     Answer,
     Array,
     Choice,
     Counts,
-    HeadAnswer,
     HeadInfo,
     MakeTargets,
     Metric,
     Targets,
     UnseenLabelError,
-    present,
-    probability,
-    required_field,
-    without_missing,
 )
-from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record, locate
 from seqpipe.features.vocabulary import Vocabulary
@@ -56,6 +52,7 @@ class Tags(HeadAnswer):
     has_labels = True
     tags_words = True
     default_target = "tags"
+    label_key = "entity"  # of a word in an answer
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
@@ -100,6 +97,11 @@ class Tags(HeadAnswer):
             for path, p in without_missing(zip(paths, log_p, strict=True), log_p)
         ]
 
+    def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
+        last = mask.sum(1, keepdims=True) - 1
+        closes = np.take_along_axis(decision["closes"], last, 1)[:, 0]
+        return [(decision, decision["opens"][:, 0] + closes)]
+
     def empty(self, several: bool) -> Answer:
         """No word, for certain."""
         return [{self.kind: [], "score": 1.0}] if several else []
@@ -115,6 +117,11 @@ class Tags(HeadAnswer):
         """(tag, start, end) of every word of the reference."""
         tags, places = required_field(record, self.target or self.default_target), word_places(record)
         return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
+
+    def part_lines(self, part: Any) -> list[str]:
+        if self.kind in part:  # one of several alternatives
+            return [with_score("; ".join(self.lines(part[self.kind])), part)]
+        return [f"{part['word']}: {with_score(part[self.label_key], part)}"]
 
     def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
         return [word["entity"] for word in answer]
@@ -144,6 +151,7 @@ class Spans(Tags):
     """
 
     kind = "spans"
+    label_key = "entity_group"
     metrics = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
     def __init__(self, labels: Sequence[str], target: str | None = None, scheme: schemes.Scheme = "IOB2"):

@@ -8,23 +8,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import (
-    LOG_ZERO,
-    Answer,
-    Array,
-    Choice,
-    Counts,
-    HeadAnswer,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    Targets,
-    best_of,
-    present,
-    probability,
-    required_field,
-)
+from seqpipe.answers.base import HeadAnswer, best_of, present, probability, required_field, with_score
+from seqpipe.answers.decision_checks import changed_values
 from seqpipe.answers.metrics.text import TextCounter
+from seqpipe.answers.types import LOG_ZERO, Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.copy import Copy
 from seqpipe.features.document import Arrays, Doc, Record, place_of
@@ -36,7 +23,10 @@ TOKENS_AND_SCORES = {
     "tokens": Array("(B, K, N)", "int64", "token"),
     "scores": Array("(B, K)", "float32", "log-probability"),
 }
-TARGET_TOKENS = {"target_ids": Array("(B, N)", "int64", "token"), "target_mask": Array("(B, N)", "bool")}
+TARGET_TOKENS = {
+    "target_ids": Array("(B, N)", "int64", "token", mask="target_mask"),
+    "target_mask": Array("(B, N)", "bool", mask="target_mask"),
+}
 _FRACTIONS = (
     *("exact_match", "token_accuracy", "bleu", "chrf", "rouge_1", "rouge_2", "rouge_l"),
     *("copy_precision", "copy_recall"),
@@ -202,8 +192,21 @@ class Text(HeadAnswer):
             return self.tokenizer.token_to_id(token)
         return token if type(token) is int else None
 
+    def counts(self, mask: np.ndarray) -> dict[str, int]:
+        return {"token": self.tokenizer.get_vocab_size() + (mask.shape[1] if self.copies else 0)}
+
+    def other_decision(self, decision: Arrays, mask: np.ndarray) -> Arrays:
+        return {**decision, "tokens": (decision["tokens"] + 1) % self.tokenizer.get_vocab_size()}
+
+    def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
+        counts = {"token": self.tokenizer.get_vocab_size()}
+        return changed_values(self.targets[name], targets[name], mask, counts)
+
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         return self.tokens(ids, doc)
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part["generated_text"], part)]
 
     def empty(self, several: bool) -> Answer:
         """The empty text."""

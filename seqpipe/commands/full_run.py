@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from seqpipe import files
@@ -20,10 +20,10 @@ from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headline, headlines
+from seqpipe.runtime.model import Model
 from seqpipe.training.pipeline import predictor
 
 EXAMPLES = 4  # answers that are shown
-PLAIN = ("vector", "pointers", "words")  # parts of an answer that are lists of numbers or words
 
 
 def run_all(
@@ -54,7 +54,7 @@ def _train_and_export(run: Run, console: Console, device: str, cache: GraphCache
     scores = score_test_sets(run, predictor(pipeline, config), console)
     files.write(run.folder / SCORES, json.dumps(files.finite(scores), indent=1, ensure_ascii=False))
     model = export(pipeline, config, held_out_records(run), run.bundle, console, scores, cache)
-    _print_answers(model.manifest["golden"], console)
+    _print_answers(model, console)
     return scores
 
 
@@ -85,26 +85,15 @@ def run_seeds(
     return summary
 
 
-def _print_answers(golden: Sequence[Mapping[str, Any]], console: Console) -> None:
+def _print_answers(model: Model, console: Console) -> None:
     """Print the first golden examples that are answered without options."""
     console.say("\nanswers of the bundle:")
-    for example in [example for example in golden if "options" not in example][:EXAMPLES]:
+    examples = [example for example in model.manifest["golden"] if "options" not in example]
+    for example in examples[:EXAMPLES]:
         record, answer = example["record"], example["answer"]
         inputs = [
             value if isinstance(value, str) else str(value)[:80] for name, value in record.items() if name != "words"
         ]
         console.say(f"  {' | '.join(inputs) or ' '.join(record.get('words', []))}")
-        for line in _answer_lines(answer):
-            console.say(f"    {line}")
-
-
-def _answer_lines(answer: Any) -> Iterator[str]:
-    """Yield an answer as a person reads it: a line a part, after its head's name if there are several."""
-    for part in answer if isinstance(answer, list) else [answer]:
-        if any(isinstance(value, (dict, list)) and name not in PLAIN for name, value in part.items()):
-            yield from (f"{head}: {line}" for head, value in part.items() for line in _answer_lines(value))
-        else:
-            yield ", ".join(
-                f"{value:.3f}" if isinstance(value, float) else str(value)[:80] or "(nothing)"
-                for value in part.values()
-            )
+        for line in model.predictor.kind.lines(answer):
+            console.say(f"    {line[:200]}")

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.base import Metric
 from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.metrics.table import table
 from seqpipe.answers.metrics.text import has
+from seqpipe.answers.types import Metric
 from seqpipe.config import yaml
 from seqpipe.config.component import build_component
 from seqpipe.config.contract import Metrics, head_metrics, member

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from seqpipe.answers.base import Array
 from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.types import Array
 from seqpipe.config.component import Component, Input, describe
 from seqpipe.config.contract import (
     declared_corrupted_inputs,

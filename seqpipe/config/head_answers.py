@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from seqpipe.answers.base import HeadAnswer, Metric, check_settings
+from seqpipe.answers.base import HeadAnswer, check_settings
 from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.types import Metric
 from seqpipe.config.component import Component, describe
 from seqpipe.config.contract import declaration, member
 from seqpipe.errors import PluginError, nearest

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.base import Metric
 from seqpipe.answers.metrics.table import shown
 from seqpipe.answers.multi_head import tokenizer_file
+from seqpipe.answers.types import Metric
 from seqpipe.config.contract import has_member, member
 from seqpipe.config.head_answers import metric_types
 from seqpipe.config.loader import Component, Config

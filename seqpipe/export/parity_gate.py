@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe.answers.base import Answer
+from seqpipe.answers.types import Answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, ParityError
 from seqpipe.export.generated_records import probe_records

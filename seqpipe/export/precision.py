@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from seqpipe.answers.metrics.table import metric_of, shown
+from seqpipe.answers.multi_head import part_of
 from seqpipe.errors import ParityError
 from seqpipe.export.parity import given_to, grid, shortened
 from seqpipe.export.parity_gate import Comparison, drawn
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import masks
 from seqpipe.runtime.evaluate import evaluate, goodness, headline
-from seqpipe.runtime.model import LOOSE, Model
+from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import batches
 
 MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, and of any other metric
@@ -23,7 +22,6 @@ RECORDS = 200  # on fewer a metric tells too little
 DECISIONS, MOST_CHANGED = 1_000, 0.01  # compared instead, and the share of them that int8 may change
 
 _CURE = "set export.precision: fp32, or make the model wider or train it longer"
-_ABSENT = {"tokens": 0, "pointers": -1}  # what stands behind a text, or behind the last pointer
 
 
 def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) -> dict[str, Any]:
@@ -66,8 +64,10 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
         nonlocal same, count
         options = given_to(feeds, comparison.options, shortened(comparison.options, {}))
         one, other = (model.run(feeds | options) for model in (comparison.model, small))
-        for equal in _equal(one, other, feeds):
-            same, count = same + int(equal.sum()), count + equal.size
+        for head, part in comparison.kind.parts.items():
+            first, second = part_of(one, head), part_of(other, head)
+            for equal in part.equal_decisions(first, second, [*masks(feeds).values()]):
+                same, count = same + int(equal.sum()), count + equal.size
 
     docs = comparison.docs([comparison.kind.question(record) for record in records])
     for rows in batches([len(doc) for doc in docs]):
@@ -78,29 +78,3 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
         for feeds in grid(comparison.pipeline.learned, seed, (7,), (2, 9)):
             add(feeds)
     return same, count
-
-
-def _equal(one: Arrays, other: Arrays, feeds: Arrays) -> Iterator[np.ndarray]:
-    """Of each decision, flat, whether it is the same: a tag, a label, a token of the best text; of numbers, whether
-    they are as near as golden examples in int8 have to be."""
-    head_of = {name: name.rpartition(".")[0] for name in one}
-    decided = {head_of[name] for name, array in one.items() if array.dtype.kind == "i"}  # heads that choose
-    for name in one:
-        output, a, b = name.rpartition(".")[2], one[name], other[name]
-        if output in _ABSENT:
-            size = max(a.shape[2], b.shape[2])
-            a, b = (_padded(array[:, 0], size, _ABSENT[output]) for array in (a, b))
-            yield (a == b)[(a != _ABSENT[output]) | (b != _ABSENT[output])]
-        elif output == "tags":
-            real = [mask for mask in masks(feeds).values() if mask.shape == a.shape]
-            yield (a == b)[real[0]] if real else (a == b).ravel()
-        elif output in ("starts", "ends"):
-            yield a[:, 0] == b[:, 0]
-        elif output in ("label", "labels"):
-            yield (a == b).ravel()
-        elif head_of[name] not in decided:
-            yield np.abs(a - b).ravel() <= LOOSE * np.maximum(1, np.abs(a).ravel())
-
-
-def _padded(array: np.ndarray, size: int, absent: int) -> np.ndarray:
-    return np.pad(array, ((0, 0), (0, size - array.shape[1])), constant_values=absent)

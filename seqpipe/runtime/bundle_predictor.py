@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from seqpipe.answers.base import Answer, AnswerKind, HeadAnswer
+from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.types import Answer
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.features.encoding import is_library_error

@@ -8,9 +8,10 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.base import Answer, AnswerKind, Counts, HeadAnswer, Metric, Scores
+from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.generation import RECORD_CONTINUES, SCORE_PROMPT
 from seqpipe.answers.metrics.table import metric_of
+from seqpipe.answers.types import Answer, Counts, Metric, Scores
 from seqpipe.config.contract import Metrics
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features.document import Arrays, Doc, Record

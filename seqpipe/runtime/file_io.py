@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seqpipe.answers.base import Answer, AnswerKind
+from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.types import Answer
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import Answer, HeadAnswer
+from seqpipe.answers.base import LOOSE, HeadAnswer
 from seqpipe.answers.multi_head import part_of, tokenizer_file
 from seqpipe.answers.registry import answer_from
+from seqpipe.answers.types import Answer
 from seqpipe.config.attention_maps import PREFIX, attended_from
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
@@ -33,10 +34,7 @@ from seqpipe.runtime.predictor import CHUNK, TOKENS, cores
 from seqpipe.runtime.watchdog import SECONDS, Watchdog
 
 _NOWHERE = os.path.join(os.devnull, "nowhere")  # no file is below this: all that a graph reads is its own bytes
-TOLERANCE, LOOSE = (
-    1e-4,
-    0.02,
-)  # how far a score may stand from the golden one, and in int8: a rounded number may be the next
+TOLERANCE = 1e-4  # how far a score may stand from the golden one; in int8 LOOSE: a rounded number may be the next
 
 
 def load(
@@ -234,10 +232,12 @@ class Model:
                 "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
                 "or export its run again: seqpipe export RUN --set export.explain=true"
             )
-        record, decoding = self.record(item), chosen(self.predictor.options, options, self.predictor.kind)
+        kind, record = self.predictor.kind, self.record(item)
+        decoding = chosen(self.predictor.options, options, kind)
         (doc,) = self.predictor.docs([record])
         if not len(doc):
-            return Explanation(doc.text, self.predictor.kind.empty_for(decoding.arrays), ())
+            answer = kind.empty_for(decoding.arrays)
+            return Explanation(doc.text, answer, kind.lines(answer), ())
         features = self.predictor.featurizer.collate([doc])
         made = self.run_all(features | decoding.of([doc]))
         found, copied = [], {}
@@ -251,7 +251,7 @@ class Model:
                 words, _ = writer.copies.read(doc)
                 copied[one.key] = origins(doc, writer.step_ids(ids), words, tokens, weights, made[one.output][0])
         answer = self.predictor.read([doc], made)[0]
-        return Explanation(doc.text, answer, tuple(found), figure(self.predictor.kind, doc, answer), copied)
+        return Explanation(doc.text, answer, kind.lines(answer), tuple(found), figure(kind, doc, answer), copied)
 
     def _written(self, key: str, decision: Arrays) -> tuple[HeadAnswer | None, list[int]]:
         """If the stage of this key is a head that answers step by step, its kind, and its first answer."""

@@ -17,8 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seqpipe.answers.base import Answer, AnswerKind, Metric
+from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.registry import metric_types
+from seqpipe.answers.types import Answer, Metric
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Featurizer, Record, sentences
 from seqpipe.features.sources import Inputs

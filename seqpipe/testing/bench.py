@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqpipe.answers.base import HeadAnswer, check_settings
+from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.types import PASSAGE
 from seqpipe.config import loader
-from seqpipe.config.contract import expected_outputs, feature_kind, has_member, member, under_options
+from seqpipe.config.contract import expected_outputs, feature_kind, member, under_options
+from seqpipe.config.head_answers import answer_settings
 from seqpipe.config.model import Config
 from seqpipe.config.names import ROWLESS
 from seqpipe.config.plugins import Offer, Plugins
@@ -21,7 +25,6 @@ from seqpipe.config.signature import wired
 from seqpipe.config.yaml_text import dump, plain
 from seqpipe.errors import ConfigError
 from seqpipe.features.document import Arrays, Column, Doc, Record
-from seqpipe.features.vocabulary import MASK
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
 from seqpipe.testing.toy_records import LABELS, number_rows, records, text_pair, word_list
@@ -100,25 +103,31 @@ class Bench:
         cls = self.subject.cls
         if self.subject.kind != "head":
             return False
-        answer = under_options(cls, "answer", self.subject.chosen)
-        return answer == "span" or "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
+        kind, settings = self._declared_answer
+        asks_for_segments = "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
+        return kind.declared_subject(settings) == PASSAGE or asks_for_segments
+
+    @cached_property
+    def _declared_answer(self) -> tuple[type[HeadAnswer], Mapping[str, Any]]:
+        """The answer kind of the head under test, and its settings."""
+        cls, chosen = self.subject.cls, self.subject.chosen
+        name = under_options(cls, "answer", chosen)
+        if name not in ANSWER_KINDS:
+            raise FaultError(f"its `answer` is {name!r}, which is no answer kind", _WIRING)
+        kind = ANSWER_KINDS[name]
+        return kind, check_settings(kind, under_options(cls, "answer_settings", chosen))
 
     @cached_property
     def records(self) -> list[Record]:
-        """The toy records, with a value in every field that the component reads as a column.
-
-        Every third has no answer where the head may say so, and orders are closed if it wants.
-        """
+        """The toy records, with a value in every field that the component reads as a column, and what it learns."""
         fields = {feature.field for feature in self._features() if isinstance(feature, Column)}
         toy_records: list[Record] = [
             {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
         ]
-        if self.subject.chosen.get("close"):
-            return [{**record, "pointers": [*record["pointers"], record["pointers"][0]]} for record in toy_records]
-        if not self.subject.chosen.get("no_answer"):
+        if self.subject.kind != "head":
             return toy_records
-        nothing: Record = {"answers": {"text": [], "answer_start": []}}
-        return [{**record, **(nothing if i % 3 == 1 else {})} for i, record in enumerate(toy_records)]
+        kind, settings = self._declared_answer
+        return [{**record, **kind.example_fields(settings, record, i)} for i, record in enumerate(toy_records)]
 
     @property
     def _tokenizer(self) -> type:
@@ -182,8 +191,14 @@ class Bench:
         return Batches(self.learned, self.examples, settings.batch_tokens, settings.batch_size, settings.seed)
 
     @property
-    def answer(self) -> str:
-        return str(self.learned.tasks[0].answer["kind"])
+    def answer(self) -> HeadAnswer:
+        """What the head answers with."""
+        return self.learned.tasks[0].kind
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the head's answer kind."""
+        return answer_settings(self.config.head[0])
 
     def docs(self, lengths: Sequence[int]) -> list[Doc]:
         """Texts of so many words, long words and short ones; pairs of so many tokens, which are two at least.
@@ -205,8 +220,9 @@ class Bench:
         if self.numbers:
             return {"numbers": number_rows(i, tokens)}
         words = word_list(i, tokens)
-        if has_member(self.subject.cls, "fill_mask"):
-            words = [MASK if (i + j) % 3 == 0 else word for j, word in enumerate(words)]
+        if self.subject.kind == "head":
+            kind, settings = self._declared_answer
+            words = [*kind.example_words(settings, words, i)]
         return {"words": words}
 
     def batch(self) -> Batch:

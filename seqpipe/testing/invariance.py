@@ -18,7 +18,6 @@ from seqpipe.training.pipeline import Pipeline
 
 PADDING, BATCHES = "padding invariance", "batch invariance"
 GARBAGE = {"NaN": float("nan"), "huge numbers": 1e4}
-_TARGET_MASKS = {"target_": "target_mask", "pointers": "pointers_mask"}  # by how the names of targets begin
 
 _PADDING = (
     "Silence the padding before anything mixes positions: x = torch.where(mask[..., None], x, 0.0) (a product would "
@@ -68,13 +67,15 @@ def _check_padding(bench: Bench) -> None:
 def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
     """The same arrays with other whole numbers where no word, and no target token, is."""
     random, learned = np.random.default_rng(seed), bench.learned
-    sizes = {"ids": len(learned.vocabulary), "tags": len(learned.tasks[0].labels)}
-    sizes |= {name: feature.size for name, feature in learned.featurizer.features.items()}
+    targets, T = bench.answer.declared_targets(bench.settings), feeds["mask"].shape[1]
     V = len(learned.tasks[0].target_vocabulary or ())
-    sizes |= {"target_ids": V, "copy": V, "pointers": feeds["mask"].shape[1]}
+    counts = {"label": len(learned.tasks[0].labels), "token": V, "position": T}
+    sizes = {"ids": len(learned.vocabulary)}
+    sizes |= {name: feature.size for name, feature in learned.featurizer.features.items()}
+    sizes |= {name: counts.get(array.values, 2) for name, array in targets.items()} | {"copy": V}
     changed = {}
     for name, array in feeds.items():
-        outside = ~feeds[next((mask for start, mask in _TARGET_MASKS.items() if name.startswith(start)), "mask")]
+        outside = ~feeds[targets[name].mask if name in targets else "mask"]
         feature = learned.featurizer.features.get(name)
         by_token = feature is None or feature.axes[1] == TOKENS
         if isinstance(feature, Matrix):

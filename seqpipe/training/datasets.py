@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe.answers.base import Targets, UnseenLabelError
+from seqpipe.answers.types import Targets, UnseenLabelError
 from seqpipe.config.component import build_component
 from seqpipe.config.contract import has_member, is_self_supervised
 from seqpipe.config.head_answers import answer_kind, answer_settings

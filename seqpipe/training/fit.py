@@ -10,10 +10,11 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from seqpipe.answers.base import EACH_WORD, PASSAGE, WHOLE_TEXT, AnswerKind, HeadAnswer, HeadInfo
+from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.registry import head_answer_from, joined
 from seqpipe.answers.text import target_text, text_of
+from seqpipe.answers.types import EACH_WORD, PASSAGE, WHOLE_TEXT, HeadInfo
 from seqpipe.config.attention_stages import axis_of
 from seqpipe.config.component import Input, build_component, by_source, describe
 from seqpipe.config.contract import (

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from seqpipe.answers.base import Choice
 from seqpipe.answers.generation import PRESENT
+from seqpipe.answers.types import Choice
 
 Decision = Mapping[str, Tensor]
 Score = Callable[[Decision], Tensor]  # a head's log-probability (B,) of the first answer of a decision

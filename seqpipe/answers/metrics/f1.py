@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from seqpipe.answers.base import Scores
 from seqpipe.answers.metrics.numbers import ratio
 from seqpipe.answers.tagging_schemes import Span
+from seqpipe.answers.types import Scores
 
 SPLIT = "(split otherwise)"  # stands for the tag of a word that the model split into others
 

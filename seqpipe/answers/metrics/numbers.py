@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from seqpipe.answers.base import Scores
+from seqpipe.answers.types import Scores
 
 
 class ScoreCounter:

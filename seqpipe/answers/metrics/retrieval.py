@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqpipe.answers.base import Scores
 from seqpipe.answers.metrics.numbers import NumberCounter, ratio
+from seqpipe.answers.types import Scores
 
 BLOCK = 512  # vectors compared with all others at a time
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from seqpipe.answers.base import Metric, Scores
 from seqpipe.answers.metrics.numbers import ScoreCounter, ratio
+from seqpipe.answers.types import Metric, Scores
 
 _F1 = ("f1", "precision", "recall")
 _ERRORS = ("pearson", "mae", "rmse")

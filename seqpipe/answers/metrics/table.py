@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqpipe.answers.base import Metric
+from seqpipe.answers.types import Metric
 from seqpipe.console import text_table
 
 PLAIN = Metric(percent=False)  # of a score that nothing is known of

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqpipe.features.vocabulary import clean
 from seqpipe.runtime.explain.figures import Figure
-from seqpipe.runtime.explain.maps import Attention, Explanation, Piece, Row, View, told, views
+from seqpipe.runtime.explain.maps import Attention, Explanation, Piece, Row, View, views
 from seqpipe.runtime.explain.points import svg
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
@@ -41,7 +41,7 @@ thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: lef
 
 def page(explanation: Explanation) -> str:
     """The page; every string of the text and the answer is escaped."""
-    answer = "<br>".join(map(_safe, told(explanation.answer)))
+    answer = "<br>".join(map(_safe, explanation.answer_lines))
     parts = [] if explanation.figure is None else [_figure(explanation.figure)]
     parts += [_view(explanation.text, view) for view in views(explanation)]
     parts += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
@@ -50,7 +50,7 @@ def page(explanation: Explanation) -> str:
         '<!doctype html>\n<html>\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{_safe(told(explanation.answer)[0])}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{_safe(explanation.answer_lines[0])}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{answer}</h1>\n{''.join(parts)}</body>\n</html>\n"
     )
 

@@ -144,6 +144,7 @@ class Explanation:
 
     text: str
     answer: Any
+    answer_lines: Sequence[str]  # as a person reads it
     attentions: tuple[Attention, ...]
     figure: Figure | None = None
     copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
@@ -169,7 +170,7 @@ class Explanation:
 
     def table(self) -> str:
         """The answer, and of each attention the places with the greatest weights."""
-        parts = [told(self.answer)]
+        parts = [[*self.answer_lines]]
         for attention in self.attentions:
             shown = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
             left_out = attention.weights.size and attention.mean.size - len(shown)
@@ -283,29 +284,6 @@ def views(explanation: Explanation) -> list[View]:
         return [View(None, one) for one in sentences]
     first = sentences[0] if sentences else None
     return [View(one, first) for one in words] + [View(None, one) for one in sentences[1:]]
-
-
-def told(answer: Any) -> list[str]:
-    """An answer in words, a line each."""
-    if isinstance(answer, list):
-        return [line for part in answer for line in told(part)] or ["(nothing)"]
-    if not isinstance(answer, dict):
-        return [str(answer)]
-    score = f" ({answer['score']:.4f})" if isinstance(answer.get("score"), float) else ""
-    for name in ("entity_group", "entity"):
-        if name in answer:
-            return [f"{answer['word']}: {answer[name]}{score}"]
-    for name in ("label", "generated_text", "answer"):
-        if name in answer:
-            return [f"{answer[name] if answer[name] != '' else '(nothing)'}{score}"]
-    if "pointers" in answer:
-        way: Sequence[Any] = answer["words"] if "words" in answer else answer["pointers"]
-        return [f"{' '.join(map(str, way)) or '(nothing)'}{score}"]
-    if "vector" in answer:
-        return [f"a vector of {len(answer['vector'])} numbers"]
-    if [*answer] == ["score"]:
-        return [f"{answer['score']:.4f}"]
-    return [f"{name}: {line}" for name, part in answer.items() for line in told(part)]
 
 
 def rounded(weights: np.ndarray) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.explain.figures import Figure
 from seqpipe.runtime.explain.fonts import Fonts
-from seqpipe.runtime.explain.maps import Attention, Explanation, Piece, Row, View, told, views
+from seqpipe.runtime.explain.maps import Attention, Explanation, Piece, Row, View, views
 
 WIDTH, MARGIN, SIZE, LINE = 1200, 40, 22, 36  # pixels
 BAR, CELL = 170, 26
@@ -37,7 +37,7 @@ def picture(explanation: Explanation, font: Path | None = None) -> bytes:
     except ImportError as error:
         raise EnvError("Pillow, which draws .png, is not installed: pip install 'seqpipe-nlp[explain]'") from error
     sheet = _Sheet(Fonts(SIZE, font))
-    for line in told(explanation.answer):
+    for line in explanation.answer_lines:
         sheet.paragraph([Piece(line)])
     if explanation.figure is not None:
         _figure(sheet, explanation.figure)
