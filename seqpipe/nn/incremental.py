@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from seqpipe.answers.generation import PAST, PRESENT
-from seqpipe.nn.kv_cache import CacheSlots, PrefixCache, prefix_cache
+from seqpipe.nn.kv_cache import Attending, CacheSlots, PrefixCache, prefix_cache
 from seqpipe.nn.loops import State
 from seqpipe.nn.search import BOS, PAD, stretched
+from seqpipe.runtime.cache_entries import CacheEntry
 
 IDS = "ids"  # of a cache, the tokens themselves
 TOLD = ("table", "table_bias")  # what embeddings tell a head beside x
@@ -147,6 +148,15 @@ class IncrementalStages:
                 made = made["x"]
             found.append(made)
         return torch.cat(found, 2) if len(found) > 1 else found[0], told
+
+
+def cache_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
+    """The cache of these encoders: the token ids, and what each encoder has computed of them."""
+    tensors = [
+        CacheEntry(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), isinstance(stage, Attending))
+        for n, stage in enumerate(encoder)
+    ]
+    return (CacheEntry(PAST + IDS, PRESENT + IDS), *tensors)
 
 
 def _asked(method: Callable[..., Any], given: Collection[str]) -> Iterator[str]:

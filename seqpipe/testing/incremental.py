@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seqpipe.config.contract import has_member, member
-from seqpipe.nn.incremental import IncrementalStages
+from seqpipe.nn.incremental import IncrementalStages, cache_entries
 from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Check, FaultError
@@ -63,7 +63,7 @@ def _in_pieces(bench: Bench) -> None:
     cache = incremental.export_cache(
         prefix, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state
     )
-    past = next_inputs(pipeline.cache, cache)
+    past = next_inputs(cache_entries([*pipeline.encoder]), cache)
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
     prefix = incremental.prefill(
         torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1), torch.ones(len(ids), 2, dtype=torch.bool)

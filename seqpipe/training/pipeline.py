@@ -36,8 +36,7 @@ from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import IDS, PAST, PRESENT, IncrementalStages
-from seqpipe.nn.kv_cache import Attending
+from seqpipe.nn.incremental import IncrementalStages, cache_entries
 from seqpipe.runtime.cache_entries import CacheEntry
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.fit import Learned, Task
@@ -103,17 +102,8 @@ class Pipeline(nn.Module):
 
     @property
     def cache(self) -> tuple[CacheEntry, ...]:
-        """The cache of a language model: the token ids, and what each encoder has computed of them."""
-        if not self.is_language_model:
-            return ()
-        encoders: list[Any] = list(self.encoder)
-        return (
-            CacheEntry(PAST + IDS, PRESENT + IDS),
-            *(
-                CacheEntry(f"{PAST}{n}", f"{PRESENT}{n}", tuple(encoder.cache_shape), isinstance(encoder, Attending))
-                for n, encoder in enumerate(encoders)
-            ),
-        )
+        """The cache of a language model; of other pipelines none."""
+        return cache_entries(list(self.encoder)) if self.is_language_model else ()
 
     def set_stateful(self, rows: int | None) -> None:
         """Carry recurrent states across batches of so many rows (truncated BPTT), from zeros; None stops."""
