@@ -33,14 +33,14 @@ def logits(run: Path, checkpoint: Path, texts: list[str]) -> None:
 
     ours = _scores(run / "bundle", texts)
     broken = _reference(run, checkpoint, texts[:64], shift=1)
-    found = (broken - ours[:64]).abs().max().item()
-    if found < NEAR:
-        raise SystemExit(f"positions moved by one change no more than {found:.1g}: this comparison sees nothing")
+    shifted_by = (broken - ours[:64]).abs().max().item()
+    if shifted_by < NEAR:
+        raise SystemExit(f"positions moved by one change no more than {shifted_by:.1g}: this comparison sees nothing")
     theirs = _reference(run, checkpoint, texts)
     far = (theirs - ours).abs().max().item()
     same = int((theirs.argmax(1) == ours.argmax(1)).sum())
-    told = f"log-probabilities differ by {far:.2g} at most, {same:,} of {len(ours):,} labels are equal"
-    print(f"{told}; with positions moved by one they differ by {found:.2g}")
+    summary = f"log-probabilities differ by {far:.2g} at most, {same:,} of {len(ours):,} labels are equal"
+    print(f"{summary}; with positions moved by one they differ by {shifted_by:.2g}")
     torch.testing.assert_close(ours, theirs, rtol=0, atol=NEAR)
 
 
@@ -59,10 +59,10 @@ def _reference(run: Path, checkpoint: Path, texts: list[str], shift: int = 0) ->
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     model = AutoModel.from_pretrained(checkpoint, add_pooling_layer=False).eval()
     table = inner["embeddings.word_embeddings.weight"]
-    given = json.loads((run / "bundle" / "tokenizer.json").read_text())["model"]["vocab"]
+    vocabulary = json.loads((run / "bundle" / "tokenizer.json").read_text())["model"]["vocab"]
     names = dict(zip(("[PAD]", "[UNK]", "[CLS]", "[SEP]"), ("[PAD]", "[UNK]", "[BOS]", "[EOS]"), strict=True))
     order = tokenizer.convert_ids_to_tokens(range(len(table)))
-    inner["embeddings.word_embeddings.weight"] = table[[given[names.get(token, token)] for token in order]]
+    inner["embeddings.word_embeddings.weight"] = table[[vocabulary[names.get(token, token)] for token in order]]
     places = "embeddings.position_embeddings.weight"
     inner[places] = inner[places].roll(shift, 0)
     model.load_state_dict(inner, strict=True)
@@ -83,10 +83,10 @@ def _scores(bundle: Path, texts: list[str]) -> Any:
 
     model = seqpipe.load(bundle, "cpu")
     feeds = _feeds(model, texts)
-    found = torch.empty(len(texts), len(model.manifest["answer"]["labels"]))
+    scores = torch.empty(len(texts), len(model.manifest["answer"]["labels"]))
     for rows, feed in feeds:
-        found[rows] = torch.from_numpy(model.run(feed)["scores"]).log()
-    return found
+        scores[rows] = torch.from_numpy(model.run(feed)["scores"]).log()
+    return scores
 
 
 def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: list[str]) -> None:
@@ -107,7 +107,7 @@ def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: li
     for side, each in rates.items():
         print(f"{side:44}{statistics.median(each):9,.0f} texts/s  ({min(each):,.0f} to {max(each):,.0f})")
     best = max((s for s in rates if s.startswith("optimum, sorted")), key=lambda s: statistics.median(rates[s]))
-    for mine, other in (
+    for mine, peer in (
         ("seqpipe", "optimum, pipeline"),
         ("seqpipe", "optimum, pipeline in 32s"),
         ("seqpipe", best),
@@ -116,8 +116,8 @@ def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: li
         ("seqpipe, singly", "optimum, pipeline, singly"),
         ("seqpipe's graph alone, singly", "optimum's graph alone, singly"),
     ):
-        ratio = statistics.median(a / b for a, b in zip(rates[mine], rates[other], strict=True))
-        print(f"{mine} / {other}: {ratio:.2f}")
+        ratio = statistics.median(a / b for a, b in zip(rates[mine], rates[peer], strict=True))
+        print(f"{mine} / {peer}: {ratio:.2f}")
 
 
 def _ours(bundle: Path, texts: list[str]) -> dict[str, Callable[[], object]]:
@@ -164,15 +164,15 @@ def _train(run: Path, checkpoint: Path, data: Path | None) -> None:
     with few.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["text", "category"], *rows[:: len(rows) // 800]])
     yaml = HERE / "classify" / "banking77-bert.yaml"
-    given = [
+    overrides = [
         *common.data_overrides(yaml, data),
         f"name={run.name}",
         f"data.train={few}",
         "train.epochs=1",
         "train.batch_size=16",
     ]
-    given += [f"{part}.checkpoint={checkpoint}" for part in ("tokenizer", "encoder")]
-    common.seqpipe("run", yaml, *given, "--device", "cpu")
+    overrides += [f"{part}.checkpoint={checkpoint}" for part in ("tokenizer", "encoder")]
+    common.seqpipe("run", yaml, *overrides, "--device", "cpu")
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
@@ -193,11 +193,13 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--limit", type=int, help="first test texts only, to try it out")
     common.add_data_option(parser)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    _train(given.run, given.checkpoint.absolute(), given.data)
-    texts = _texts(given.data)
-    if given.what == "logits":
-        logits(given.run, given.checkpoint, texts)
+    _train(arguments.run, arguments.checkpoint.absolute(), arguments.data)
+    texts = _texts(arguments.data)
+    if arguments.what == "logits":
+        logits(arguments.run, arguments.checkpoint, texts)
     else:
-        speed(given.run, given.checkpoint.absolute(), given.peers, given.rounds, texts[: given.limit])
+        speed(
+            arguments.run, arguments.checkpoint.absolute(), arguments.peers, arguments.rounds, texts[: arguments.limit]
+        )

@@ -46,8 +46,8 @@ def quality(
     for seed in range(1, seeds + 1):
         run = f"bench-{name}-{seed}"
         minutes = _trained(name, run, device, threads, f"train.seed={seed}", *more)
-        told = ", ".join(f"{who} {_told(name, ROOT / 'runs' / run / part)}" for who, part in PARTS)
-        print(f"{name} seed {seed}: {told}, {minutes:.1f} min", flush=True)
+        scores = ", ".join(f"{who} {_figures(name, ROOT / 'runs' / run / part)}" for who, part in PARTS)
+        print(f"{name} seed {seed}: {scores}, {minutes:.1f} min", flush=True)
 
 
 def _checkpoints(name: str) -> tuple[str, str]:
@@ -73,12 +73,12 @@ PARTS = (("PyTorch", "."), ("bundle", "bundle"))
 def _trained(name: str, run: str, device: str, threads: int | None, *more: str) -> float:
     """Runs the YAML under another name; how many minutes it took, export and tests included."""
     clock = time.perf_counter()
-    given = [f"name={run}", *more] + ([f"train.threads={threads}"] if threads else [])
-    common.seqpipe("run", HERE / "classify" / f"{name}.yaml", *given, "--device", device)
+    overrides = [f"name={run}", *more] + ([f"train.threads={threads}"] if threads else [])
+    common.seqpipe("run", HERE / "classify" / f"{name}.yaml", *overrides, "--device", device)
     return (time.perf_counter() - clock) / 60
 
 
-def _told(name: str, target: Path) -> str:
+def _figures(name: str, target: Path) -> str:
     scores = _scores(target)
     return " / ".join(f"{100 * _figure(scores, figure):.2f}" for figure in FIGURES[name])
 
@@ -96,14 +96,14 @@ def _scores(target: Path) -> Any:
 if __name__ == "__main__":
     parser = common.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("quality")
-    one.add_argument("name", choices=(*FIGURES, "all"))
-    one.add_argument("--seeds", type=int, default=1)
-    one.add_argument("--device", default="auto")
-    one.add_argument("--threads", type=int)
-    one.add_argument("--checkpoint", type=Path, help="a folder in place of the name on the hub")
-    common.add_data_option(one)
-    given = parser.parse_args()
-    ready = [name for name in FIGURES if given.checkpoint or not name.endswith("-bert")]
-    for name in ready if given.name == "all" else (given.name,):
-        quality(name, given.seeds, given.device, given.threads, given.checkpoint, given.data)
+    quality_parser = commands.add_parser("quality")
+    quality_parser.add_argument("name", choices=(*FIGURES, "all"))
+    quality_parser.add_argument("--seeds", type=int, default=1)
+    quality_parser.add_argument("--device", default="auto")
+    quality_parser.add_argument("--threads", type=int)
+    quality_parser.add_argument("--checkpoint", type=Path, help="a folder in place of the name on the hub")
+    common.add_data_option(quality_parser)
+    arguments = parser.parse_args()
+    ready = [name for name in FIGURES if arguments.checkpoint or not name.endswith("-bert")]
+    for name in ready if arguments.name == "all" else (arguments.name,):
+        quality(name, arguments.seeds, arguments.device, arguments.threads, arguments.checkpoint, arguments.data)

@@ -36,29 +36,29 @@ def prepare(data: Path | None) -> None:
         )
 
 
-def quality(name: str, seeds: Sequence[int], given: Sequence[str], data: Path | None) -> None:
+def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Path | None) -> None:
     prepare(data)
     for seed in seeds:
         run, clock = ROOT / "runs" / f"bench-scitldr-{name}-{seed}", time.perf_counter()
-        common.seqpipe("run", HERE / "copying" / f"{name}.yaml", f"name={run.name}", f"train.seed={seed}", *given)
+        common.seqpipe("run", HERE / "copying" / f"{name}.yaml", f"name={run.name}", f"train.seed={seed}", *overrides)
         minutes = (time.perf_counter() - clock) / 60
         print(f"{name} seed {seed}, {minutes:.1f} min", flush=True)
-        tell(run)
+        print_scores(run)
 
 
-def tell(run: Path) -> None:
+def print_scores(run: Path) -> None:
     """The test scores of a bundle, greedy and under a beam."""
     import seqpipe
-    from seqpipe.answers.metrics.counters import counter, table
+    from seqpipe.answers.metrics.table import table
 
     model = seqpipe.load(run / "bundle", "cpu")
     records = [json.loads(line) for line in (FOLDER / "test.jsonl").read_text(encoding="utf-8").splitlines()]
     kind = model.predictor.kind
     for options in ({}, BEAM):
-        counts = counter("text", getattr(kind, "unknown_words", None))
+        counts = kind.counter()
         for record, answer in zip(records, model(records, **options), strict=True):
             counts.add(kind.gold(record), kind.predicted(answer))
-        print(options or "greedy", table(counts.result()), sep="\n", flush=True)
+        print(options or "greedy", table(counts.result(), kind.metrics), sep="\n", flush=True)
 
 
 if __name__ == "__main__":
@@ -67,12 +67,12 @@ if __name__ == "__main__":
     trained = what.add_parser("quality")
     trained.add_argument("name", choices=("copying", "without"))
     trained.add_argument("--seeds", type=int, nargs="+", default=[1])
-    trained.add_argument("--set", nargs="*", default=[], dest="given")
-    shown = what.add_parser("tell")
+    trained.add_argument("--set", nargs="*", default=[], dest="overrides")
+    shown = what.add_parser("scores")
     shown.add_argument("run", type=Path)
     common.add_data_option(trained)
     options = parser.parse_args()
-    if options.what == "tell":
-        tell(options.run)
+    if options.what == "scores":
+        print_scores(options.run)
     else:
-        quality(options.name, options.seeds, options.given, options.data)
+        quality(options.name, options.seeds, options.overrides, options.data)

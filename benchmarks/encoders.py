@@ -73,8 +73,8 @@ def _ratio(name: str, options: dict[str, Any], low: int, high: int, units: int) 
     peer = PEERS.get(name, nn.LSTM)(DIM, units, batch_first=True, bidirectional=True)
 
     def ours() -> None:
-        made = encoder(x, mask)
-        (made["x"] if isinstance(made, dict) else made).square().sum().backward()
+        output = encoder(x, mask)
+        (output["x"] if isinstance(output, dict) else output).square().sum().backward()
 
     def theirs() -> None:
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
@@ -113,8 +113,8 @@ def table(only: list[str], settings: list[str], labels: int | None, data: Path |
         shutil.rmtree(run, ignore_errors=True)
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         for command in ("train", "run"):  # the second only exports what the first has trained
-            given = [sys.executable, "-m", "seqpipe", command, path, *settings, "-q", "--device", "cpu"]
-            subprocess.run(given, check=True, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            call = [sys.executable, "-m", "seqpipe", command, path, *settings, "-q", "--device", "cpu"]
+            subprocess.run(call, check=True, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             if command == "train":
                 minutes = (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before) / 60
         accuracy = json.loads((run / "metrics.json").read_text())["test"]["accuracy"]
@@ -147,15 +147,15 @@ def main() -> None:
     two.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides for `seqpipe run`")
     two.add_argument("--labels", type=int, help="labels of the data, the first so many; all by default")
     common.add_data_option(two)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     installed = {o.name for o in Plugins().offers if (o.kind, o.distribution) == ("encoder", BUILTIN)}
     named = {name for name, _ in ENCODERS.values()} | NOT_HERE
     for name in sorted(installed - named):
         print(f"no row for {name}: name its options in ENCODERS", file=sys.stderr)
-    if given.command == "training":
+    if arguments.command == "training":
         training()
     else:
-        table(given.only, given.set, given.labels, given.data)
+        table(arguments.only, arguments.set, arguments.labels, arguments.data)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,9 @@ def export(folder: Path, names: Sequence[str]) -> None:
     import torch
 
     from seqpipe.config.loader import load
+    from seqpipe.export.example_inputs import random_batches
     from seqpipe.export.graph import to_onnx
-    from seqpipe.export.parity import given_to, grid, trials
+    from seqpipe.export.parity.trial_options import option_inputs, trial_options
     from seqpipe.training.datasets import sample
     from seqpipe.training.fit import learn
     from seqpipe.training.pipeline import Pipeline, option_table
@@ -49,9 +50,9 @@ def export(folder: Path, names: Sequence[str]) -> None:
         data = to_onnx(pipeline, options, config.export.opset, config.export.explain)
         (folder / f"{name}.onnx").write_bytes(data)
         feeds = [
-            batch | given_to(batch, options, chosen)
-            for chosen in trials(options)
-            for batch in grid(learned, 1, SIZES, LENGTHS)
+            batch | option_inputs(batch, options, chosen)
+            for chosen in trial_options(options)
+            for batch in random_batches(learned, 1, SIZES, LENGTHS)
         ]
         (folder / f"{name}.inputs").write_bytes(pickle.dumps(feeds))
 
@@ -121,22 +122,22 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, metavar="FOLDER", help="… and its checkout")
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--export", type=Path, metavar="FOLDER", help="only write graphs there; what both sides do")
-    given = parser.parse_args()
-    if given.export:
-        export(given.export, given.pipelines)
+    arguments = parser.parse_args()
+    if arguments.export:
+        export(arguments.export, arguments.pipelines)
         return
     with tempfile.TemporaryDirectory() as parent:
         folders = [Path(parent, side) for side in ("before", "now")]
-        sides = ((given.beside, given.checkout.resolve()), (sys.executable, ROOT))
+        sides = ((arguments.beside, arguments.checkout.resolve()), (sys.executable, ROOT))
         for folder, (python, checkout) in zip(folders, sides, strict=True):
             folder.mkdir()
-            command = [python, __file__, "--export", str(folder), *given.pipelines]
+            command = [python, __file__, "--export", str(folder), *arguments.pipelines]
             environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
             subprocess.run(command, cwd=checkout, check=True, env=environment, stderr=subprocess.DEVNULL)
         print("| pipeline | outputs that differ | worst difference | loops before | now | nodes before | now | time |")
         print("|---|---|---|---|---|---|---|---|")
-        for name in given.pipelines:
-            compare(name, folders, given.times)
+        for name in arguments.pipelines:
+            compare(name, folders, arguments.times)
 
 
 if __name__ == "__main__":

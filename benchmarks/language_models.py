@@ -27,8 +27,7 @@ from typing import Any
 import common
 import torch
 from common import HERE, PREPARED
-from torch import nn
-from torch.nn import functional as F
+from plain_gpt import PlainGpt
 
 STEPS, WRITTEN, PROMPT = 100, 128, 16
 SHAKESPEARE = "tinyshakespeare/input.txt"
@@ -56,47 +55,19 @@ def tang(data: Path | None) -> None:
 SETS: dict[str, Callable[[Path | None], None]] = {"shakespeare": shakespeare, "tang": tang}
 
 
-def quality(name: str, seeds: Sequence[int], given: Sequence[str], data: Path | None) -> None:
+def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Path | None) -> None:
     SETS[name](data)
     for seed in seeds:
         run, clock = f"bench-{name}-{seed}", time.perf_counter()
         path = HERE / "language_models" / f"{name}.yaml"
-        result = common.seqpipe_json("run", path, f"name={run}", f"train.seed={seed}", *given)
+        result = common.seqpipe_json("run", path, f"name={run}", f"train.seed={seed}", *overrides)
         scores = next(iter(result["scores"].values()))
-        told = ", ".join(f"{key} {value:.4f}" for key, value in scores.items() if isinstance(value, float))
-        print(f"{name} seed {seed}: {told}, {(time.perf_counter() - clock) / 60:.1f} min", flush=True)
-
-
-class Plain(nn.Module):
-    """The same model as plain PyTorch has it, after nanoGPT."""
-
-    def __init__(self, size: int, width: int, depth: int, heads: int, context: int):
-        super().__init__()
-        self.words, self.places, self.heads = nn.Embedding(size, width), nn.Embedding(context, width), heads
-
-        def layer() -> nn.ModuleDict:
-            inner = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-            joined, mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            norms = {"one": nn.LayerNorm(width), "two": nn.LayerNorm(width)}
-            return nn.ModuleDict({**norms, "joined": joined, "mix": mix, "inner": inner})
-
-        self.layers, self.norm = nn.ModuleList(layer() for _ in range(depth)), nn.LayerNorm(width)
-
-    def loss(self, ids: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-        x = self.words(ids) + self.places.weight[: ids.shape[1]]
-        for layer in self.layers:
-            split = (
-                part.unflatten(2, (self.heads, -1)).transpose(1, 2)
-                for part in layer["joined"](layer["one"](x)).chunk(3, 2)
-            )
-            x = x + layer["mix"](F.scaled_dot_product_attention(*split, is_causal=True).transpose(1, 2).flatten(2))
-            x = x + layer["inner"](layer["two"](x))
-        return F.cross_entropy(F.linear(self.norm(x), self.words.weight).flatten(0, 1), following.flatten())
+        figures = ", ".join(f"{key} {value:.4f}" for key, value in scores.items() if isinstance(value, float))
+        print(f"{name} seed {seed}: {figures}, {(time.perf_counter() - clock) / 60:.1f} min", flush=True)
 
 
 def training(data: Path | None) -> None:
     """Seconds of a step, here and in a plain loop over the same model, in turns."""
-
     from seqpipe.config.loader import load
     from seqpipe.training.fit import learn
     from seqpipe.training.pipeline import Pipeline
@@ -109,7 +80,7 @@ def training(data: Path | None) -> None:
     records = Records(config.data.reader, config.data.train)
     learned = learn(config, records)
     tokens = torch.from_numpy(in_memory(learned, records))
-    model = Plain(len(learned.vocabulary), 128, 4, 4, 64)
+    model = PlainGpt(len(learned.vocabulary), 128, 4, 4, 64)
     count = sum(p.numel() for p in Pipeline(config, learned).parameters())
     print(f"{sum(p.numel() for p in model.parameters()):,} weights, of seqpipe's model {count:,}")
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
@@ -134,21 +105,22 @@ def training(data: Path | None) -> None:
 
     plain()
     for _ in range(3):
-        one, other = plain(), ours()
-        print(
-            f"plain loop {1000 * one:.1f} ms a step, seqpipe {1000 * other:.1f} ms, ratio {one / other:.2f}", flush=True
-        )
+        plain_seconds, our_seconds = plain(), ours()
+        milliseconds = f"plain loop {1000 * plain_seconds:.1f} ms a step, seqpipe {1000 * our_seconds:.1f} ms"
+        print(f"{milliseconds}, ratio {plain_seconds / our_seconds:.2f}", flush=True)
 
 
 def writing(peers: Path | None, data: Path | None) -> None:
     """Tokens a second of the same weights, greedy: `transformers`, CTranslate2, and the bundle in onnxruntime."""
+    from random_checkpoints import gpt2
+
     from seqpipe.export.passes.int8 import in_int8
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = common.data_path(data, SHAKESPEARE)
-        theirs = checkpoint(folder / "gpt", text)
+        theirs = gpt2(folder / "gpt", text)
         (folder / "text.txt").write_text(text.read_text()[:100_000])
         (folder / "gpt.yaml").write_text(
             "name: gpt\ndata: {reader: text, train: text.txt}\n"
@@ -158,8 +130,8 @@ def writing(peers: Path | None, data: Path | None) -> None:
         model, small = exported(folder / "gpt.yaml", lambda graph: graph, in_int8)
         for rows in (1, 8):
             beside(model, theirs, rows)
-            for precision, one in (("float32", model), ("int8", small)) if peers else ():
-                beside_ctranslate2(one, folder / "gpt", peers, precision, rows)
+            for precision, bundle_model in (("float32", model), ("int8", small)) if peers else ():
+                beside_ctranslate2(bundle_model, folder / "gpt", peers, precision, rows)
     step = min(common.seconds(partial(model.run, feeds(model, 1))) for _ in range(3)) / WRITTEN
     first = min(common.seconds(lambda: next(model.stream("First Citizen:\nBefore we proceed any"))) for _ in range(9))
     print(
@@ -170,8 +142,8 @@ def writing(peers: Path | None, data: Path | None) -> None:
 def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     """The models of a pipeline that was not trained, one for each way to rewrite its graph."""
     from seqpipe.config.loader import load
-    from seqpipe.export.exporter import bundle_files, bundle_manifest
     from seqpipe.export.graph import to_onnx
+    from seqpipe.export.manifest import bundle_files, bundle_manifest
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import Model
     from seqpipe.training.datasets import sample
@@ -193,13 +165,14 @@ def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
 def t5(data: Path | None) -> None:
     """A T5 of random weights in `transformers` and in the bundle: the same texts, and seconds for all of them."""
     import numpy as np
+    import random_checkpoints
 
     torch.set_num_threads(1)
     words, random = common.data_path(data, SHAKESPEARE).read_text().split(), np.random.default_rng(0)
     texts = [" ".join(words[50 * i : 50 * i + int(random.integers(2, 50))]) for i in range(200)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tokenizer, theirs = t5_checkpoint(folder / "t5", words)
+        tokenizer, theirs = random_checkpoints.t5(folder / "t5", words)
         (folder / "train.jsonl").write_text("".join(json.dumps({"text": t, "target": t}) + "\n" for t in texts[:9]))
         (folder / "t5.yaml").write_text(
             "name: t5\ndata: {reader: jsonl, train: train.jsonl}\n"
@@ -212,51 +185,23 @@ def t5(data: Path | None) -> None:
         begun, expected = time.perf_counter(), []
         for text in texts:
             ids = tokenizer(text, return_tensors="pt")["input_ids"]
-            given = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 40, "do_sample": False}
+            settings = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 40, "do_sample": False}
             search = {"num_beams": beams, "length_penalty": 0.0, "early_stopping": "never"} if beams > 1 else {}
-            written = theirs.generate(ids, **given, **search)[0, 1:].tolist()
+            written = theirs.generate(ids, **settings, **search)[0, 1:].tolist()
             written = written[: written.index(1)] if 1 in written else written
             expected.append(tokenizer.decode([token for token in written if token > 2]))
-        one, begun = time.perf_counter() - begun, time.perf_counter()
-        made = [model(text, beams=beams, max_length=40)["generated_text"] for text in texts]
-        other, begun = time.perf_counter() - begun, time.perf_counter()
+        their_seconds, begun = time.perf_counter() - begun, time.perf_counter()
+        answers = [model(text, beams=beams, max_length=40)["generated_text"] for text in texts]
+        our_seconds, begun = time.perf_counter() - begun, time.perf_counter()
         together = [answer["generated_text"] for answer in model(texts, beams=beams, max_length=40)]
         batched = time.perf_counter() - begun
-        same = sum(a == b == c for a, b, c in zip(expected, made, together, strict=True))
+        same = sum(a == b == c for a, b, c in zip(expected, answers, together, strict=True))
         print(
-            f"{beams} beams: {same} of {len(texts)} texts the same; transformers {one:.1f} s, the bundle {other:.1f} s "
-            f"(ratio {one / other:.2f}), all in one call {batched:.1f} s",
+            f"{beams} beams: {same} of {len(texts)} texts the same; transformers {their_seconds:.1f} s, "
+            f"the bundle {our_seconds:.1f} s (ratio {their_seconds / our_seconds:.2f}), "
+            f"all in one call {batched:.1f} s",
             flush=True,
         )
-
-
-def t5_checkpoint(folder: Path, words: Sequence[str]) -> tuple[Any, Any]:
-    """A T5 1.1 of random weights whose texts vary, 4 layers each side, 256 wide; written to the folder."""
-    import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    names, tokenizer = ["<pad>", "</s>", "<unk>"], Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-    trainer = trainers.UnigramTrainer(vocab_size=4000, special_tokens=names, unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator([" ".join(words)], trainer)
-    pieces = [tuple(piece) for piece in json.loads(tokenizer.to_str())["model"]["vocab"]]
-    pieces += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
-    made = transformers.T5Tokenizer(vocab=pieces)
-    made.save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {"d_model": 256, "d_kv": 32, "d_ff": 512, "num_layers": 4, "num_heads": 8, "decoder_start_token_id": 0}
-    new = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
-    config = transformers.T5Config(vocab_size=len(pieces), **sizes, **new)
-    model = transformers.T5ForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
-        for name, parameter in model.named_parameters():
-            if "Attention" in name:
-                parameter.mul_(3)
-    model.save_pretrained(folder)
-    never = torch.zeros(len(pieces)).index_fill(0, torch.tensor([0]), -1e4)  # ours never writes padding
-    model.lm_head.register_forward_hook(lambda module, given, logits: logits + never)
-    return made, model
 
 
 def feeds(model: Any, rows: int) -> dict[str, Any]:
@@ -271,15 +216,17 @@ def feeds(model: Any, rows: int) -> dict[str, Any]:
 
 
 def beside(model: Any, theirs: Any, rows: int) -> None:
-    given = feeds(model, rows)
-    ids = torch.from_numpy(given["ids"])
+    inputs = feeds(model, rows)
+    ids = torch.from_numpy(inputs["ids"])
     settings = {"max_new_tokens": WRITTEN, "min_new_tokens": WRITTEN, "do_sample": False, "pad_token_id": 0}
     for _ in range(3):
         with torch.no_grad():
-            one = common.seconds(partial(theirs.generate, ids, attention_mask=torch.ones_like(ids), **settings))
-        other = common.seconds(partial(model.run, given))
-        speeds = [rows * WRITTEN / each for each in (one, other)]
-        print(f"batch {rows}: transformers {speeds[0]:.0f} tokens/s, bundle {speeds[1]:.0f}, ratio {one / other:.2f}")
+            generate = partial(theirs.generate, ids, attention_mask=torch.ones_like(ids), **settings)
+            their_seconds = common.seconds(generate)
+        our_seconds = common.seconds(partial(model.run, inputs))
+        their_speed, our_speed = (rows * WRITTEN / seconds for seconds in (their_seconds, our_seconds))
+        speeds = f"transformers {their_speed:.0f} tokens/s, bundle {our_speed:.0f}"
+        print(f"batch {rows}: {speeds}, ratio {their_seconds / our_seconds:.2f}")
 
 
 def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, rows: int) -> None:
@@ -293,39 +240,19 @@ def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, ro
         print(f"batch {rows}, {precision}: {speeds}", flush=True)
 
 
-def checkpoint(folder: Path, text: Path) -> Any:
-    """A GPT-2 of random weights whose texts vary, 5,000 tokens; written to the folder."""
-    import transformers
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    end, letters = "<|endoftext|>", pre_tokenizers.ByteLevel.alphabet()
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=5000, special_tokens=[end], initial_alphabet=letters, show_progress=False)
-    tokenizer.train([str(text)], trainer)
-    names = {"bos_token": end, "eos_token": end, "unk_token": end}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {"n_embd": 384, "n_layer": 6, "n_head": 6, "n_positions": 256, "vocab_size": 5000}
-    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, initializer_range=0.1)
-    made = transformers.GPT2LMHeadModel(config).eval()
-    made.save_pretrained(folder)
-    return made
-
-
 if __name__ == "__main__":
     parser = common.parser(__doc__)
     what = parser.add_subparsers(required=True, dest="what")
     trained = what.add_parser("quality")
     trained.add_argument("name", choices=[*SETS])
     trained.add_argument("--seeds", type=int, nargs="+", default=[1])
-    trained.add_argument("--set", nargs="*", default=[], dest="given")
+    trained.add_argument("--set", nargs="*", default=[], dest="overrides")
     written = what.add_parser("writing")
     written.add_argument("--peers", type=Path)
     common.add_data_option(trained, what.add_parser("training"), written, what.add_parser("t5"))
     options = parser.parse_args()
     if options.what == "quality":
-        quality(options.name, options.seeds, options.given, options.data)
+        quality(options.name, options.seeds, options.overrides, options.data)
     elif options.what == "writing":
         writing(options.peers, options.data)
     else:

@@ -35,11 +35,11 @@ def quality(name: str, seeds: int, device: str, data: Path | None) -> None:
         common.seqpipe("run", yaml, f"name={run}", f"train.seed={seed}", *files, "--device", device)
         minutes = (time.perf_counter() - clock) / 60
         scores = [_scores(ROOT / "runs" / run / part) for part in (".", "bundle")]
-        f1, other = (100 * next(iter(s.values()))["f1"] for s in scores)
+        f1, bundle_f1 = (100 * next(iter(s.values()))["f1"] for s in scores)
         raw = _scores(ROOT / "runs" / run / "bundle", "--raw")
         raw_f1 = 100 * next(value for key, value in raw.items() if key.endswith("(raw)"))["f1"]
         print(
-            f"{name} seed {seed}: PyTorch {f1:.2f}, bundle {other:.2f}, raw text {raw_f1:.2f}, {minutes:.1f} min",
+            f"{name} seed {seed}: PyTorch {f1:.2f}, bundle {bundle_f1:.2f}, raw text {raw_f1:.2f}, {minutes:.1f} min",
             flush=True,
         )
 
@@ -97,13 +97,13 @@ def _peer(name: str, epochs: int, data: Path) -> dict[str, float]:
     program = HERE / "peers" / f"{name}_ner.py"
     command = [python, program, "--data", data, "--train-epochs", str(epochs), "--one-by-one", "300", "--out", out]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    found: dict[str, Any] = json.loads(out.read_text())
-    tag = found["tag"]
+    result: dict[str, Any] = json.loads(out.read_text())
+    tag = result["tag"]
     return {
         "tokens/s in batches": tag["batched_tokens_per_s"],
         "sentences/s one by one": tag["one_by_one_sentences_per_s"],
-        "epoch s": statistics.median(found["train"]["epoch_seconds"]),
-        "test F1": 100 * found["test_f1"],
+        "epoch s": statistics.median(result["train"]["epoch_seconds"]),
+        "test F1": 100 * result["test_f1"],
     }
 
 
@@ -120,16 +120,16 @@ def _scores(target: Path, *more: str) -> dict[str, Any]:
 if __name__ == "__main__":
     parser = common.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("quality")
-    one.add_argument("name", choices=("ncbi", "bc5cdr", "weibo"))
-    one.add_argument("--seeds", type=int, default=1)
-    one.add_argument("--device", default="auto")
+    quality_parser = commands.add_parser("quality")
+    quality_parser.add_argument("name", choices=("ncbi", "bc5cdr", "weibo"))
+    quality_parser.add_argument("--seeds", type=int, default=1)
+    quality_parser.add_argument("--device", default="auto")
     two = commands.add_parser("speed")
     two.add_argument("--peer-epochs", type=int, default=2)
     two.add_argument("--no-peers", action="store_true")
-    common.add_data_option(one, two)
-    given = parser.parse_args()
-    if given.command == "quality":
-        quality(given.name, given.seeds, given.device, given.data)
+    common.add_data_option(quality_parser, two)
+    arguments = parser.parse_args()
+    if arguments.command == "quality":
+        quality(arguments.name, arguments.seeds, arguments.device, arguments.data)
     else:
-        speed(given.peer_epochs, not given.no_peers, given.data)
+        speed(arguments.peer_epochs, not arguments.no_peers, arguments.data)

@@ -28,7 +28,8 @@ from typing import Any
 
 from seqpipe.answers.tagging_schemes import spans
 from seqpipe.config.component import build_component
-from seqpipe.config.contract import answer_kind, is_language_model_head, is_self_supervised
+from seqpipe.config.contract import is_language_model_head, is_self_supervised
+from seqpipe.config.head_answers import answer_kind
 from seqpipe.config.loader import Config, load
 from seqpipe.runtime.evaluate import headline
 from seqpipe.version import VERSION
@@ -70,7 +71,7 @@ def shown(name: str, scores: Scores) -> str:
 
 def inputs(config: Config, record: Record) -> str:
     """What a model reads of a record."""
-    fields = {field for one in config.inputs for field in _fields(one.field, one.tokenizer)}
+    fields = {field for source in config.inputs for field in _fields(source.field, source.tokenizer)}
     return json.dumps({field: record[field] for field in sorted(fields)}, ensure_ascii=False)
 
 
@@ -82,7 +83,7 @@ def _fields(field: str | None, tokenizer: Any) -> tuple[str, ...]:
 def answers(config: Config, record: Record) -> Iterator[tuple[str, str]]:
     """What the answers to a record are made of, each with what to call it; labels and positions are left out."""
     for head in config.head:
-        kind, target = answer_kind(head), head.frame.get("target")
+        kind, target = answer_kind(head).kind, head.frame.get("target")
         if is_self_supervised(head) or is_language_model_head(head):
             continue
         if kind == "tags":
@@ -114,7 +115,7 @@ def seen(config: Config) -> str:
     texts = {inputs(config, record) for record in train}
     known = {answer for record in train for answer in answers(config, record)}
     test = list(reader.read(config.data.tests["test"]))
-    called = "texts" if any(one.tokenizer for one in config.inputs) else "inputs"
+    called = "texts" if any(source.tokenizer for source in config.inputs) else "inputs"
     counts = {called: [inputs(config, record) in texts for record in test]}
     for record in test:
         for answer in answers(config, record):
@@ -138,8 +139,8 @@ def with_start(name: str) -> list[str]:
 def made_from(name: str) -> str:
     """The sha256 of the YAML and the data files of a pipeline, and of what it starts from."""
     digest = hashlib.sha256()
-    for one in with_start(name):
-        path = ROOT / "pipelines" / f"{one}.yaml"
+    for pipeline in with_start(name):
+        path = ROOT / "pipelines" / f"{pipeline}.yaml"
         data = load(path, runs=False, files=False).data
         files = [path, data.train, *([data.dev] if data.dev else []), *data.tests.values()]
         if "data/tiny-bert" in path.read_text(encoding="utf-8"):
@@ -186,8 +187,8 @@ def _plain(scores: Scores) -> dict[str, Any]:
 
 
 def records() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
-    return found
+    known: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    return known
 
 
 def expected(line: str, known: Mapping[str, Any]) -> str:
@@ -216,17 +217,17 @@ def table(text: str, known: Mapping[str, Any]) -> str:
 
 def stale(known: Mapping[str, Any]) -> list[str]:
     """What of the table is not so, or not known to be so, a line each."""
-    found, rows = [], {match[1]: line for line in README.read_text().split("\n") if (match := ROW.match(line))}
+    faults, rows = [], {match[1]: line for line in README.read_text().split("\n") if (match := ROW.match(line))}
     for name in sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml")):
         if name not in rows:
-            found.append(f"{name}: has no row")
+            faults.append(f"{name}: has no row")
         elif name not in known:
-            found.append(f"{name}: was not measured by this script")
+            faults.append(f"{name}: was not measured by this script")
         elif known[name]["made_from"] != made_from(name):
-            found.append(f"{name}: its YAML or data changed since {known[name]['date']}")
+            faults.append(f"{name}: its YAML or data changed since {known[name]['date']}")
         elif rows[name] != expected(rows[name], known):
-            found.append(f"{name}: README says something else than was measured on {known[name]['date']}")
-    return [*found, *(f"{name}: there is no such pipeline" for name in rows if not _yaml(name).exists())]
+            faults.append(f"{name}: README says something else than was measured on {known[name]['date']}")
+    return [*faults, *(f"{name}: there is no such pipeline" for name in rows if not _yaml(name).exists())]
 
 
 def _yaml(name: str) -> Path:
@@ -238,19 +239,21 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", metavar="NAME", help="pipelines to run; none: only write the table anew")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--folder", type=Path, help="to run in; the runs stay there")
-    given = parser.parse_args()
-    names = sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml")) if given.only is None else given.only
+    arguments = parser.parse_args()
+    names = (
+        sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml")) if arguments.only is None else arguments.only
+    )
     if unknown := [name for name in names if not _yaml(name).exists()]:
         parser.error(f"no pipeline is named {', '.join(unknown)}")
-    if given.check:
+    if arguments.check:
         lines = stale(records())
         print("\n".join(lines) or "every row is what was measured")
         raise SystemExit(bool(lines))
     with tempfile.TemporaryDirectory(prefix="seqpipe-pipelines-") as parent:
-        folder = (given.folder or Path(parent)).resolve()
+        folder = (arguments.folder or Path(parent)).resolve()
         ignored = shutil.ignore_patterns("__pycache__", "tiny-bert*")
         shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=ignored, dirs_exist_ok=True)
-        for name in dict.fromkeys(one for chosen in names for one in with_start(chosen)):
+        for name in dict.fromkeys(name for chosen in names for name in with_start(chosen)):
             print(f"== {name}", file=sys.stderr, flush=True)
             known = records() | {name: run(name, folder)}
             RECORD.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")

@@ -31,9 +31,9 @@ SHOWN = {
 
 
 def quality(name: str, threads: int | None, epochs: int | None, data: Path | None) -> None:
-    given = [f"train.{key}={value}" for key, value in (("threads", threads), ("epochs", epochs)) if value]
+    overrides = [f"train.{key}={value}" for key, value in (("threads", threads), ("epochs", epochs)) if value]
     yaml = HERE / "pointers" / f"{name}.yaml"
-    common.seqpipe("run", yaml, *given, *common.data_overrides(yaml, data))
+    common.seqpipe("run", yaml, *overrides, *common.data_overrides(yaml, data))
     run = ROOT / "runs" / f"bench-{name}"
     history = map(json.loads, (run / "checkpoints" / "metrics.jsonl").read_text().splitlines())
     minutes = sum(row["seconds"] for row in history) / 60
@@ -43,7 +43,7 @@ def quality(name: str, threads: int | None, epochs: int | None, data: Path | Non
 def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
     """The run, its bundle, and the records of its test file."""
     import seqpipe
-    from seqpipe.commands.run_folder import open_run
+    from seqpipe.commands.runs.run_folder import open_run
     from seqpipe.console import Console
     from seqpipe.training.datasets import read
 
@@ -53,22 +53,22 @@ def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
 
 
 def _scores(run: Path) -> Iterable[str]:
-    from seqpipe.answers.metrics.counters import counter, shown
+    from seqpipe.answers.metrics.table import shown
 
-    _, model, records = _opened(run)
-    kind = model.predictor.kind
+    opened, model, records = _opened(run)
+    (head,), kind = opened.config.head, model.predictor.kind
     for beams in BEAMS:
-        counts = counter(kind.kind, kind.task)
-        for record, answer in zip(records, model(iter(records), beams=beams), strict=True):
-            counts.add(kind.gold(record), kind.predicted(answer))
-        scores = counts.result()
-        told = ", ".join(f"{name} {shown(name, scores[name])}" for name in SHOWN[kind.task])
-        yield f"beam {beams}: {told}"
+        predicted = [kind.predicted(answer) for answer in model(iter(records), beams=beams)]
+        scores = head.cls.metrics(head.options, [kind.gold(record) for record in records], predicted)
+        figures = ", ".join(
+            f"{name} {shown(name, scores[name], head.cls.score_types)}" for name in SHOWN[head.options["task"]]
+        )
+        yield f"beam {beams}: {figures}"
 
 
 def _same(run: Path) -> str:
     """Of how many records, cut to any number of points, onnxruntime and PyTorch point at the same."""
-    from seqpipe.commands.run_folder import load_trained
+    from seqpipe.commands.runs.run_folder import load_trained
     from seqpipe.training.pipeline import predictor
 
     opened, model, records = _opened(run)
@@ -76,7 +76,7 @@ def _same(run: Path) -> str:
     cut = [{"points": record["points"][: dice.randint(1, len(record["points"]))]} for record in records]
     theirs = predictor(load_trained(opened), opened.config).stream(cut)
     pairs = zip(model(iter(cut)), theirs, strict=True)
-    same = sum(one["pointers"] == other["pointers"] for one, other in pairs)
+    same = sum(ours["pointers"] == reference["pointers"] for ours, reference in pairs)
     return f"{same} of {len(cut)} the same in onnxruntime and PyTorch"
 
 
@@ -86,9 +86,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--epochs", type=int)
     common.add_data_option(parser)
-    given = parser.parse_args()
-    for name in given.names:
-        quality(name, given.threads, given.epochs, given.data)
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        quality(name, arguments.threads, arguments.epochs, arguments.data)
 
 
 if __name__ == "__main__":

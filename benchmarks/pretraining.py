@@ -53,9 +53,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     common.add_data_option(parser)
-    given = parser.parse_args()
-    prepare(given.data)
-    more = ["--fresh", "--device", given.device, f"train.seed={given.seed}"]
+    arguments = parser.parse_args()
+    prepare(arguments.data)
+    more = ["--fresh", "--device", arguments.device, f"train.seed={arguments.seed}"]
     minutes = {}
     _, minutes["mlm"] = ran("mlm", more)
     accuracy = {}
@@ -63,8 +63,8 @@ def main() -> None:
         result, minutes[name] = ran(name, more)
         accuracy[name] = 100 * result["scores"]["test"]["accuracy"]
     gain = accuracy["from-mlm"] - accuracy["scratch"]
-    for name, found in accuracy.items():
-        print(f"{name}: test accuracy {found:.2f} in {minutes[name]:.1f} min")
+    for name, value in accuracy.items():
+        print(f"{name}: test accuracy {value:.2f} in {minutes[name]:.1f} min")
     print(f"gain {gain:.2f} points; the masked language model took {minutes['mlm']:.1f} min")
 
 

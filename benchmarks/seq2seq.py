@@ -54,26 +54,26 @@ def quality(name: str, seeds: Sequence[int], threads: int | None, epochs: int | 
     files = common.data_overrides(yaml, data)
     for seed in seeds:
         run, clock = ROOT / "runs" / f"bench-{name}-{seed}", time.perf_counter()
-        given = [f"name={run.name}", f"train.seed={seed}"]
-        given += [f"train.{key}={value}" for key, value in (("threads", threads), ("epochs", epochs)) if value]
-        common.seqpipe("run", yaml, *given, *files)
+        overrides = [f"name={run.name}", f"train.seed={seed}"]
+        overrides += [f"train.{key}={value}" for key, value in (("threads", threads), ("epochs", epochs)) if value]
+        common.seqpipe("run", yaml, *overrides, *files)
         minutes = (time.perf_counter() - clock) / 60
-        print(f"{name} seed {seed}: {_told(name, run, data)}, {minutes:.1f} min", flush=True)
+        print(f"{name} seed {seed}: {_scores(name, run, data)}, {minutes:.1f} min", flush=True)
 
 
-def _told(name: str, run: Path, data: Path | None) -> str:
+def _scores(name: str, run: Path, data: Path | None) -> str:
     import sacrebleu
 
     import seqpipe
 
     model, (texts, gold) = seqpipe.load(run / "bundle", "cpu"), _pairs(name, data)
-    found = []
+    scores = []
     for beams in (1, BEAMS):
         answers = [answer["generated_text"] for answer in model(texts, beams=beams, length_penalty=1.0)]
         equal = sum(a == b for a, b in zip(answers, gold, strict=True)) / len(gold)
         bleu = sacrebleu.corpus_bleu(answers, [gold], tokenize="none").score
-        found.append(f"beam {beams}: exact {100 * equal:.2f}, BLEU {bleu:.2f}")
-    return "; ".join(found)
+        scores.append(f"beam {beams}: exact {100 * equal:.2f}, BLEU {bleu:.2f}")
+    return "; ".join(scores)
 
 
 def _pairs(name: str, data: Path | None) -> tuple[list[str], list[str]]:
@@ -114,7 +114,9 @@ def peer(run: Path, environment: Path, rounds: int, data: Path | None) -> None:
     arrays = {name: tensor.numpy() for name, tensor in pipeline.state_dict().items()}
     arrays |= {"never": head.never.numpy(), "positions": head.positions.at(torch.arange(500)).numpy()}
     learned = pipeline.learned
-    tokens = [one.get_vocab() for one in (learned.featurizer.tokenizer, *learned.target_tokenizers.values())]
+    tokens = [
+        tokenizer.get_vocab() for tokenizer in (learned.featurizer.tokenizer, *learned.target_tokenizers.values())
+    ]
     source, target = (sorted(vocabulary, key=vocabulary.__getitem__) for vocabulary in tokens)
     layers = {"encoder_layers": len(encoder.layers), "layers": len(head.layers), "heads": head.layers[0].itself.heads}
     few = _batches(model, docs, 1)
@@ -144,7 +146,7 @@ def peer(run: Path, environment: Path, rounds: int, data: Path | None) -> None:
 def _opened(run: Path, data: Path | None, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]:
     """The pipeline, its configuration and bundle, texts by length, and the options that they are answered with."""
     import seqpipe
-    from seqpipe.commands.run_folder import load_trained, open_run
+    from seqpipe.commands.runs.run_folder import load_trained, open_run
     from seqpipe.console import Console
     from seqpipe.runtime.decode_options import option_arrays
 
@@ -169,10 +171,10 @@ def _in_turn(size: int, calls: Mapping[str, Callable[[], float]], rounds: int, c
             taken = call()
             if number:  # the first warms up
                 seconds[side].append(taken)
-    medians = {side: statistics.median(found) for side, found in seconds.items()}
-    told = ", ".join(f"{side} {count / median:.1f} texts/s" for side, median in medians.items())
+    medians = {side: statistics.median(taken) for side, taken in seconds.items()}
+    speeds = ", ".join(f"{side} {count / median:.1f} texts/s" for side, median in medians.items())
     ours, theirs = medians.values()
-    print(f"beam {BEAMS}, batch {size}: {told}: {theirs / ours:.2f} times", flush=True)
+    print(f"beam {BEAMS}, batch {size}: {speeds}: {theirs / ours:.2f} times", flush=True)
 
 
 def _seconds(call: Any, batches: Sequence[Any], options: Any) -> float:
@@ -187,34 +189,34 @@ def _written(model: Any, docs: Sequence[Any], target: Sequence[str], beams: int)
     from seqpipe.runtime.decode_options import option_arrays
 
     options = option_arrays(model.manifest["options"], {"beams": beams, "max_length": LONGEST})
-    found = []
+    texts = []
     for batch in _batches(model, docs, 32):
         for row in model.run(batch | options)["tokens"][:, 0]:
             tokens = [target[i] for i in row if i]
-            found.append(tokens[: tokens.index("[EOS]")] if "[EOS]" in tokens else tokens)
-    return found
+            texts.append(tokens[: tokens.index("[EOS]")] if "[EOS]" in tokens else tokens)
+    return texts
 
 
 if __name__ == "__main__":
     parser = common.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("quality")
-    one.add_argument("name", choices=(*SETS, TRANSFORMER, "all"))
-    one.add_argument("--seeds", type=int, nargs="+", default=[1])
-    one.add_argument("--threads", type=int)
-    one.add_argument("--epochs", type=int)
+    quality_parser = commands.add_parser("quality")
+    quality_parser.add_argument("name", choices=(*SETS, TRANSFORMER, "all"))
+    quality_parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    quality_parser.add_argument("--threads", type=int)
+    quality_parser.add_argument("--epochs", type=int)
     two, three = commands.add_parser("speed"), commands.add_parser("peer")
     for each in (two, three):
         each.add_argument("--run", type=Path, required=True)
         each.add_argument("--rounds", type=int, default=5)
     two.add_argument("--threads", type=int, default=1)
     three.add_argument("--environment", type=Path, default=PEERS)
-    common.add_data_option(one, two, three)
-    given = parser.parse_args()
-    if given.command == "speed":
-        speed(given.run, given.rounds, given.threads, given.data)
-    elif given.command == "peer":
-        peer(given.run, given.environment, given.rounds, given.data)
+    common.add_data_option(quality_parser, two, three)
+    arguments = parser.parse_args()
+    if arguments.command == "speed":
+        speed(arguments.run, arguments.rounds, arguments.threads, arguments.data)
+    elif arguments.command == "peer":
+        peer(arguments.run, arguments.environment, arguments.rounds, arguments.data)
     else:
-        for name in SETS if given.name == "all" else (given.name,):
-            quality(name, given.seeds, given.threads, given.epochs, given.data)
+        for name in SETS if arguments.name == "all" else (arguments.name,):
+            quality(name, arguments.seeds, arguments.threads, arguments.epochs, arguments.data)

@@ -66,8 +66,8 @@ def look(plugins: int, times: int) -> None:
         listed = subprocess.run(
             [seqpipe, "plugins"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": site}
         )
-        found = sum(" acme-" in line for line in listed.stdout.splitlines())
-        assert found == plugins, listed.stdout
+        count = sum(" acme-" in line for line in listed.stdout.splitlines())
+        assert count == plugins, listed.stdout
         commands = {"python -c pass": [sys.executable, "-c", "pass"]}
         commands |= {f"seqpipe {name}": [seqpipe, name] for name in ("--help", "plugins")}
         for name, command in commands.items():
@@ -107,7 +107,9 @@ def check(names: Sequence[str], times: int, beside: tuple[str, Path] | None) -> 
                     taken.setdefault(side, []).append(measured(python, checkout, arguments, Path(parent), cache))
                     if side == "now":
                         taken.setdefault("again", []).append(measured(python, checkout, arguments, Path(parent), cache))
-            cells = (tuple(statistics.median(one) for one in zip(*pairs, strict=True)) for pairs in taken.values())
+            cells = (
+                tuple(statistics.median(values) for values in zip(*pairs, strict=True)) for pairs in taken.values()
+            )
             print(f"| {name} | " + " | ".join(f"{cpu:.1f} / {wall:.1f}" for cpu, wall in cells) + " |", flush=True)
 
 
@@ -153,14 +155,14 @@ def main() -> None:
     parser.add_argument("--pipelines", nargs="+", default=PIPELINES)
     parser.add_argument("--beside", metavar="PYTHON", help="the Python of another version's environment")
     parser.add_argument("--checkout", type=Path, metavar="FOLDER", help="… and its checkout")
-    given = parser.parse_args()
-    beside = (given.beside, given.checkout.resolve()) if given.beside else None
-    if given.what == "look":
-        look(given.plugins, given.times or 11)
-    elif given.what == "predict":
-        predict(given.times or 11)
-    elif given.what == "check":
-        check(given.pipelines, given.times or 1, beside)
+    arguments = parser.parse_args()
+    beside = (arguments.beside, arguments.checkout.resolve()) if arguments.beside else None
+    if arguments.what == "look":
+        look(arguments.plugins, arguments.times or 11)
+    elif arguments.what == "predict":
+        predict(arguments.times or 11)
+    elif arguments.what == "check":
+        check(arguments.pipelines, arguments.times or 1, beside)
     else:
         export(beside)
 

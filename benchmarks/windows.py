@@ -38,7 +38,7 @@ def spans(model: Model, docs: Sequence[Doc]) -> list[set[Span]]:
     """The spans of each text, each read alone."""
     kind, collate = model.predictor.kind, model.predictor.featurizer.collate
     answers: list[Any] = [kind.answers([doc], model.run(collate([doc])))[0] for doc in docs]
-    return [{(one["entity_group"], one["start"], one["end"]) for one in answer} for answer in answers]
+    return [{(span["entity_group"], span["start"], span["end"]) for span in answer} for answer in answers]
 
 
 def part(doc: Doc, begin: int, end: int) -> Doc:
@@ -66,10 +66,10 @@ def zones(length: int, window: int, margin: int) -> Iterator[tuple[int, int, int
         yield w * step, min(w * step + window, length), first, last
 
 
-def within(found: set[Span], doc: Doc, first: int, last: int) -> set[Span]:
+def within(candidates: set[Span], doc: Doc, first: int, last: int) -> set[Span]:
     """The spans between two tokens."""
     begin, end = doc.offsets[first][0], doc.offsets[last - 1][1]
-    return {span for span in found if begin <= span[1] and span[2] <= end}
+    return {span for span in candidates if begin <= span[1] and span[2] <= end}
 
 
 _ACROSS: Mapping[str, Callable[[set[Span], set[Span], set[Span]], set[Span]]] = {
@@ -94,15 +94,15 @@ def main(run: Path, window: int, margin: int, data: Path | None) -> None:
         same, differ, inside = same + len(mine & theirs), differ + len(mine ^ theirs), inside | mine
     print(f"its windows one by one, {margin} tokens and more from a seam: {same} spans the same, {differ} differ")
     seams = [doc.offsets[last + margin][0] for _, _, _, last in parts[:-1]]
-    for told, found in _ACROSS.items():
+    for meaning, select in _ACROSS.items():
         over = (
-            {span for span in found(whole, left, right) if span[1] < seam < span[2]}
+            {span for span in select(whole, left, right) if span[1] < seam < span[2]}
             for seam, left, right in zip(seams, read, read[1:], strict=False)
         )
-        print(f"  across its {len(seams)} seams {told} {sum(map(len, over))} spans")
+        print(f"  across its {len(seams)} seams {meaning} {sum(map(len, over))} spans")
     starts = itertools.accumulate((len(text) + 2 for text in texts), initial=0)
-    found = spans(model, model.predictor.featurizer.docs([{"text": text} for text in texts]))
-    moved = {(label, a + at, b + at) for some, at in zip(found, starts, strict=False) for label, a, b in some}
+    by_paragraph = spans(model, model.predictor.featurizer.docs([{"text": text} for text in texts]))
+    moved = {(label, a + at, b + at) for some, at in zip(by_paragraph, starts, strict=False) for label, a, b in some}
     print(f"its {len(texts)} paragraphs one by one: {len(whole & moved)} spans the same, {len(whole ^ moved)} differ;")
     print(f"  of the {len(inside)} away from the seams {len(inside & moved)} are the same")
 
@@ -113,5 +113,5 @@ if __name__ == "__main__":
     parser.add_argument("--window", type=int, default=510, help="as the run's encoder has it")
     parser.add_argument("--margin", type=int, default=16, help="tokens at each side of a seam that are left out")
     common.add_data_option(parser)
-    given = parser.parse_args()
-    main(given.run, given.window, given.margin, given.data)
+    arguments = parser.parse_args()
+    main(arguments.run, arguments.window, arguments.margin, arguments.data)

@@ -66,7 +66,7 @@ def yaml_page() -> str:
         "",
         "## Keys beside any use",
         "",
-        "The frame's own keys mean the same for every component, and no component has an option of these names.",
+        "The common keys mean the same for every component, and no component has an option of these names.",
         "",
         *_table(("key", "type", "default", "beside the `use` of", "meaning"), _frame()),
         "",

@@ -140,6 +140,7 @@ def manifest(kind: str = "spans") -> dict[str, Any]:
     city = {"entity_group": "city", "score": round(SURE**2, 6), "word": "New York", "start": 9, "end": 17}
     anna = {"entity_group": "person", "score": SURE, "word": "Anna", "start": 0, "end": 4}
     golden = [{"record": {"text": "Anna in\r\nNew York"}, "answer": [anna, city]}] if kind == "spans" else []
+    answer = {"kind": kind, "labels": list(LABELS), "target": None}
     return {
         "name": "toy",
         "field": "text",
@@ -150,7 +151,7 @@ def manifest(kind: str = "spans") -> dict[str, Any]:
         },
         "outputs": ["tags", "scores", "opens", "closes"],
         "options": {"bias": {"type": "float", "default": 0.0, "minimum": -20, "maximum": 20}},
-        "answer": {"kind": kind, "labels": list(LABELS), "target": None, "scheme": "IOB2"},
+        "answer": answer | {"scheme": "IOB2"} if kind == "spans" else answer,
         "limits": {"tokens": 1000},
         "reader": {"use": "conll", "options": {}},
         "golden": golden,

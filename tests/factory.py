@@ -18,11 +18,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import pytest
 
+from seqpipe import Metric
 from seqpipe.commands.app import main
 from seqpipe.config.loader import Config, load
 from seqpipe.config.plugins import Offer, Plugins
@@ -207,7 +208,7 @@ def parts(config: Config) -> tuple[Any, Any]:
 
 def begin_run(config: Config, fresh: bool = False) -> Any:
     """The run of a config, begun; nothing holds its lock any more."""
-    from seqpipe.commands.run_folder import start_run
+    from seqpipe.commands.runs.run_folder import start_run
 
     with start_run(config, QUIET, fresh) as run:
         return run
@@ -215,7 +216,7 @@ def begin_run(config: Config, fresh: bool = False) -> Any:
 
 def train_run(config: Config, console: Console = QUIET, device: str = "cpu") -> Any:
     """Begins the run of a config, or goes on with it, and trains it to the end: the pipeline."""
-    from seqpipe.commands import run_folder, training_run
+    from seqpipe.commands.runs import run_folder, training_run
 
     with run_folder.start_run(config, QUIET) as started:
         return training_run.train_run(started, console, device)
@@ -330,6 +331,7 @@ def toy_heads() -> dict[str, tuple[str, type]]:
         """The likeliest label of a linear layer of the mean of x."""
 
         answer = "label"
+        score_types: ClassVar = {"mean_absolute_error": Metric(percent=False, more_is_better=False)}
 
         def __init__(self, dim: int, labels: Sequence[str], *, order: tuple[str, ...] = ()):
             super().__init__()
@@ -374,7 +376,7 @@ class Child:
         name: str = "",
         environment: Mapping[str, str] | None = None,
     ):
-        modules = ("seqpipe.commands.full_run", "seqpipe.commands.app", "seqpipe.training.trainer")
+        modules = ("seqpipe.commands.runs.full_run", "seqpipe.commands.app", "seqpipe.training.trainer")
         self.server.set_forkserver_preload([*modules, "onnxscript", "torch.onnx.ops"])
         self.told = folder.with_name(f"{folder.name}-told{name}.txt")
         self.told.write_text("")

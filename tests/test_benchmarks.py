@@ -32,6 +32,8 @@ def test_it():
 
 
 def script(name: str) -> Any:
+    if str(ROOT / "benchmarks") not in sys.path:
+        sys.path.append(str(ROOT / "benchmarks"))  # a script imports the modules beside it
     spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -112,11 +114,11 @@ def test_each_operator_changes_what_it_says(mutations: Any, tmp_path: Path) -> N
 
 
 def test_what_is_drawn_follows_from_the_seed_and_from_names_not_from_lines(mutations: Any, tmp_path: Path) -> None:
-    one = mutations.drawn(toy(tmp_path / "one"), seed=1, count=5)
-    other = mutations.drawn(toy(tmp_path / "other", code=f"import os\n\n\nGREATEST = 9\n{TOY}"), seed=1, count=5)
+    one = mutations.draw(toy(tmp_path / "one"), seed=1, count=5)
+    other = mutations.draw(toy(tmp_path / "other", code=f"import os\n\n\nGREATEST = 9\n{TOY}"), seed=1, count=5)
     assert [mutation.key for mutation in one] == [mutation.key for mutation in other]
     assert len({mutation.operator for mutation in one}) == 5
-    drawn = {tuple(mutation.key for mutation in mutations.drawn(tmp_path / "one", seed, 5)) for seed in range(9)}
+    drawn = {tuple(mutation.key for mutation in mutations.draw(tmp_path / "one", seed, 5)) for seed in range(9)}
     assert len(drawn) > 1
 
 
@@ -124,9 +126,9 @@ def test_a_mutation_is_caught_by_a_test_that_fails_and_taken_back(mutations: Any
     root = toy(tmp_path)
     found = {one.after: one for one in mutations.mutations(root / "seqpipe" / "toy.py", root)}
     assert mutations.nearest_tests(found["pass"], root) == ["tests/test_toy.py"]
-    caught = mutations.tried(found["number <= limit"], root, 60)
-    survived = mutations.tried(found["min(limit - 1, number)"], root, 60)
-    assert [(one.name, one.detail) for one in mutations.confirmed([caught, survived], root)] == [
+    caught = mutations.try_mutation(found["number <= limit"], root, 60)
+    survived = mutations.try_mutation(found["min(limit - 1, number)"], root, 60)
+    assert [(one.name, one.detail) for one in mutations.confirm([caught, survived], root)] == [
         ("caught", "tests/test_toy.py::test_it"),
         ("survived", "tests/test_toy.py"),
     ]
@@ -135,8 +137,8 @@ def test_a_mutation_is_caught_by_a_test_that_fails_and_taken_back(mutations: Any
 
 def test_a_test_that_fails_anyway_catches_nothing(mutations: Any, tmp_path: Path) -> None:
     root = toy(tmp_path, test=TEST.replace("[1, 2]", "[7]"))
-    mutation = mutations.drawn(root, seed=1, count=1)[0]
-    (outcome,) = mutations.confirmed([mutations.tried(mutation, root, 60)], root)
+    mutation = mutations.draw(root, seed=1, count=1)[0]
+    (outcome,) = mutations.confirm([mutations.try_mutation(mutation, root, 60)], root)
     assert (outcome.name, outcome.detail) == ("survived", "tests/test_toy.py::test_it fails without it too")
 
 

@@ -442,7 +442,7 @@ def test_the_data_files_stay_small() -> None:
 def test_points_have_the_answers_that_the_package_finds(task: str) -> None:
     import numpy as np
 
-    from seqpipe.answers.geometry import hulls, tours
+    from seqpipe_plugins.geometry import hulls, tours
 
     for part in ("dev", "test"):
         for line in (DATA / "points" / f"{task}.{part}.txt").read_text().splitlines():

@@ -41,7 +41,7 @@ from seqpipe.answers import classification, embedding, extractive_span, regressi
 from seqpipe.answers import tagging as tagging_answers
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers import text as text_answers
-from seqpipe.commands.full_run import run_all
+from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import BundleError, SeqpipeError

@@ -14,7 +14,7 @@ import documents
 import pytest
 from documents import Block, PageError, Place, blocks, compare, make_place, parse, run_page
 
-from seqpipe.config.contract import ANSWERS
+from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.config.signature import WIRED
 
 DOCS = documents.ROOT / "docs"
@@ -72,14 +72,14 @@ def test_a_page_has_every_name_that_a_constructor_may_ask_for(page: str) -> None
 @pytest.mark.parametrize("page", ["reference/names.md", "plugins/head.md"])
 def test_a_page_has_every_target_and_every_output_of_the_answer_kinds(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
-    names = {name for answer in ANSWERS.values() for name in (*answer.targets, *answer.decided)}
+    names = {name for answer in ANSWER_KINDS.values() for name in (*answer.targets, *answer.decided)}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
 
 
 def test_the_head_page_tells_of_every_answer_kind() -> None:
     text = (DOCS / "plugins/head.md").read_text(encoding="utf-8")
     headings = re.findall(r"^### (.*):", text, re.MULTILINE)
-    assert {kind for heading in headings for kind in re.findall(r"`(\w+)`", heading)} == {*ANSWERS}
+    assert {kind for heading in headings for kind in re.findall(r"`([\w-]+)`", heading)} == {*ANSWER_KINDS}
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

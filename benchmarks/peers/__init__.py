@@ -63,28 +63,28 @@ def read(path: Path, limit: int | None) -> list[Sentence]:
     return [Sentence([word for word, _ in rows], [tag for _, tag in rows]) for rows in pairs]
 
 
-def read_data(given: argparse.Namespace) -> Data:
+def read_data(arguments: argparse.Namespace) -> Data:
     """The folder of the command line, cut to its limits."""
-    limits = {"train": given.train_limit, "dev": given.train_limit, "test": given.limit}
-    return Data(**{part: read(given.data / f"{part}.tsv", limit) for part, limit in limits.items()})
+    limits = {"train": arguments.train_limit, "dev": arguments.train_limit, "test": arguments.limit}
+    return Data(**{part: read(arguments.data / f"{part}.tsv", limit) for part, limit in limits.items()})
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
     """IOB2 tags to (first word, word after the last, label); an I- that continues nothing opens a span."""
-    found: list[Span] = []
+    entities: list[Span] = []
     for place, tag in enumerate(tags):
         kind, _, label = tag.partition("-")
-        if kind == "I" and found and found[-1][1:] == (place, label):
-            found[-1] = (found[-1][0], place + 1, label)
+        if kind == "I" and entities and entities[-1][1:] == (place, label):
+            entities[-1] = (entities[-1][0], place + 1, label)
         elif kind in ("B", "I"):
-            found.append((place, place + 1, label))
-    return found
+            entities.append((place, place + 1, label))
+    return entities
 
 
-def iob2(length: int, found: Sequence[Span]) -> list[str]:
+def iob2(length: int, entities: Sequence[Span]) -> list[str]:
     """Spans that do not overlap to one tag a word."""
     tags = ["O"] * length
-    for start, end, label in found:
+    for start, end, label in entities:
         tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
     return tags
 
@@ -100,43 +100,43 @@ def median_seconds(prepare: Callable[[], T], work: Callable[[T], object], repeat
     """Median wall clock of `work` after one run to warm up; what `prepare` makes afresh for each is not counted."""
     seconds = []
     for _ in range(repeats + 1):
-        made = prepare()
+        prepared = prepare()
         start = time.perf_counter()
-        work(made)
+        work(prepared)
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds[1:])
 
 
 def tagging(
-    given: argparse.Namespace,
+    arguments: argparse.Namespace,
     test: Sequence[Sentence],
     build: Callable[[list[str]], T],
     batched: Sequence[Way[T]],
     singly: Sequence[Way[T]],
 ) -> dict[str, object]:
     """Every way timed on fresh objects of the peer, built outside the clock; the fastest gives the figure."""
-    few = test[: given.one_by_one]
+    few = test[: arguments.one_by_one]
 
     def fresh(sentences: Sequence[Sentence]) -> list[T]:
         return [build(sentence.words) for sentence in sentences]
 
     def tried(ways: Sequence[Way[T]], sentences: Sequence[Sentence]) -> list[Tried]:
-        times = (median_seconds(lambda: fresh(sentences), work, given.repeats) for _, work in ways)
+        times = (median_seconds(lambda: fresh(sentences), work, arguments.repeats) for _, work in ways)
         return [{**setting, "seconds": seconds} for (setting, _), seconds in zip(ways, times, strict=True)]
 
-    many, one = tried(batched, test), tried(singly, few)
+    many, single = tried(batched, test), tried(singly, few)
     tokens = size(test)["tokens"]
     return {
         "texts": len(test),
         "tokens": tokens,
-        "build_seconds": median_seconds(lambda: test, fresh, given.repeats),
+        "build_seconds": median_seconds(lambda: test, fresh, arguments.repeats),
         "batched_tokens_per_s": tokens / min(way["seconds"] for way in many),
         "batched_best": min(many, key=lambda way: way["seconds"]),
         "batched_tried": many,
         "one_by_one_texts": len(few),
-        "one_by_one_sentences_per_s": len(few) / min(way["seconds"] for way in one),
-        "one_by_one_best": min(one, key=lambda way: way["seconds"]),
-        "one_by_one_tried": one,
+        "one_by_one_sentences_per_s": len(few) / min(way["seconds"] for way in single),
+        "one_by_one_best": min(single, key=lambda way: way["seconds"]),
+        "one_by_one_tried": single,
     }
 
 
@@ -145,13 +145,13 @@ def size(sentences: Sequence[Sentence]) -> dict[str, int]:
     return {"sentences": len(sentences), "tokens": sum(len(sentence.words) for sentence in sentences)}
 
 
-def report(given: argparse.Namespace, distributions: Sequence[str], result: dict[str, object]) -> None:
+def report(arguments: argparse.Namespace, distributions: Sequence[str], result: dict[str, object]) -> None:
     """Print the JSON, with versions, and write it where the command line says."""
     versions = {name: version(name) for name in distributions}
     text = json.dumps({"versions": versions, "cores": os.cpu_count(), **result}, indent=2)
     print(text)
-    if given.out:
-        given.out.write_text(text + "\n", encoding="utf-8")
+    if arguments.out:
+        arguments.out.write_text(text + "\n", encoding="utf-8")
 
 
 def write_predictions(path: Path, gold: Sequence[Sentence], predicted: Sequence[Sequence[str]]) -> None:

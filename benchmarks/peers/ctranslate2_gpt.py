@@ -17,15 +17,15 @@ tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 ids = np.random.default_rng(0).integers(300, 4900, (rows, prompt))
 texts = [tokenizer.convert_ids_to_tokens(row) for row in ids.tolist()]
 with tempfile.TemporaryDirectory() as place:
-    made = Path(place) / "model"
-    ctranslate2.converters.TransformersConverter(folder).convert(str(made), quantization=compute)
-    generator = ctranslate2.Generator(str(made), device="cpu", compute_type=compute, inter_threads=1, intra_threads=1)
+    model = Path(place) / "model"
+    ctranslate2.converters.TransformersConverter(folder).convert(str(model), quantization=compute)
+    generator = ctranslate2.Generator(str(model), device="cpu", compute_type=compute, inter_threads=1, intra_threads=1)
     best = float("inf")
     for _ in range(4):
         clock = time.perf_counter()
-        found = generator.generate_batch(
+        results = generator.generate_batch(
             texts, max_length=written, min_length=written, sampling_topk=1, include_prompt_in_result=False
         )
         best = min(best, time.perf_counter() - clock)
-    assert all(len(one.sequences_ids[0]) == written for one in found)
+    assert all(len(result.sequences_ids[0]) == written for result in results)
 print(rows * written / best)

@@ -1,7 +1,8 @@
-"""CTranslate2 on the weights of a Transformer that seqpipe trained: asked for a way by its name, it says its seconds.
+"""Time CTranslate2 on the weights of a Transformer that seqpipe trained.
 
-Reads names, a line each, and answers each with a line of JSON; the first line it writes is the list of names. A name is
-`greedy` or `beam`, then how many texts a batch has; with `tokens ` before it the answer is what was written instead.
+Reads names of measurements, a line each, and answers each with its seconds, a line of JSON; the first line it writes is
+the list of names. A name is `greedy` or `beam`, then the number of texts in a batch; after `tokens ` the answer
+is the generated tokens instead.
 """
 
 from __future__ import annotations
@@ -89,25 +90,25 @@ def main() -> None:
     flags.add_argument(
         "--folder", type=Path, required=True, help="with weights.npz and task.json; the model goes there"
     )
-    given = flags.parse_args()
-    task = json.loads((given.folder / "task.json").read_text(encoding="utf-8"))
-    converted(dict(np.load(given.folder / "weights.npz")), task["sizes"], given.folder / "model")
+    arguments = flags.parse_args()
+    task = json.loads((arguments.folder / "task.json").read_text(encoding="utf-8"))
+    converted(dict(np.load(arguments.folder / "weights.npz")), task["sizes"], arguments.folder / "model")
     translator = ctranslate2.Translator(
-        str(given.folder / "model"), device="cpu", compute_type="float32", inter_threads=1, intra_threads=1
+        str(arguments.folder / "model"), device="cpu", compute_type="float32", inter_threads=1, intra_threads=1
     )
 
     def written(name: str) -> list[list[str]]:
         kind, size = name.split()
         texts = task["texts"] if int(size) > 1 else task["texts"][: task["singly"]]
-        found = []
+        results = []
         for at in range(0, len(texts), int(size)):
-            found += translator.translate_batch(
+            results += translator.translate_batch(
                 texts[at : at + int(size)],
                 beam_size=task["beams"] if kind == "beam" else 1,
                 length_penalty=0,
                 max_decoding_length=task["longest"],
             )
-        return [one.hypotheses[0] for one in found]
+        return [result.hypotheses[0] for result in results]
 
     said: Any = [f"{kind} {size}" for kind in ("greedy", "beam") for size in (1, 32)]
     for line in itertools.chain([""], sys.stdin):

@@ -45,21 +45,21 @@ class EpochClock(TrainerPlugin):
 
 def labelled(sentence: peers.Sentence) -> FlairSentence:
     """One sentence with its gold spans."""
-    made = FlairSentence(sentence.words)
+    labelled_sentence = FlairSentence(sentence.words)
     for start, end, label in peers.spans(sentence.tags):
-        made[start:end].add_label(LABEL, label)
-    return made
+        labelled_sentence[start:end].add_label(LABEL, label)
+    return labelled_sentence
 
 
 def predicted(sentence: FlairSentence) -> list[str]:
     """The tagger's spans as IOB2."""
-    found = [(span[0].idx - 1, span[-1].idx, span.get_label(LABEL).value) for span in sentence.get_spans(LABEL)]
-    return peers.iob2(len(sentence), found)
+    entities = [(span[0].idx - 1, span[-1].idx, span.get_label(LABEL).value) for span in sentence.get_spans(LABEL)]
+    return peers.iob2(len(sentence), entities)
 
 
-def untrained(given: argparse.Namespace, train: Sequence[peers.Sentence]) -> SequenceTagger:
+def untrained(arguments: argparse.Namespace, train: Sequence[peers.Sentence]) -> SequenceTagger:
     """Trained word embedding beside 50 character features, one BiLSTM, CRF; the rest is Flair's default."""
-    flair.set_seed(given.seed)
+    flair.set_seed(arguments.seed)
     characters = Dictionary()  # Flair's own list of common characters would have to be fetched
     for character in sorted({character for sentence in train for word in sentence.words for character in word}):
         characters.add_item(character)
@@ -69,9 +69,9 @@ def untrained(given: argparse.Namespace, train: Sequence[peers.Sentence]) -> Seq
     for label in sorted({label for sentence in train for _, _, label in peers.spans(sentence.tags)}):
         labels.add_item(label)
     corpus = Corpus(train=words, sample_missing_splits=False)
-    word = OneHotEmbeddings.from_corpus(corpus, min_freq=given.min_count, embedding_length=given.embedding)
+    word = OneHotEmbeddings.from_corpus(corpus, min_freq=arguments.min_count, embedding_length=arguments.embedding)
     character = CharacterEmbeddings(characters, char_embedding_dim=25, hidden_size_char=25)
-    return SequenceTagger(StackedEmbeddings([word, character]), labels, LABEL, hidden_size=given.hidden)
+    return SequenceTagger(StackedEmbeddings([word, character]), labels, LABEL, hidden_size=arguments.hidden)
 
 
 def train(
@@ -120,41 +120,41 @@ def main() -> None:
     flags.add_argument("--hidden", type=int, default=256, help="units in each direction")
     flags.add_argument("--embedding", type=int, default=100, help="width of the word embedding")
     flags.add_argument("--min-count", type=int, default=3, help="rarer words are unknown; Flair's default")
-    given = flags.parse_args()
+    arguments = flags.parse_args()
     logging.getLogger("flair").setLevel(logging.WARNING)
-    data = peers.read_data(given)
+    data = peers.read_data(arguments)
 
     trials = {}
-    for threads in dict.fromkeys(given.threads):
-        tagger = untrained(given, data.train)
+    for threads in dict.fromkeys(arguments.threads):
+        tagger = untrained(arguments, data.train)
         trials[threads] = train(tagger, data.train[: peers.START], [], 2, threads)[-1]  # the first epoch warms up
     fastest = min(trials, key=lambda threads: trials[threads])
     seconds: list[float] = []
-    if given.train_epochs:
-        tagger = untrained(given, data.train)
-        seconds = train(tagger, data.train, data.dev, given.train_epochs, fastest)
+    if arguments.train_epochs:
+        tagger = untrained(arguments, data.train)
+        seconds = train(tagger, data.train, data.dev, arguments.train_epochs, fastest)
 
     answers = [FlairSentence(sentence.words) for sentence in data.test]
     tagger.predict(answers)
     tags = [predicted(sentence) for sentence in answers]
-    if given.predictions:
-        peers.write_predictions(given.predictions, data.test, tags)
+    if arguments.predictions:
+        peers.write_predictions(arguments.predictions, data.test, tags)
     batched = [
-        ({"threads": n, "batch": b}, lambda made, n=n, b=b: tag_many(tagger, made, n, b))
+        ({"threads": n, "batch": b}, lambda sentences, n=n, b=b: tag_many(tagger, sentences, n, b))
         for n in trials
-        for b in given.batches
+        for b in arguments.batches
     ]
-    singly = [({"threads": n}, lambda made, n=n: tag_singly(tagger, made, n)) for n in trials]
-    sizes = {"embedding": given.embedding, "characters": 50, "hidden": given.hidden, "layers": 1}
+    singly = [({"threads": n}, lambda sentences, n=n: tag_singly(tagger, sentences, n)) for n in trials]
+    sizes = {"embedding": arguments.embedding, "characters": 50, "hidden": arguments.hidden, "layers": 1}
     sizes["vocabulary"] = tagger.embeddings.embeddings[0].embedding_layer.num_embeddings
     sizes["parameters"] = sum(weight.numel() for weight in tagger.parameters())
     result = {
         "sizes": sizes,
         "train": {"epoch_seconds": seconds, **peers.size(data.train), "threads": fastest, "trial_seconds": trials},
         "test_f1": peers.span_f1([sentence.tags for sentence in data.test], tags),
-        "tag": peers.tagging(given, data.test, FlairSentence, batched, singly),
+        "tag": peers.tagging(arguments, data.test, FlairSentence, batched, singly),
     }
-    peers.report(given, ["flair", "torch", "numpy"], result)
+    peers.report(arguments, ["flair", "torch", "numpy"], result)
 
 
 if __name__ == "__main__":

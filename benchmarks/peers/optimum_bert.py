@@ -1,6 +1,7 @@
-"""Optimum, bare onnxruntime and OpenVINO on one BERT classifier: asked for a way by its name, they say its seconds.
+"""Time Optimum, bare onnxruntime and OpenVINO on one BERT classifier.
 
-Reads names, a line each, and answers each with a line of JSON; the first line it writes is the list of names.
+Reads names of measurements, a line each, and answers each with its seconds, a line of JSON; the first line it writes is
+the list of names.
 The classifier has the checkpoint's layers under a head of random weights; Optimum exports it with its own defaults.
 """
 
@@ -64,9 +65,9 @@ def of_optimum(folder: Path, tokenizer: Any, texts: list[str], few: list[str]) -
     pipe = pipeline("text-classification", model=model, tokenizer=tokenizer)
     pool = ThreadPoolExecutor(cores())
 
-    def answer(one: Any, some: list[str], form: str) -> list[int]:
-        found = one(**tokenizer(some, padding="longest", truncation=True, return_tensors=form)).logits
-        return [int(label) for label in found.argmax(-1)]
+    def answer(classifier: Any, some: list[str], form: str) -> list[int]:
+        logits = classifier(**tokenizer(some, padding="longest", truncation=True, return_tensors=form)).logits
+        return [int(label) for label in logits.argmax(-1)]
 
     return {
         "optimum, pipeline": lambda: pipe(texts),
@@ -119,15 +120,15 @@ def main() -> None:
     flags.add_argument("--folder", type=Path, required=True, help="where the exported classifier is kept")
     flags.add_argument("--texts", type=Path, required=True, help="a JSON list")
     flags.add_argument("--one-by-one", type=int, required=True, help="how many of them are answered singly")
-    given = flags.parse_args()
+    arguments = flags.parse_args()
     answers, sys.stdout = sys.stdout, sys.stderr
     logging.disable(logging.WARNING)
-    exported(given.checkpoint, given.folder)
-    tokenizer, texts = AutoTokenizer.from_pretrained(given.folder), json.loads(given.texts.read_text())
-    few = texts[: given.one_by_one]
+    exported(arguments.checkpoint, arguments.folder)
+    tokenizer, texts = AutoTokenizer.from_pretrained(arguments.folder), json.loads(arguments.texts.read_text())
+    few = texts[: arguments.one_by_one]
     ways: Ways = {}
-    for made in (of_optimum, of_onnxruntime, of_openvino):
-        ways |= made(given.folder, tokenizer, texts, few)
+    for peer in (of_optimum, of_onnxruntime, of_openvino):
+        ways |= peer(arguments.folder, tokenizer, texts, few)
     said: Any = list(ways)
     for line in itertools.chain([""], sys.stdin):
         if line:

@@ -35,10 +35,10 @@ def tagged(nlp: Language, sentences: Sequence[peers.Sentence]) -> list[list[str]
 
 
 def train(
-    given: argparse.Namespace, sentences: Sequence[peers.Sentence], dev: Sequence[peers.Sentence], epochs: int
+    arguments: argparse.Namespace, sentences: Sequence[peers.Sentence], dev: Sequence[peers.Sentence], epochs: int
 ) -> tuple[Language, list[float]]:
     """The pipeline of the best epoch on dev and the seconds of each; batches, dropout and Adam are spaCy's defaults."""
-    fix_random_seed(given.seed)
+    fix_random_seed(arguments.seed)
     nlp = spacy.blank("en")
     nlp.add_pipe("tok2vec")  # HashEmbedCNN, 96 wide, 4 deep
     nlp.add_pipe("ner", config={"model": {"tok2vec": {"@architectures": "spacy.Tok2VecListener.v1", "width": 96}}})
@@ -77,22 +77,22 @@ def main() -> None:
     flags = peers.command_line(__doc__)
     flags.add_argument("--batches", type=peers.numbers, default=[32, 128, 1000], help="batch_size of nlp.pipe")
     flags.add_argument("--processes", type=peers.numbers, default=[1, 2], help="n_process of nlp.pipe")
-    given = flags.parse_args()
-    data = peers.read_data(given)
+    arguments = flags.parse_args()
+    data = peers.read_data(arguments)
 
-    if given.train_epochs:
-        train(given, data.train[: peers.START], [], 1)  # warms up
-        nlp, seconds = train(given, data.train, data.dev, given.train_epochs)
+    if arguments.train_epochs:
+        train(arguments, data.train[: peers.START], [], 1)  # warms up
+        nlp, seconds = train(arguments, data.train, data.dev, arguments.train_epochs)
     else:
-        nlp, seconds = train(given, data.train[: peers.START], [], 1)[0], []
+        nlp, seconds = train(arguments, data.train[: peers.START], [], 1)[0], []
 
     tags = tagged(nlp, data.test)
-    if given.predictions:
-        peers.write_predictions(given.predictions, data.test, tags)
+    if arguments.predictions:
+        peers.write_predictions(arguments.predictions, data.test, tags)
     batched = [
-        ({"batch": b, "processes": n}, lambda made, b=b, n=n: tag_many(nlp, made, b, n))
-        for n in given.processes
-        for b in given.batches
+        ({"batch": b, "processes": n}, lambda docs, b=b, n=n: tag_many(nlp, docs, b, n))
+        for n in arguments.processes
+        for b in arguments.batches
     ]
     network = nlp.get_pipe("tok2vec").model
     walk = (node for pipe in ("tok2vec", "ner") for node in nlp.get_pipe(pipe).model.walk())
@@ -102,14 +102,14 @@ def main() -> None:
         "train": {"epoch_seconds": seconds, **peers.size(data.train)},
         "test_f1": peers.span_f1([sentence.tags for sentence in data.test], tags),
         "tag": peers.tagging(
-            given,
+            arguments,
             data.test,
             lambda words: Doc(nlp.vocab, words=words),
             batched,
-            [({}, lambda made: tag_singly(nlp, made))],
+            [({}, lambda docs: tag_singly(nlp, docs))],
         ),
     }
-    peers.report(given, ["spacy", "thinc", "numpy"], result)
+    peers.report(arguments, ["spacy", "thinc", "numpy"], result)
 
 
 if __name__ == "__main__":

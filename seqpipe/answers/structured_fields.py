@@ -100,6 +100,8 @@ def answer_value(field: Field, value: np.ndarray, doc: Doc) -> Any:
         first, last = (int(at) for at in value)
         if first < 0:
             return None
+        if not first <= last < len(words):
+            raise ValueError(f"{field.name}: the span {first} to {last} is none of {len(words)} words")
         start, end = words[first][0], words[last][1]
         return {"text": doc.text[start:end], "start": start, "end": end}
     number, most = int(value), len(field.labels) if field.type == LABEL else len(words)

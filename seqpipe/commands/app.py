@@ -15,7 +15,6 @@ from typing import Annotated
 
 import typer
 
-from seqpipe.commands import plugins
 from seqpipe.commands.check import check
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.error_report import drop_unwritable_output, report, report_system_error
@@ -23,6 +22,7 @@ from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
 from seqpipe.commands.export import export
 from seqpipe.commands.init.command import init
+from seqpipe.commands.plugins.command import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import run
 from seqpipe.commands.schema import schema
@@ -43,7 +43,7 @@ app = typer.Typer(
 )
 for command in (run, check, train, evaluate, export, vectors, verify, predict, explain, init, schema, doctor):
     app.command()(command)
-app.add_typer(plugins.app, name="plugins", invoke_without_command=True)
+app.add_typer(plugins_app, name="plugins", invoke_without_command=True)
 
 
 def _print_version(wanted: bool) -> None:

@@ -36,7 +36,7 @@ def check(
     console = make_console(quiet, verbose)
     config = load_config(console, file, overrides, sets, None)
     if explain:
-        from seqpipe.config.dataflow import explain as explain_dataflow
+        from seqpipe.config.checks.dataflow import explain as explain_dataflow
 
         typer.echo(explain_dataflow(config.inputs, config.head))
     if static:

@@ -24,9 +24,9 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
-    from seqpipe.commands.held_out import held_out_records
-    from seqpipe.commands.run_folder import load_trained, open_run
-    from seqpipe.commands.run_lock import lock_around
+    from seqpipe.commands.runs.held_out import held_out_records
+    from seqpipe.commands.runs.run_folder import load_trained, open_run
+    from seqpipe.commands.runs.run_lock import lock_around
     from seqpipe.export.exporter import export as export_bundle
     from seqpipe.runtime.bundle import refuse_other
 

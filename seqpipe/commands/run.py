@@ -40,10 +40,10 @@ def run(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Check, train, evaluate, export, verify, and show answers. Goes on where an interrupted run stopped."""
+    """Check, train, evaluate, export, verify, and show answers. Resumes an interrupted run."""
     console = make_console(quiet, verbose)
     config = load_config(console, file, overrides, sets, seed)
-    from seqpipe.commands.full_run import run_all, run_seeds
+    from seqpipe.commands.runs.full_run import run_all, run_seeds
 
     cache = graph_cache(no_cache)
     if seeds:

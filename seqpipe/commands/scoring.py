@@ -79,8 +79,8 @@ def _report_absent_metrics(predictor: Predictor, console: Console) -> None:
 
 def _open_run(folder: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
     """Return the predictor of a run, its reader, and the files to score it on."""
-    from seqpipe.commands.run_folder import load_trained, open_run
-    from seqpipe.commands.training_run import resolve_device
+    from seqpipe.commands.runs.run_folder import load_trained, open_run
+    from seqpipe.commands.runs.training_run import resolve_device
     from seqpipe.training.pipeline import predictor
 
     run, device = open_run(folder, console, data is None), resolve_device(device)

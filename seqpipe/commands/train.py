@@ -27,18 +27,18 @@ def train(
     sets: Sets = None,
     seed: Seed = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run; an error if there is none.")
+        bool, typer.Option("--resume", help="Resume an interrupted run; an error if there is none.")
     ] = False,
     device: Device = "auto",
     fresh: Fresh = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train only."""
+    """Train; start a run, or resume an interrupted one."""
     console = make_console(quiet, verbose)
     config = load_config(console, file, overrides, sets, seed)
-    from seqpipe.commands.run_folder import RUNS, start_run
-    from seqpipe.commands.training_run import train_run
+    from seqpipe.commands.runs.run_folder import RUNS, start_run
+    from seqpipe.commands.runs.training_run import train_run
     from seqpipe.config.run_layout import STATE
 
     folder = RUNS / config.name

@@ -15,10 +15,11 @@ from seqpipe.config.component import by_source, describe
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, TrainingError
-from seqpipe.export.exporter import bundle_files, bundle_manifest
+from seqpipe.export.example_inputs import random_batches
 from seqpipe.export.graph_cache import GraphCache
-from seqpipe.export.parity import Tally, compare, given_to, grid, settle, shortened
-from seqpipe.export.parity_gate import one_thread
+from seqpipe.export.manifest import bundle_files, bundle_manifest
+from seqpipe.export.parity.decisions import DecisionParity, Tally
+from seqpipe.export.parity.gate import one_thread
 from seqpipe.export.verified import use_graph
 from seqpipe.features.document import Record
 from seqpipe.features.encoding import shown
@@ -90,12 +91,13 @@ def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: 
     files = bundle_files(pipeline, graph)
     model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
-    tally, reference = Tally(), predictor(pipeline, config, explain=config.export.explain)
-    short = grid(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
-    for feeds in itertools.chain(short, grid(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)):
-        compare(tally, pipeline, reference.run, model.run_all, feeds, given_to(feeds, options, shortened(options, {})))
-    settle(tally, pipeline, reference.run, model.run_all, options)
-    return tally
+    reference = predictor(pipeline, config, explain=config.export.explain)
+    parity = DecisionParity(pipeline, reference.run, model.run_all, options)
+    short = random_batches(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
+    long = random_batches(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)
+    parity.compare_batches(itertools.chain(short, long), {})
+    parity.resolve_ties()
+    return parity.tally
 
 
 def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> None:

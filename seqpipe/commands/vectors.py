@@ -22,8 +22,8 @@ def vectors(
     quiet: Quiet = False,
 ) -> None:
     """Write the word vectors that a run has learned to a file, as word2vec does."""
-    from seqpipe.commands.run_folder import load_trained, open_run
-    from seqpipe.commands.run_lock import lock_around
+    from seqpipe.commands.runs.run_folder import load_trained, open_run
+    from seqpipe.commands.runs.run_lock import lock_around
     from seqpipe.commands.word_vectors import write_vectors
 
     console = make_console(quiet)

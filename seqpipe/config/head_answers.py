@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from seqpipe.answers.base import HeadAnswer, check_settings
 from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.registry import ANSWER_KINDS
-from seqpipe.answers.types import Metric
+from seqpipe.answers.types import Array, Metric
 from seqpipe.config.component import Component, describe
 from seqpipe.config.contract import declaration, member
 from seqpipe.errors import PluginError, nearest
+
+Arrays = Mapping[str, Array]
+TARGETS: Arrays = {name: array for kind in ANSWER_KINDS.values() for name, array in kind.targets.items()}
+DECIDED: Arrays = {name: array for kind in ANSWER_KINDS.values() for name, array in kind.decided.items()}
+
+
+@dataclass(frozen=True)
+class HeadArrays:
+    """What an answer kind gives to a head's methods; by default all that any kind gives.
+
+    Args:
+        targets: What `loss` may ask for.
+        decided: What `decide` may return, and `score` ask for.
+        has_labels: Whether the head may be built from `labels`.
+        no_self_supervision: Why a self-supervised head cannot have the kind; "" if it can.
+    """
+
+    targets: Arrays = field(default_factory=lambda: TARGETS)
+    decided: Arrays = field(default_factory=lambda: DECIDED)
+    has_labels: bool = True
+    no_self_supervision: str = ""
+
+
+def head_arrays(head: Component) -> HeadArrays:
+    """What the answer kind of a head gives to its methods; PluginError if it states none that fits."""
+    kind, settings = answer_kind(head), answer_settings(head)
+    message = ""
+    if not kind.may_self_supervise:
+        names = ", ".join(name for name, other in ANSWER_KINDS.items() if other.may_self_supervise)
+        message = f"a self-supervised head answers with {names}, not with {kind.kind}"
+    return HeadArrays(kind.declared_targets(settings), kind.declared_decided(settings), kind.has_labels, message)
 
 
 def answer_kind(head: Component) -> type[HeadAnswer]:

@@ -10,11 +10,12 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from seqpipe.config import attention_stages, contract, dataflow, yaml
+from seqpipe.config import contract, yaml
+from seqpipe.config.checks import attention, dataflow
+from seqpipe.config.checks.components import ComponentChecks
+from seqpipe.config.checks.keys import there_is
 from seqpipe.config.common_keys import CommonKeys
 from seqpipe.config.component import Component, Input
-from seqpipe.config.component_checks import ComponentChecks
-from seqpipe.config.key_checks import there_is
 from seqpipe.config.model import Config, Data, resolved
 from seqpipe.config.option_models import validate
 from seqpipe.config.overrides import override
@@ -214,7 +215,7 @@ class _PipelineCheck(ComponentChecks):
         none = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
         none += "pool: attention}, or delete it"
         wanted = self.tree.problem(("export", "explain"), none) if export and export.explain else None
-        self.problems += dataflow.problems(inputs, heads) or attention_stages.problems(inputs, heads, wanted)
+        self.problems += dataflow.problems(inputs, heads) or attention.problems(inputs, heads, wanted)
 
 
 def _paths(data: Mapping[str, Plain]) -> Iterator[tuple[Where, str]]:

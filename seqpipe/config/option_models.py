@@ -82,7 +82,7 @@ def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | Non
         return model.model_validate_json(json.dumps(data)), []
     except ValidationError as error:
         errors = error.errors(include_url=False)
-    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    fields = option_fields(model)
     mistakes: dict[Where, Mistake] = {}
     for error_details in errors:
         mistake = _mistake(error_details, data, fields)
@@ -108,6 +108,11 @@ def _mistake(error: ErrorDetails, data: Plain, fields: Mapping[str, FieldInfo]) 
     return Mistake(where, "value", unlike(expected, value) if len(where) == 1 else inside)
 
 
+def option_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by the names that a YAML has for them."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
 def values(options: BaseModel) -> dict[str, Any]:
     """The options by the names that the constructor has for them."""
     fields = type(options).model_fields
@@ -117,9 +122,9 @@ def values(options: BaseModel) -> dict[str, Any]:
 def option_rows(cls: type) -> list[Row]:
     """One row an option of the constructor: name, type, default, and its line of the docstring's Args section."""
     rows = []
-    for name, info in options_model(cls).model_fields.items():
+    for option, info in option_fields(options_model(cls)).items():
         default = "required" if info.is_required() else shown(plain(info.default))
-        rows.append(Row(info.alias or name, words(info.annotation, info.metadata), default, info.description or ""))
+        rows.append(Row(option, words(info.annotation, info.metadata), default, info.description or ""))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Overrides such as `train.epochs=3` in, the tree of a YAML changed as if they stood in the file out."""
+"""Overrides such as `train.epochs=3`, written into the tree of a YAML as if they stood in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installed distributions in, a table of components out; a broken plugin is listed and breaks nothing else."""
+"""The components that installed distributions offer; a broken plugin is listed and breaks nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML text in, plain data out, with the place of every key and value; what is dangerous or surprising is refused.
+"""Reader of YAML: plain data with the place of every key and value; what is dangerous or surprising is refused.
 
 Read from parser events, never composed: no tags, anchors, aliases or merge keys, no key twice, one document, YAML
 1.2's core scalars (`no` and `off` are text, `1e-3` is a number), at most 1 MB, 40 deep and 50,000 values.
@@ -125,7 +125,7 @@ class _Events(Reader, Scanner, Parser):
 
 
 class _Builder:
-    """Events in, a tree and problems out."""
+    """Builds a tree from parser events, and collects the problems."""
 
     def __init__(self, file: str):
         self.tree = Tree(file)

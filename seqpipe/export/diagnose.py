@@ -1,4 +1,4 @@
-"""A pipeline whose graph fails in, the first stage that is at fault out: found by looking at the stages one by one."""
+"""Find the stage at fault where a pipeline's graph fails, by checking the stages one by one."""
 
 from __future__ import annotations
 
@@ -12,45 +12,46 @@ from torch import Tensor
 from seqpipe.config.component import describe
 from seqpipe.config.names import ROWLESS
 from seqpipe.errors import ExportError, PluginError, SeqpipeError
+from seqpipe.export.example_inputs import random_batches, shortest_row, with_other_padding
 from seqpipe.export.graph import stages_to_onnx
-from seqpipe.export.parity import CLOSE, RELATIVE, grid, pollute, shortest
+from seqpipe.export.parity.decisions import CLOSE, RELATIVE
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.onnx_runtime import onnxruntime
 from seqpipe.training.pipeline import Pipeline
 
 
 @contextlib.contextmanager
-def blamed(pipeline: Pipeline, opset: int) -> Iterator[None]:
+def naming_stage_at_fault(pipeline: Pipeline, opset: int) -> Iterator[None]:
     """Name the stage at fault of an export or a comparison that fails inside."""
     try:
         yield
     except ExportError as error:
         if any(describe(stage) in str(error) for stage, _ in pipeline.stages):
             raise
-        raise type(error)(f"{error}\nat fault: {culprit(pipeline, opset)}") from error
+        raise type(error)(f"{error}\nat fault: {stage_at_fault(pipeline, opset)}") from error
 
 
-def culprit(pipeline: Pipeline, opset: int) -> str:
+def stage_at_fault(pipeline: Pipeline, opset: int) -> str:
     """The first stage that leaks, does not export or differs in its graph, and which of these; else the head."""
     pipeline.eval()
     before = len(pipeline.stages) - len(pipeline.heads)
     for count, (stage, _) in enumerate(pipeline.stages[:before], 1):
-        if told := _leak(pipeline, count) or _graph_fault(pipeline, count, opset):
-            return f"{stage.key}: {describe(stage)}: {told}"
+        if fault := _leak(pipeline, count) or _graph_fault(pipeline, count, opset):
+            return f"{stage.key}: {describe(stage)}: {fault}"
     heads = [stage for stage, _ in pipeline.stages[before:]]
-    told = ", or ".join(f"{head.key}: {describe(head)}" for head in heads)
-    return f"{told}: the stages before {'it' if len(heads) == 1 else 'them'} export and answer the same"
+    names = ", or ".join(f"{head.key}: {describe(head)}" for head in heads)
+    return f"{names}: the stages before {'it' if len(heads) == 1 else 'them'} export and answer the same"
 
 
 def _leak(pipeline: Pipeline, count: int) -> str:
-    """Whether real tokens change with the padding or the rows around them, in PyTorch alone."""
-    for feeds in grid(pipeline.learned, 1, (3,), (2, 7)):
-        whole, real = _made(pipeline, count, feeds)
-        for name, array in _made(pipeline, count, pollute(pipeline.learned, feeds))[0].items():
-            if not _close(_real(array, real), _real(whole[name], real)):
+    """How real tokens change with the padding or the rows around them, in PyTorch alone; empty if they do not."""
+    for feeds in random_batches(pipeline.learned, 1, (3,), (2, 7)):
+        whole, mask = _returned(pipeline, count, feeds)
+        for name, array in _returned(pipeline, count, with_other_padding(pipeline.learned, feeds))[0].items():
+            if not _close(_real(array, mask), _real(whole[name], mask)):
                 return f"{name!r} of real tokens changes with what stands in the padding; use `mask`"
-        row, alone = shortest(pipeline.learned, feeds)
-        for name, array in _made(pipeline, count, alone)[0].items():
+        row, alone = shortest_row(pipeline.learned, feeds)
+        for name, array in _returned(pipeline, count, alone)[0].items():
             here = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
             if not _close(array, here[tuple(slice(0, n) for n in array.shape)]):
                 return f"{name!r} of a row changes with the rows and the padding around it; use `mask`"
@@ -58,15 +59,14 @@ def _leak(pipeline: Pipeline, count: int) -> str:
 
 
 def _graph_fault(pipeline: Pipeline, count: int, opset: int) -> str:
-    """Whether the graph of the stages so far cannot be made, fails, or differs."""
+    """How the graph of the stages so far cannot be made, fails, or differs; empty if it does not."""
     try:
         session = onnxruntime.InferenceSession(stages_to_onnx(pipeline, count, opset), _quiet())
-        for feeds in grid(pipeline.learned, 1, (1, 3), (7, 1)):
-            given = {one.name: feeds[one.name] for one in session.get_inputs()}
-            got = session.run(None, given)
-            made, real = _made(pipeline, count, feeds)
-            for (name, array), mine in zip(made.items(), got, strict=True):
-                if not _close(_real(mine, real), _real(array, real)):
+        for feeds in random_batches(pipeline.learned, 1, (1, 3), (7, 1)):
+            got = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
+            expected, mask = _returned(pipeline, count, feeds)
+            for (name, array), output in zip(expected.items(), got, strict=True):
+                if not _close(_real(output, mask), _real(array, mask)):
                     return f"{name!r} differs between PyTorch and the graph; is a Python number baked in at export?"
     except SeqpipeError as error:
         return str(error)
@@ -75,14 +75,14 @@ def _graph_fault(pipeline: Pipeline, count: int, opset: int) -> str:
     return ""
 
 
-def _made(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np.ndarray]:
-    """What the stage of this number makes, and the mask that stands after it: it may have made another."""
+def _returned(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np.ndarray]:
+    """What the stage of this number returns, and the mask after it, which it may have replaced."""
     names: dict[str, Tensor] = {name: torch.from_numpy(np.array(array)) for name, array in feeds.items()}
     with torch.no_grad():
-        for number, (stage, made) in enumerate(pipeline.trace(names), 1):
+        for number, (stage, tensors) in enumerate(pipeline.trace(names), 1):
             if number == count:
-                found = {name: tensor.numpy() for name, tensor in made.items() if name not in ROWLESS}
-                return found, found.get("mask", names[pipeline.mask_at(stage)].numpy())
+                arrays = {name: tensor.numpy() for name, tensor in tensors.items() if name not in ROWLESS}
+                return arrays, arrays.get("mask", names[pipeline.mask_at(stage)].numpy())
     raise PluginError(f"the pipeline has no stage {count}")
 
 
@@ -91,8 +91,8 @@ def _real(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return array[mask] if array.shape[:2] == mask.shape else array
 
 
-def _close(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and np.allclose(one, other, rtol=RELATIVE, atol=CLOSE)
+def _close(got: np.ndarray, expected: np.ndarray) -> bool:
+    return got.shape == expected.shape and np.allclose(got, expected, rtol=RELATIVE, atol=CLOSE)
 
 
 def _quiet() -> onnxruntime.SessionOptions:

@@ -1,13 +1,13 @@
-"""Records and both sides' answers in, the golden examples of a bundle out: short, answered by PyTorch."""
+"""The golden examples of a bundle: short records with PyTorch's answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from seqpipe.export.generated_records import probe_records
-from seqpipe.export.parity import shortened
-from seqpipe.export.parity_gate import Comparison
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.generated_records import probe_records
+from seqpipe.export.parity.trial_options import with_short_texts
 from seqpipe.features.document import Featurizer, Record
 from seqpipe.features.sources import columns
 from seqpipe.runtime.model import TOLERANCE, same_answer
@@ -28,15 +28,15 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[d
     source = comparison.featurizer
     chosen = _short(comparison, records)
     alternate = isinstance(source, Featurizer) and source.fields == ("text",)
-    asked: list[dict[str, Any]] = []
+    inputs: list[dict[str, Any]] = []
     for record in chosen:
-        words = len(asked) % 2 and alternate and record.get("words") is not None
+        words = len(inputs) % 2 and alternate and record.get("words") is not None
         keys = (*columns(source), *(("words", "text") if words else source.fields))
-        asked.append({key: record[key] for key in keys})
-    examples = _answered(comparison, asked, {})
+        inputs.append({key: record[key] for key in keys})
+    examples = _answered(comparison, inputs, {})
     several = [name for name in comparison.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
-        options = shortened(comparison.options, dict.fromkeys(several, SEVERAL))
+        options = with_short_texts(comparison.options, dict.fromkeys(several, SEVERAL))
         examples += _answered(comparison, [examples[0]["record"]], options)
     return examples
 
@@ -44,24 +44,24 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[d
 def _answered(
     comparison: Comparison, records: Sequence[dict[str, Any]], options: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    expected, got = comparison.compared(records, **options)
+    expected, got = comparison.answer_both(records, **options)
     return [
-        {"record": record, **({"options": options} if options else {}), "answer": one}
-        for record, one, other in zip(records, expected, got, strict=True)
-        if same_answer(other, one, TOLERANCE / 2)
+        {"record": record, **({"options": options} if options else {}), "answer": answer}
+        for record, answer, theirs in zip(records, expected, got, strict=True)
+        if same_answer(theirs, answer, TOLERANCE / 2)
     ]
 
 
 def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
     """Some records of at least one token and at most `TOKENS`."""
-    asked = [comparison.kind.question(record) for record in records]
-    lengths = [len(doc) for doc in comparison.docs(asked)]
+    without_targets = [comparison.kind.question(record) for record in records]
+    lengths = [len(doc) for doc in comparison.docs(without_targets)]
     short = [i for i, length in enumerate(lengths) if 0 < length <= TOKENS]
     if short:
-        return [asked[i] for i in short[:: max(1, len(short) // EXAMPLES)][:EXAMPLES]]
+        return [without_targets[i] for i in short[:: max(1, len(short) // EXAMPLES)][:EXAMPLES]]
     if any(lengths):
         shortest = min((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
-        return [_cut(comparison, asked[shortest])]
+        return [_cut(comparison, without_targets[shortest])]
     return [next(iter(probe_records(comparison.featurizer, TOKENS)))]
 
 

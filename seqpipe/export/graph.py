@@ -1,4 +1,4 @@
-"""A PyTorch pipeline in, one standard ONNX graph out: features and decode options to the whole decision."""
+"""The standard ONNX graph of a pipeline: from features and decode options to the whole decision."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import itertools
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
@@ -19,92 +17,80 @@ from torch import Tensor, nn
 
 from seqpipe.config.names import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
+from seqpipe.export.graph_inputs import Axes, example_cache, example_features, example_options, tensors_of
 from seqpipe.export.graph_key import raw_bytes
-from seqpipe.export.parity import random_doc
-from seqpipe.export.passes.linear_layers import rewritten
-from seqpipe.export.passes.loop_invariants import hoisted
+from seqpipe.export.passes.linear_layers import rewrite_linear_layers
+from seqpipe.export.passes.loop_invariants import hoist_loop_invariants
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.bundle import MOST_FILE
-from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.decode_options import Known, option_arrays
 from seqpipe.training.pipeline import Pipeline
-
-_SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
-_PAST_ROWS, _PAST_SLOTS = 46, 52  # example sizes of the cache
-_OPTION_AXES: Mapping[str, tuple[str, ...]] = {
-    "size": ("",),
-    "tokens": ("rows", "length"),
-    "uniform": ("rows", "beams", "length"),
-}
 
 
 class _Graph(nn.Module):
     """The pipeline as a function of tensors alone."""
 
-    def __init__(
-        self, pipeline: Pipeline, features: list[str], options: Mapping[str, Mapping[str, Any]], explain: bool
-    ):
+    def __init__(self, pipeline: Pipeline, features: list[str], options: Known, explain: bool):
         super().__init__()
         self.pipeline, self.features, self.options, self.explain = pipeline, features, options, explain
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip([*self.features, *self.options], inputs, strict=True))
+        tensors = dict(zip([*self.features, *self.options], inputs, strict=True))
+        return tuple(self.decision(tensors).values())
+
+    def decision(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         options = {
-            name: given[name].shape[0] if o["type"] == "size" else given[name] for name, o in self.options.items()
+            name: tensors[name].shape[0] if option["type"] == "size" else tensors[name]
+            for name, option in self.options.items()
         }
-        decision = self.pipeline.decide({name: given[name] for name in self.features}, options, self.explain)
-        return tuple(decision.values())
+        return self.pipeline.decide({name: tensors[name] for name in self.features}, options, self.explain)
 
 
 class _Stages(nn.Module):
-    """The first stages alone: what the last of them makes of the features."""
+    """The first stages alone: what the last of them returns for the features."""
 
     def __init__(self, pipeline: Pipeline, features: list[str], count: int):
         super().__init__()
         self.pipeline, self.features, self.count = pipeline, features, count
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.made(dict(zip(self.features, inputs, strict=True))).values())
+        return tuple(self.returned(dict(zip(self.features, inputs, strict=True))).values())
 
-    def made(self, names: dict[str, Any]) -> dict[str, Tensor]:
-        *_, (_, made) = itertools.islice(self.pipeline.trace(names), self.count)
-        rows = {name: tensor for name, tensor in made.items() if name not in ROWLESS}
-        return {name: tensor * 1 for name, tensor in rows.items()}  # an input given on is no output of a graph
+    def returned(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        *_, (_, tensors) = itertools.islice(self.pipeline.trace(features), self.count)
+        rows = {name: tensor for name, tensor in tensors.items() if name not in ROWLESS}
+        return {name: tensor * 1 for name, tensor in rows.items()}  # an input passed through is no output of a graph
 
 
-def to_onnx(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset: int, explain: bool = False) -> bytes:
-    """The bytes of model.onnx, every decode option an input with its default; ExportError says what hinders it.
+def to_onnx(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> bytes:
+    """The bytes of model.onnx, every decode option an input with its default; ExportError names what prevents it.
 
     Inputs: each feature, axes `batch_size` and `sequence_length` free; each option, a size n as a vector of length n.
     Outputs: the decision, and with `explain` the attention weights as `explain.<key>.<name>`.
     """
-    return weighted(weightless(pipeline, options, opset, explain), pipeline)
+    return with_weights(graph_without_weights(pipeline, options, opset, explain), pipeline)
 
 
-def weightless(
-    pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]], opset: int, explain: bool = False
-) -> onnx.ModelProto:
-    """The same as a model whose weights have no values: what it is does not depend on them."""
-    features, given = _example(pipeline, options)
-    axes: list[dict[int, str]] = [_axes(pipeline, name) for name in features]
-    for entry in pipeline.cache:
-        axes.append({number: axis for number, axis in enumerate(entry.axes) if isinstance(axis, str)})
-        features[entry.input] = entry.zeros(_PAST_ROWS, _PAST_SLOTS + (not entry.grows))
-    for name, option in options.items():
-        parts = _OPTION_AXES.get(option["type"], ())
-        axes.append({i: f"{name}_{part}" if part else name for i, part in enumerate(parts)})
-    names = list(_outputs(pipeline, features, given, options, explain))
+def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> onnx.ModelProto:
+    """The graph as a model whose weights have no values: what it is does not depend on them."""
+    features, feature_axes = example_features(pipeline)
+    cache, cache_axes = example_cache(pipeline)
+    chosen, option_axes = example_options(options)
+    features |= cache
     graph = _Graph(pipeline, list(features), options, explain).eval()
-    model = _exported(pipeline, graph, features | given, axes, names, opset)
+    with torch.no_grad():
+        outputs = list(graph.decision(tensors_of(features | chosen)))
+    axes = [*feature_axes, *cache_axes, *option_axes]
+    model = _exported(pipeline, graph, features | chosen, axes, outputs, opset)
     return _finished(model, option_arrays(options, {}) | {entry.input: entry.zeros(1, 0) for entry in pipeline.cache})
 
 
-def weighted(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
-    """The bytes of a weightless model with a pipeline's weights; the model given is left as it is."""
+def with_weights(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
+    """The bytes of a model without weights with a pipeline's weights; the model itself is left as it is."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
-    fill_weights(
-        whole, {f"pipeline.{name}": one for name, one in (*pipeline.named_parameters(), *pipeline.named_buffers())}
-    )
+    weights = dict(pipeline.named_parameters()) | dict(pipeline.named_buffers())
+    fill_weights(whole, {f"pipeline.{name}": weight for name, weight in weights.items()})
     data = bytes(whole.SerializeToString())
     if len(data) > MOST_FILE:
         raise ExportError(
@@ -115,36 +101,33 @@ def weighted(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
 
 
 def fill_weights(model: onnx.ModelProto, weights: Mapping[str, Tensor]) -> None:
-    """Gives those initializers that have no values theirs."""
+    """Give each initializer without values its weight."""
     for initializer in model.graph.initializer:
         if not initializer.raw_data and initializer.name in weights:
             initializer.raw_data = raw_bytes(weights[initializer.name])
 
 
 def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
-    """The graph of the first `count` stages; its outputs are what the last of them makes."""
-    features, _ = _example(pipeline, {})
+    """The graph of the first `count` stages; its outputs are what the last of them returns."""
+    features, axes = example_features(pipeline)
     graph = _Stages(pipeline, list(features), count).eval()
     with torch.no_grad():
-        names = list(graph.made({name: torch.from_numpy(array) for name, array in features.items()}))
-    axes = [_axes(pipeline, name) for name in features]
-    model = _exported(pipeline, graph, features, axes, [f"made.{name}" for name in names], opset)
-    return weighted(_finished(model, {}), pipeline)
+        outputs = [f"made.{name}" for name in graph.returned(tensors_of(features))]
+    return with_weights(_finished(_exported(pipeline, graph, features, axes, outputs, opset), {}), pipeline)
 
 
 def _exported(
-    pipeline: Pipeline, graph: nn.Module, inputs: Arrays, axes: list[dict[int, str]], outputs: list[str], opset: int
+    pipeline: Pipeline, graph: nn.Module, inputs: Arrays, axes: Axes, outputs: list[str], opset: int
 ) -> onnx.ModelProto:
-    from seqpipe.export.conversion import (
+    from seqpipe.export.tracing.conversion import (
         onnx_model,  # not above: it takes a second to import, and a cached graph does without
     )
 
-    kept = {name: p.requires_grad for name, p in pipeline.named_parameters()}
+    trainable = {name: p.requires_grad for name, p in pipeline.named_parameters()}
     try:
         pipeline.requires_grad_(False)
         with torch.no_grad(), _silent(), _uncollected():
-            tensors = {name: torch.from_numpy(np.array(array)) for name, array in inputs.items()}
-            return onnx_model(graph, tensors, axes, outputs, opset)
+            return onnx_model(graph, tensors_of(inputs), axes, outputs, opset)
     except Exception as error:  # PyTorch's exporter wraps what it is about
         cause = error if isinstance(error, SeqpipeError) else error.__cause__ or error
         raise ExportError(
@@ -152,59 +135,18 @@ def _exported(
         ) from error
     finally:
         for name, parameter in pipeline.named_parameters():
-            parameter.requires_grad_(kept[name])
-
-
-def _example(pipeline: Pipeline, options: Mapping[str, Mapping[str, Any]]) -> tuple[Arrays, Arrays]:
-    random = np.random.default_rng(0)
-    docs = [random_doc(pipeline.learned.featurizer, n, random, apart=True) for n in (max([7, *pipeline.long]), 2, 3)]
-    chosen: dict[str, Any] = {}
-    sizes = iter(_SIZES)
-    for name, option in options.items():
-        if option["type"] == "size":
-            chosen[name] = next(sizes)
-    chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
-    given = option_arrays(options, {}) | {name: np.zeros(size, np.int64) for name, size in chosen.items()}
-    return pipeline.learned.featurizer.collate(docs), given | _unlike(options)
-
-
-def _unlike(options: Mapping[str, Mapping[str, Any]]) -> Arrays:
-    """Tokens and random numbers, in sizes unlike all others."""
-    sizes = itertools.count(max(_SIZES) + 1)
-    kinds: Mapping[str, tuple[int, Any]] = {"tokens": (2, np.int64), "uniform": (3, np.float32)}
-    found = {}
-    for name, option in options.items():
-        if option["type"] in kinds:
-            axes, dtype = kinds[option["type"]]
-            found[name] = np.zeros([next(sizes) for _ in range(axes)], dtype)
-    return found
-
-
-def _axes(pipeline: Pipeline, name: str) -> dict[int, str]:
-    axes = enumerate(pipeline.learned.featurizer.axes(name))
-    return {number: axis for number, axis in axes if isinstance(axis, str)}
-
-
-def _outputs(
-    pipeline: Pipeline, features: Arrays, given: Arrays, options: Mapping[str, Mapping[str, Any]], explain: bool
-) -> Iterator[str]:
-    tensors = {name: torch.from_numpy(np.array(array)) for name, array in features.items()}
-    chosen = {
-        n: len(given[n]) if o["type"] == "size" else torch.from_numpy(np.array(given[n])) for n, o in options.items()
-    }
-    with torch.no_grad():
-        yield from pipeline.decide(tensors, chosen, explain)
+            parameter.requires_grad_(trainable[name])
 
 
 def _finished(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:
-    """Checks that the graph is standard, makes it fast, gives options their defaults, strips the exporter's notes."""
+    """Check that the operators are standard, make the graph fast, set the options' defaults, strip exporter's notes."""
     domains = {entry.domain for entry in model.opset_import} - {"", "ai.onnx"}
     if domains or model.functions:
         raise ExportError(
             f"the graph uses operators outside ai.onnx: {', '.join(sorted(domains)) or 'local functions'}"
         )
-    hoisted(model.graph)
-    rewritten(model.graph)
+    hoist_loop_invariants(model.graph)
+    rewrite_linear_layers(model.graph)
     for name, array in defaults.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     _strip(model.graph)

@@ -1,4 +1,4 @@
-"""What an exported graph depends on, as one key: everything about a pipeline but the values of its weights."""
+"""The key of an exported graph: a hash of all that it depends on, which is the pipeline without its weights' values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, PurePath, torch.dtype, torch.device, re.Pattern)
 _MAIN = {"__main__", "__mp_main__"}
-_PINNED = {"torch", "transformers", "numpy", "tokenizers"}  # packages whose version tells their code
+_PINNED = {"torch", "transformers", "numpy", "tokenizers"}  # packages whose version determines their code
 
 
 class UnknownKeyError(ValueError):
@@ -55,7 +55,7 @@ def raw_bytes(tensor: Tensor) -> bytes:
 
 
 class _Digest:
-    """A hash of nested values, each object once."""
+    """A hash of nested values, in which each object is entered once."""
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
@@ -65,19 +65,19 @@ class _Digest:
 
     def add(self, value: Any) -> None:
         if isinstance(value, _PLAIN):
-            self._tell(type(value).__name__, repr(value))
+            self._update(type(value).__name__, repr(value))
             return
         if id(value) in self.seen:
-            self._tell("again", str(self.seen[id(value)]))
+            self._update("again", str(self.seen[id(value)]))
             return
         self.seen[id(value)] = len(self.seen)
         self.alive.append(value)
         self._type(type(value))
         for part in self._parts(value):
             self.add(part)
-        if isinstance(value, Mapping | tuple | list) and hasattr(value, "__dict__"):  # of a class of its own
+        if isinstance(value, Mapping | tuple | list) and _has_attributes(value):  # a subclass
             self.add(vars(value))
-        self._tell("end", "")
+        self._update("end", "")
 
     def _parts(self, value: Any) -> Iterable[Any]:
         """What an object consists of."""
@@ -118,9 +118,9 @@ class _Digest:
             if "<locals>" in base.__qualname__ or base.__module__ in _MAIN:
                 raise UnknownKeyError(f"the class {base.__qualname__} of {base.__module__} is defined at run time")
             self.packages.add(base.__module__.partition(".")[0])
-        self._tell(cls.__module__, cls.__qualname__)
+        self._update(cls.__module__, cls.__qualname__)
 
-    def _tell(self, *parts: str) -> None:
+    def _update(self, *parts: str) -> None:
         for part in parts:
             data = part.encode("utf-8", "surrogatepass")
             self.hash.update(len(data).to_bytes(8, "little") + data)
@@ -141,34 +141,45 @@ def _object(value: Any) -> Iterable[Any]:
     defines_state = type(value).__getstate__ is not object.__getstate__  # type: ignore[comparison-overlap]
     if defines_state:
         return (value.__getstate__(),)
-    if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, Callable | Iterator):  # type: ignore[arg-type]
+    if _has_attributes(value) and not isinstance(value, Callable | Iterator):  # type: ignore[arg-type]
         return [*vars(value).items()]
     raise UnknownKeyError(f"{type(value).__module__}.{type(value).__qualname__}")
 
 
+def _has_attributes(value: Any) -> bool:
+    """Whether a value has a dict of attributes of its own."""
+    return type(value).__dictoffset__ != 0
+
+
 @functools.cache
 def _installed() -> frozenset[tuple[str, str]]:
-    """Names and versions of the installed packages, as the names of their folders tell them."""
+    """Names and versions of the installed packages, read from the names of their folders."""
     packages = set()
     for distribution in importlib.metadata.distributions():
-        path = getattr(distribution, "_path", None)
-        packages.add((path.name, "") if path else (distribution.name, distribution.version))
+        if isinstance(distribution, importlib.metadata.PathDistribution):  # its metadata would have to be parsed
+            packages.add((PurePath(str(distribution._path)).name, ""))
+        else:
+            packages.add((distribution.name, distribution.version))
     return frozenset(packages)
 
 
 def _loose() -> set[str]:
     """Loaded packages that stand outside the folders of installed ones, such as one that is being worked on."""
     usual = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if "." not in name}
+    files = {name: _module_value(name, "__file__") for name in [*sys.modules] if "." not in name}
     return {name for name, file in files.items() if file and name not in _MAIN and not file.startswith(usual)}
+
+
+def _module_value(module: str, name: str) -> Any:
+    """An attribute of a loaded module; None where it has none, as one of C or a namespace has no file."""
+    return getattr(sys.modules.get(module), name, None)
 
 
 def _code(package: str) -> str:
     """A hash of the Python files of a package; of one of the standard library its name is enough."""
     if package in sys.stdlib_module_names:
         return package
-    file = getattr(sys.modules.get(package), "__file__", None)
-    folders = [*getattr(sys.modules.get(package), "__path__", ())]
+    file, folders = _module_value(package, "__file__"), [*(_module_value(package, "__path__") or ())]
     files = [Path(folder, name) for top in folders for folder, _, names in os.walk(top) for name in names]
     files = sorted(path for path in files if path.suffix == ".py") if folders else [Path(file)] if file else []
     if not files:

@@ -10,8 +10,8 @@ import onnx
 from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
-from seqpipe.export.diagnose import blamed
-from seqpipe.export.graph import weighted, weightless
+from seqpipe.export.diagnose import naming_stage_at_fault
+from seqpipe.export.graph import graph_without_weights, with_weights
 from seqpipe.export.graph_cache import VARIABLE, GraphCache
 from seqpipe.export.graph_key import UnknownKeyError, graph_key
 from seqpipe.training.pipeline import Pipeline, option_table
@@ -40,14 +40,14 @@ def use_graph(
     key = _key(pipeline, settings, console) if cache is not None else None
     if cache is not None and key is not None and (cached := cache.read(key)) is not None:
         try:
-            return use(weighted(onnx.ModelProto.FromString(cached), pipeline))
+            return use(with_weights(onnx.ModelProto.FromString(cached), pipeline))
         except Exception as error:  # a new graph shows whether the pipeline is at fault
             cache.delete(key)
             why = str(error).partition(";")[0]  # the rest says what to do about a pipeline
             console.say(f"the cached graph was refused ({type(error).__name__}: {why}); it is deleted, exporting anew")
-    with blamed(pipeline, config.export.opset):
-        model = weightless(pipeline, *settings)
-        used = use(weighted(model, pipeline))
+    with naming_stage_at_fault(pipeline, config.export.opset):
+        model = graph_without_weights(pipeline, *settings)
+        used = use(with_weights(model, pipeline))
     if cache is not None and key is not None and not _holds_weights(model):
         try:
             cache.write(key, bytes(model.SerializeToString()))

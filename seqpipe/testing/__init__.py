@@ -1,4 +1,4 @@
-"""A component's class and options in, what is wrong with it out: the conformance kit for authors of plugins.
+"""The conformance kit for authors of plugins: checks of a component, given its class and options.
 
 It is what seqpipe uses on its own components. In a test:
 

@@ -1,4 +1,4 @@
-"""A stage in a pipeline of toys in, its exported graph and how it answers out."""
+"""The checks of the exported graph: free axes, standard operators, and the answers of PyTorch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import onnx
 
 from seqpipe.errors import ExportError, ParityError
+from seqpipe.export.example_inputs import random_batches
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.incremental import compare_pieces
-from seqpipe.export.parity import Tally, compare, given_to, grid, settle, trials
+from seqpipe.export.parity.decisions import DecisionParity
+from seqpipe.export.parity.incremental import compare_pieces
+from seqpipe.export.parity.trial_options import option_inputs, trial_options
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.testing.bench import Bench
@@ -105,16 +107,16 @@ class Graph:
 
     def answers_alike(self) -> None:
         assert isinstance(self.exported, bytes)
-        bench, tally = self.bench, Tally()
+        bench = self.bench
         pipeline = bench.pipeline(2, NAN).eval()
-        ours, theirs = predictor(pipeline, bench.config).run, _session(self.exported)
-        for options in trials(self.options):
-            for feeds in grid(bench.learned, 1, SIZES, LENGTHS):
-                compare(tally, pipeline, ours, theirs, feeds, given_to(feeds, self.options, options))
+        parity = DecisionParity(pipeline, predictor(pipeline, bench.config).run, _session(self.exported), self.options)
+        for options in trial_options(self.options):
+            for feeds in random_batches(bench.learned, 1, SIZES, LENGTHS):
+                parity.compare(feeds, option_inputs(feeds, self.options, options))
         if pipeline.cache:
-            compare_pieces(tally, pipeline, ours, theirs, grid(bench.learned, 1, (1, 3), (1, 7)), self.options)
+            compare_pieces(parity, random_batches(bench.learned, 1, (1, 3), (1, 7)))
         try:
-            settle(tally, pipeline, ours, theirs, self.options)
+            parity.resolve_ties()
         except ParityError as error:
             raise FaultError(str(error), _PARITY) from error
 

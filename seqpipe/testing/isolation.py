@@ -1,4 +1,4 @@
-"""A module in, what its import costs out; code in, the files and addresses that it touches out."""
+"""The checks of what a component's module costs to import, and of the files and addresses that its code touches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A component's class and options in, whether a YAML can say them out: the checks that every kind shares."""
+"""The checks that every kind of component shares: options that a YAML can hold, members that are spelt right."""
 
 from __future__ import annotations
 

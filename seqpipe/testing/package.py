@@ -1,16 +1,14 @@
-"""The name of an installed distribution in, a report on each component that it offers out."""
+"""The checks of every component that an installed distribution offers."""
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Any
 
 from packaging.utils import canonicalize_name
-from pydantic.fields import FieldInfo
 
-from seqpipe.config.option_models import options_model
+from seqpipe.config.option_models import option_fields, options_model
 from seqpipe.config.plugins import GROUP, Offer, Plugins
 from seqpipe.errors import PluginError, UsageError, nearest
 from seqpipe.testing.isolation import IMPORT, check_import
@@ -77,33 +75,23 @@ def _component(offer: Offer, settings: Mapping[str, Any]) -> Report:
 def _options(cls: type, name: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The options to look at a component with, and those required that nobody gave."""
     chosen, missing = {}, []
-    for field, info in options_model(cls).model_fields.items():
-        option = info.alias or field
+    for option, info in option_fields(options_model(cls)).items():
         set_values = [settings[key] for key in (f"{name}.{option}", option) if key in settings]
-        examples = set_values or _examples(info)
+        examples = set_values or info.examples or []
         if set_values or (info.is_required() and examples):
             chosen[option] = examples[0]
         elif info.is_required():
             missing.append(option)
-    unknown = [key.partition(".")[2] for key in settings if key.startswith(f"{name}.")]
-    chosen |= {key: settings[f"{name}.{key}"] for key in unknown if key not in chosen}  # unknown: the check says so
-    return chosen, missing
+    set_here = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
+    return set_here | chosen, missing  # with what is no option at all: the check says so
 
 
 def _names(offer: Offer) -> set[str]:
     """The options of a component; none if it cannot be loaded, which its report says."""
     try:
-        return {info.alias or name for name, info in options_model(offer.load()).model_fields.items()}
+        return set(option_fields(options_model(offer.load())))
     except PluginError:
         return set()
-
-
-def _examples(info: FieldInfo) -> list[Any]:
-    """What `Field(examples=[…])` holds, wherever in the annotation it stands."""
-    examples = list(info.examples or [])
-    for item in typing.get_args(info.annotation) if typing.get_origin(info.annotation) is Annotated else ():
-        examples += getattr(item, "examples", None) or []
-    return examples
 
 
 def _same(first: str, second: str) -> bool:

@@ -1,4 +1,4 @@
-"""A reader, the content of a file and the records in it in; whether it reads as a reader should out."""
+"""The checks of readers: the records of a file, their places, bad lines, and streaming."""
 
 from __future__ import annotations
 

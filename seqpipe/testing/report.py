@@ -1,4 +1,4 @@
-"""Checks in, a report out: what was looked at, what is wrong, and how such things are usually mended."""
+"""Checks and their report: what is wrong with a component, and the usual cure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tokenizer component in, whether all it does is data, and says where its tokens stand, out."""
+"""The checks of tokenizers: reproducible, data alone, with offsets that point at the text."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.registry import head_answer_from, joined
 from seqpipe.answers.text import target_text, text_of
 from seqpipe.answers.types import EACH_WORD, PASSAGE, WHOLE_TEXT, HeadInfo
-from seqpipe.config.attention_stages import axis_of
+from seqpipe.config.checks.attention import axis_of
 from seqpipe.config.component import Input, build_component, by_source, describe
 from seqpipe.config.contract import (
     can_copy,

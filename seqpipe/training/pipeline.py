@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.answers.multi_head import part_of
-from seqpipe.config.attention_stages import attended
+from seqpipe.config.checks.attention import attended
 from seqpipe.config.component import Input, build_component, by_source, describe
 from seqpipe.config.contract import (
     declared_corrupted_inputs,

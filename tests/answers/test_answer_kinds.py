@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.answers.base import Kind
+from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label, Labels, label_of
 from seqpipe.answers.embedding import Vector
-from seqpipe.answers.registry import kind_from
+from seqpipe.answers.registry import head_answer_from
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
@@ -49,7 +49,7 @@ def test_spans_are_stretches_of_the_text_as_written() -> None:
 
 def test_a_label_comes_with_its_own_probability() -> None:
     made = {"label": np.array([1, 0]), "scores": np.array([[0.2, 0.8], [0.9, 0.1]], np.float32)}
-    kind = kind_from({"kind": "label", "labels": ["no", "yes"], "target": "polar"}, None)
+    kind = head_answer_from({"kind": "label", "labels": ["no", "yes"], "target": "polar"}, None)
     assert kind.answers([DOC, SHORT], made) == [{"label": "yes", "score": 0.8}, {"label": "no", "score": 0.9}]
     assert kind.predicted({"label": "yes", "score": 0.8}) == "yes" == kind.gold({"polar": "yes"})
     assert kind.manifest() == {"kind": "label", "labels": ["no", "yes"], "target": "polar"}
@@ -64,7 +64,7 @@ def test_a_text_of_no_tokens_has_no_label() -> None:
 
 def test_several_labels_come_likeliest_first_and_equally_likely_ones_in_their_order() -> None:
     scores = np.array([[0.6, 0.9, 0.1, 0.6], [0.2, 0.1, 0.3, 0.4]], np.float32)
-    kind = kind_from({"kind": "labels", "labels": ["d", "c", "b", "a"], "target": None}, None)
+    kind = head_answer_from({"kind": "labels", "labels": ["d", "c", "b", "a"], "target": None}, None)
     found = kind.answers([DOC, SHORT], {"labels": np.array([[1, 1, 0, 1], [0, 0, 0, 0]]), "scores": scores})
     assert [(one["label"], one["score"]) for one in found[0]] == [("c", 0.9), ("d", 0.6), ("a", 0.6)]
     assert found[1] == kind.empty(False) == []
@@ -130,7 +130,7 @@ def test_what_stands_in_the_padding_is_no_answer() -> None:
         (Tags(["O"]), {"tags": np.array([[0, 0, 0, 0]]), "scores": np.array([[0.5, np.nan, 0.5, 0.5]])}),
     ],
 )
-def test_a_score_of_nan_is_an_error_whatever_ran_the_model(kind: Kind, decision: dict[str, np.ndarray]) -> None:
+def test_a_score_of_nan_is_an_error_whatever_ran_the_model(kind: AnswerKind, decision: dict[str, np.ndarray]) -> None:
     with pytest.raises(DataError, match=r"a score is NaN for this input; .* train again: the weights overflow"):
         kind.answers([DOC], decision)
 
@@ -191,7 +191,9 @@ def test_a_perfect_answer_equals_the_reference() -> None:
         (Spans(LABELS), {"text": "a", "where": "x:3"}, "spans"),
     ],
 )
-def test_a_record_without_reference_is_an_error_that_says_where(kind: Kind, record: dict[str, Any], field: str) -> None:
+def test_a_record_without_reference_is_an_error_that_says_where(
+    kind: AnswerKind, record: dict[str, Any], field: str
+) -> None:
     with pytest.raises(DataError, match=f"x:3: no field '{field}' to compare with; it has: text"):
         kind.gold(record)
 
@@ -233,19 +235,19 @@ def test_the_reference_of_text_is_a_field_of_the_record() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *(Tags(LABELS), Spans(LABELS, "ner"), Text(WRITER, "reversed"), Label(("a", "b"), "mood")),
+        *(Tags(LABELS), Spans(LABELS, "ner", "BIOES"), Text(WRITER, "reversed"), Label(("a", "b"), "mood")),
         *(Labels(("a", "b"), "moods"), Score("stars"), Vector(("a", "b"))),
     ],
 )
-def test_an_answer_kind_is_built_again_from_its_manifest(kind: Kind) -> None:
-    again = kind_from(kind.manifest(), WRITER)
+def test_an_answer_kind_is_built_again_from_its_manifest(kind: AnswerKind) -> None:
+    again = head_answer_from(kind.manifest(), WRITER)
     assert (type(again), again.manifest()) == (type(kind), kind.manifest())
 
 
-@pytest.mark.parametrize("manifest", [{}, {"kind": "boxes"}, {"kind": "text"}])
-def test_an_unknown_answer_kind_asks_for_an_update(manifest: dict[str, str]) -> None:
+@pytest.mark.parametrize("manifest", [{}, {"kind": "boxes"}, {"kind": 3}, {"kind": "joint"}])
+def test_an_unknown_answer_kind_asks_for_an_update(manifest: dict[str, Any]) -> None:
     with pytest.raises(BundleError, match="update seqpipe"):
-        kind_from(manifest, None)
+        head_answer_from(manifest, None)
 
 
 def test_an_empty_text_has_an_empty_answer() -> None:

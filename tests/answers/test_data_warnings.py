@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from factory import seqpipe, write_jsonl
 
-from seqpipe.answers.base import Kind
+from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.data_warnings import warnings_about
-from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 
@@ -59,10 +59,14 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
         (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["B-x"]), []),
         (Spans(["O", "B-x", "I-x"]), tagged(["B-y"], ["B-x"]), ["test: 1 of 2 records hold labels that the model"]),
         (Score(), [{"score": 1.0}] * 2, []),
-        (Joint({"one": Label(["a", "b"]), "two": Score()}), labelled("a", "a"), ["test: one: all have the label 'a'"]),
+        (
+            MultiHead({"one": Label(["a", "b"]), "two": Score()}),
+            labelled("a", "a"),
+            ["test: one: all have the label 'a'"],
+        ),
     ],
 )
-def test_a_set_that_says_nothing_is_told(kind: Kind, records: list[dict[str, Any]], expected: list[str]) -> None:
+def test_a_set_that_says_nothing_is_told(kind: AnswerKind, records: list[dict[str, Any]], expected: list[str]) -> None:
     for told, begin in zip(warnings_about(kind, "test", records), expected, strict=True):
         assert told.startswith(begin)
 

@@ -15,10 +15,9 @@ from pretrained import checkpoint
 from torchmetrics.functional.text import squad
 
 from seqpipe import load as open_bundle
-from seqpipe.answers.extractive_span import Span
-from seqpipe.answers.metrics.counters import counter
+from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.metrics.squad import gold_answers
-from seqpipe.answers.registry import kind_from
+from seqpipe.answers.registry import head_answer_from
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
@@ -259,7 +258,7 @@ def test_the_answer_is_cut_from_the_second_text_and_fillers_are_dropped() -> Non
         "ends": np.array([[5, -1], [1, -1]]),
         "scores": np.array([[np.log(0.5), np.log(0.25)], [0.0, -1e9]], np.float32),
     }
-    kind = kind_from({"kind": "span", "target": None}, None)
+    kind = head_answer_from({"kind": "span", "target": None}, None)
     first, second = kind.answers(docs, decision)
     assert first == [
         {"answer": "b c", "score": 0.5, "start": 4, "end": 7},
@@ -267,7 +266,7 @@ def test_the_answer_is_cut_from_the_second_text_and_fillers_are_dropped() -> Non
     ]
     assert second == [{"answer": "b", "score": 1.0, "start": 0, "end": 1}]
     assert kind.predicted(first) == "b c"
-    assert kind.manifest() == Span().manifest() == {"kind": "span", "target": None}
+    assert kind.manifest() == ExtractiveSpan().manifest() == {"kind": "span", "target": None}
 
 
 def test_metrics_are_those_of_squad() -> None:
@@ -278,7 +277,7 @@ def test_metrics_are_those_of_squad() -> None:
         [text for text in draws[i : i + i % 3] if set(text.split()) - {"the", "a", "an", "—"}] for i in range(1400)
     ]
     rows = list(zip(golds, draws[3:], strict=False))
-    counted = counter("span")
+    counted = ExtractiveSpan().counter()
     for gold, predicted in rows:
         counted.add(gold, predicted)
     ours = counted.result()
@@ -301,7 +300,7 @@ def test_metrics_are_those_of_squad() -> None:
 
 
 def test_without_unanswerable_questions_there_are_two_figures() -> None:
-    counted = counter("span")
+    counted = ExtractiveSpan().counter()
     counted.add(["the Fox", "dog"], "Fox!")
     counted.add(["a big dog"], "dog")
     assert counted.result() == {"f1": pytest.approx((1 + 2 / 3) / 2), "exact_match": 0.5}

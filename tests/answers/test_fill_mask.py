@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
-from seqpipe.answers.fill_mask import Filled
+from seqpipe.answers.fill_mask import FillMask
 from seqpipe.answers.metrics.text import FillingCounter
-from seqpipe.answers.registry import kind_from
+from seqpipe.answers.registry import head_answer_from
 from seqpipe.errors import DataError
 from seqpipe.features.document import Featurizer
 from seqpipe.features.vocabulary import MASK
@@ -39,11 +39,11 @@ def with_gaps(name: str) -> Tokenizer:
     return tokenizer
 
 
-def filled(name: str, share: float = 0.3, fields: tuple[str, ...] = ("text",)) -> Filled:
-    return Filled(with_gaps(name), token=MASK, share=share, fields=fields)
+def filled(name: str, share: float = 0.3, fields: tuple[str, ...] = ("text",)) -> FillMask:
+    return FillMask(with_gaps(name), token=MASK, share=share, fields=fields)
 
 
-def answered(kind: Filled, record: dict[str, Any], right: list[int]) -> Any:
+def answered(kind: FillMask, record: dict[str, Any], right: list[int]) -> Any:
     """The answer where the gaps are filled with these ids, from left to right."""
     (doc,) = Featurizer(kind.tokenizer, {}, kind.fields).docs([record])
     gap, given = kind.tokenizer.token_to_id(MASK), iter(right)
@@ -57,7 +57,7 @@ def answered(kind: Filled, record: dict[str, Any], right: list[int]) -> Any:
 def test_a_text_whose_words_were_hidden_and_filled_again_is_the_text(name: str, share: float) -> None:
     kind = filled(name, share)
     for text in TEXTS[:2]:
-        hidden, right = kind.posed({"text": text})["text"], kind._hidden({"text": text}, "text")[1]
+        hidden, right = kind.question({"text": text})["text"], kind._hidden({"text": text}, "text")[1]
         assert hidden.count(MASK) == len(right) > 0
         answer = answered(kind, {"text": hidden}, right)
         written = answer["generated_text"]
@@ -68,7 +68,7 @@ def test_a_text_whose_words_were_hidden_and_filled_again_is_the_text(name: str, 
 
 def test_all_pieces_of_a_word_are_hidden_or_none() -> None:
     kind = filled("wordpiece", 0.5)
-    left = kind.posed({"text": TEXTS[0]})["text"].replace(MASK, " ")
+    left = kind.question({"text": TEXTS[0]})["text"].replace(MASK, " ")
     words = Featurizer(kind.tokenizer, {}).docs([{"text": TEXTS[0]}])[0]
     assert {*left.replace("(", " ").replace(")", " ").replace(",", " ").replace(".", " ").split()} <= {
         TEXTS[0][a:b] for a, b in words.word_offsets
@@ -99,20 +99,20 @@ def test_a_piece_says_whether_it_goes_on_with_the_word_before(name: str, text: s
 
 def test_what_is_hidden_hangs_on_the_text_alone() -> None:
     kind = filled("words")
-    one = kind.posed({"text": TEXTS[0], "where": "a:1", "words": ["other"]})
-    assert one == {"text": kind.posed({"text": TEXTS[0]})["text"], "where": "a:1", "words": None}
-    assert kind.posed({"words": TEXTS[0].split()})["text"] == one["text"]
-    assert kind.posed({"text": ""}) == {"text": "", "words": None}
+    one = kind.question({"text": TEXTS[0], "where": "a:1", "words": ["other"]})
+    assert one == {"text": kind.question({"text": TEXTS[0]})["text"], "where": "a:1", "words": None}
+    assert kind.question({"words": TEXTS[0].split()})["text"] == one["text"]
+    assert kind.question({"text": ""}) == {"text": "", "words": None}
     with pytest.raises(DataError, match="no text in the field 'text'; it has: words, label"):
-        kind.posed({"words": None, "label": "a"})
+        kind.question({"words": None, "label": "a"})
 
 
 def test_of_a_pair_both_texts_have_gaps() -> None:
     kind = filled("words", fields=("text", "more"))
     record = {"text": TEXTS[0], "more": TEXTS[1]}
-    posed = kind.posed(record)
+    question = kind.question(record)
     right = [i for field in record for i in kind._hidden(record, field)[1]]
-    answer = answered(kind, posed, right)
+    answer = answered(kind, question, right)
     assert answer["generated_text"].lower() == f"{TEXTS[0]}\n{TEXTS[1]}".lower()
     assert answer["words"] == kind.gold(record)
 
@@ -128,15 +128,17 @@ def test_fillings_that_do_not_exist_are_left_out() -> None:
 
 def test_a_bundle_describes_it_by_data_alone() -> None:
     kind = filled("words", 0.2)
-    again = kind_from(kind.manifest(), kind.tokenizer)
-    assert isinstance(again, Filled)
+    again = head_answer_from(kind.manifest(), kind.tokenizer)
+    assert isinstance(again, FillMask)
     assert (
         again.manifest()
         == kind.manifest()
         == {
-            "kind": "text",
+            "kind": "fill-mask",
             "target": None,
-            "fills": {"token": MASK, "share": 0.2, "fields": ["text"]},
+            "token": MASK,
+            "share": 0.2,
+            "fields": ["text"],
         }
     )
 

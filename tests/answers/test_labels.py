@@ -14,10 +14,10 @@ import torch
 from factory import QUIET, labelling, plugins, toy_heads
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.full_run import run_all
+from seqpipe.commands.runs.full_run import run_all
 from seqpipe.commands.scoring import score_target
 from seqpipe.commands.trial_export import check_export
-from seqpipe.config.dataflow import explain
+from seqpipe.config.checks.dataflow import explain
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, PluginError
@@ -51,9 +51,9 @@ def test_the_labels_are_learned_and_the_bundle_tells_them(finished: Path) -> Non
     assert model.manifest["answer"] == {"kind": "label", "labels": ["bad", "fine", "good"], "target": None}
 
 
-def test_a_heads_own_metric_stands_beside_the_kinds(finished: Path) -> None:
+def test_a_heads_own_metric_stands_before_the_kinds_and_is_the_headline(finished: Path) -> None:
     scores = json.loads((finished / "runs/moods/metrics.json").read_text())["test"]
-    assert list(scores) == ["accuracy", "macro_f1", "mean_absolute_error", "labels"]
+    assert list(scores) == ["mean_absolute_error", "accuracy", "macro_f1", "labels"]
     assert scores["mean_absolute_error"] == 0.0
     model = open_bundle(finished / "runs/moods/bundle", "cpu")
     owner = {"use": "mean", "distribution": "toys", "version": "1.0", "options": {"order": ["bad", "fine", "good"]}}

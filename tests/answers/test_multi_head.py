@@ -11,8 +11,9 @@ import torch
 from factory import QUIET, Watched, parts, seqpipe, tagging, tiny, write_jsonl, writing
 
 from seqpipe import load as open_bundle
-from seqpipe.answers.metrics.counters import table
-from seqpipe.commands.run_folder import load_trained, open_run
+from seqpipe.answers.base import Metric
+from seqpipe.answers.metrics.table import table
+from seqpipe.commands.runs.run_folder import load_trained, open_run
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError
@@ -69,7 +70,7 @@ def test_scores_are_those_of_each_head_their_mean_and_the_share_of_texts_all_rig
     assert scores["mean"] == pytest.approx((scores["topic"]["accuracy"] + scores["names"]["f1"]) / 2)
     assert headline(scores) == ("mean", scores["mean"])
     assert list(headlines(scores)) == ["mean", "topic.accuracy", "names.f1"]
-    shown = table(scores)
+    shown = table(scores, {"accuracy": Metric(), "f1": Metric()})
     assert shown.index("topic\n") < shown.index("names\n") < shown.index("exact")
 
 

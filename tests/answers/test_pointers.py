@@ -16,7 +16,7 @@ from factory import QUIET, Watched, seqpipe, train_run, write_jsonl
 from independent import Bundle, same
 
 from seqpipe import load
-from seqpipe.commands.full_run import run_all
+from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
@@ -214,7 +214,7 @@ def test_a_hull_of_points_on_one_line_is_refused(tmp_path: Path) -> None:
 
 def test_a_task_of_the_plane_needs_points(tmp_path: Path) -> None:
     config = load_config(of_words(tmp_path, head=HULL | {"target": "names"}))
-    with pytest.raises(ConfigError, match="task hull is of points, and this source is a text"):
+    with pytest.raises(ConfigError, match="its task is of points, and this input is a text; give points"):
         learn(config, records_of(config))
 
 

@@ -10,8 +10,8 @@ import pytest
 from factory import seqpipe, write_jsonl
 from pretrained import t5
 
-from seqpipe.answers.registry import kind_from
-from seqpipe.answers.span_infilling import Hidden
+from seqpipe.answers.registry import head_answer_from
+from seqpipe.answers.span_infilling import SpanInfilling
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError
@@ -35,18 +35,18 @@ def put_back(text: str, written: str) -> str:
 def test_what_it_is_asked_and_what_is_right_make_the_text(use: type) -> None:
     tokenizer = use().train(TEXTS)
     tokenizer.add_special_tokens([*MARKS])
-    kind = Hidden(tokenizer, share=0.3, length=2.0, field="text")
+    kind = SpanInfilling(tokenizer, share=0.3, length=2.0, field="text")
     whole = 0
     for text in TEXTS:
-        asked = kind.posed({"text": text})["text"]
+        asked = kind.question({"text": text})["text"]
         assert MARKS[0] in asked
-        assert asked == kind.posed({"text": text})["text"]
+        assert asked == kind.question({"text": text})["text"]
         whole += "".join(put_back(asked, kind.gold({"text": text})).split()) == "".join(text.split())
     assert whole == len(TEXTS)
-    again = kind_from(kind.manifest(), tokenizer)
-    assert isinstance(again, Hidden)
+    again = head_answer_from(kind.manifest(), tokenizer)
+    assert isinstance(again, SpanInfilling)
     assert again.gold({"text": TEXTS[0]}) == kind.gold({"text": TEXTS[0]})
-    assert kind.posed({"text": ""})["text"] == ""
+    assert kind.question({"text": ""})["text"] == ""
 
 
 def yaml(folder: Path, **changes: Any) -> Path:

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
+from seqpipe.answers.tagging import Spans, Tags
+from seqpipe.answers.text import Text
+from seqpipe.config.checks.dataflow import explain, problems
 from seqpipe.config.component import Component, Input
-from seqpipe.config.contract import ANSWERS, answer_kind
-from seqpipe.config.dataflow import explain, problems
+from seqpipe.config.head_answers import answer_kind
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
 from seqpipe.types import Size
@@ -161,7 +163,7 @@ def test_a_decode_option_is_checked_and_cannot_shadow_a_name() -> None:
     class Fine(Tagger):
         def decide(self, x, *, beams: Size = 3): ...
 
-    assert "decode option 'mask' has the name of what the frame gives" in told([Lookup], [], Shadow)[0]
+    assert "decode option 'mask' has a name that seqpipe itself provides" in told([Lookup], [], Shadow)[0]
     assert "'beams' has no type" in told([Lookup], [], Untyped)[0]
     assert told([Lookup], [], Fine) == []
 
@@ -201,7 +203,7 @@ def test_one_feature_name_means_one_feature() -> None:
 
     assert told([Chars, Same], [], Tagger) == []
     assert "feature 'chars' is 99 here and 20 in embedding.0 ('chars')" in told([Chars, Long], [], Tagger)[0]
-    assert "feature 'mask' has a name of the frame's own" in told([Own], [], Tagger)[0]
+    assert "feature 'mask' has a name that seqpipe itself provides" in told([Own], [], Tagger)[0]
     assert "must be a dict from names to features, not list" in told([List], [], Tagger)[0]
 
 
@@ -243,10 +245,9 @@ def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:
 
 
 def test_the_answer_kind_may_depend_on_the_options() -> None:
-    assert answer_kind(component("head", Tagger, {"scheme": "none"})) == "tags"
-    assert answer_kind(component("head", Tagger, {"scheme": "BIOES"})) == "spans"
-    assert answer_kind(component("head", Writer)) == "text"
-    assert set(ANSWERS) == {"tags", "spans", "label", "labels", "score", "text", "pointers", "vector", "span"}
+    assert answer_kind(component("head", Tagger, {"scheme": "none"})) is Tags
+    assert answer_kind(component("head", Tagger, {"scheme": "BIOES"})) is Spans
+    assert answer_kind(component("head", Writer)) is Text
 
 
 def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it() -> None:

@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from seqpipe.commands.init.template import init_yaml
-from seqpipe.config import dataflow as wiring
 from seqpipe.config import yaml
+from seqpipe.config.checks import dataflow as wiring
 from seqpipe.config.json_schema import schema
 from seqpipe.config.loader import load, resolved
 from seqpipe.config.option_models import options_model

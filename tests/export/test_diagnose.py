@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.commands.trial_export import check_export
 from seqpipe.errors import ExportError, ParityError, TrainingError
-from seqpipe.export.diagnose import blamed, culprit
+from seqpipe.export.diagnose import naming_stage_at_fault, stage_at_fault
 
 
 @pytest.fixture(autouse=True)
@@ -73,12 +73,12 @@ def test_a_stage_that_makes_no_numbers_is_named(tmp_path: Path) -> None:
 def test_when_all_stages_are_sound_it_is_the_head(tmp_path: Path) -> None:
     pipeline, _ = parts(tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders()))
     told = "head: head 'tags' of seqpipe-nlp: the stages before it export and answer the same"
-    assert culprit(pipeline, 18) == told
-    with pytest.raises(ParityError, match=f"^two differ\nat fault: {told}$"), blamed(pipeline, 18):
+    assert stage_at_fault(pipeline, 18) == told
+    with pytest.raises(ParityError, match=f"^two differ\nat fault: {told}$"), naming_stage_at_fault(pipeline, 18):
         raise ParityError("two differ")
 
 
 def test_an_error_that_names_the_stage_is_left_as_it_is(tmp_path: Path) -> None:
     pipeline, _ = parts(tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders()))
-    with pytest.raises(ExportError, match=r"^encoder 'sound' of toys: no$"), blamed(pipeline, 18):
+    with pytest.raises(ExportError, match=r"^encoder 'sound' of toys: no$"), naming_stage_at_fault(pipeline, 18):
         raise ExportError("encoder 'sound' of toys: no")

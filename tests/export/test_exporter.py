@@ -14,9 +14,11 @@ from tokenizers import normalizers
 from seqpipe import load
 from seqpipe.config.loader import Config
 from seqpipe.errors import ExportError, ParityError
-from seqpipe.export.exporter import bundle_files, bundle_manifest, export
+from seqpipe.export.exporter import export
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.parity_gate import Comparison, verify_parity
+from seqpipe.export.manifest import bundle_files, bundle_manifest
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.document import Featurizer
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
@@ -164,5 +166,5 @@ def test_the_graph_runs_once_for_a_batch_that_both_sides_read_alike(made: Traine
     comparison = Comparison(made.pipeline, made.config, made.model)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(made.model, "run", lambda feeds: pytest.fail("the graph ran a second time"))
-        expected, got = comparison.compared(made.records)
+        expected, got = comparison.answer_both(made.records)
     assert len(got) == len(expected) == len(made.records)

@@ -17,7 +17,7 @@ from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import Config
 from seqpipe.errors import ParityError
 from seqpipe.export import graph_key as keys
-from seqpipe.export.graph import to_onnx, weighted, weightless
+from seqpipe.export.graph import graph_without_weights, to_onnx, with_weights
 from seqpipe.export.graph_cache import GraphCache, default_cache
 from seqpipe.export.graph_key import UnknownKeyError, graph_key
 from seqpipe.export.verified import use_graph
@@ -50,16 +50,16 @@ class Counted:
     """Counts how often a graph is traced."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        import seqpipe.export.conversion
+        import seqpipe.export.tracing.conversion
 
-        real = seqpipe.export.conversion.onnx_model
+        real = seqpipe.export.tracing.conversion.onnx_model
         self.count = 0
 
         def onnx_model(*arguments: Any) -> onnx.ModelProto:
             self.count += 1
             return real(*arguments)
 
-        monkeypatch.setattr("seqpipe.export.conversion.onnx_model", onnx_model)
+        monkeypatch.setattr("seqpipe.export.tracing.conversion.onnx_model", onnx_model)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_a_planted_graph_is_noticed_and_replaced(
     check_export(config, QUIET, cache)
     (path,) = entries(cache)
     good = path.read_bytes()
-    model = weightless(pipeline, {}, config.export.opset)
+    model = graph_without_weights(pipeline, {}, config.export.opset)
     (tags,) = [node for node in model.graph.node if node.op_type == "ArgMax"]
     tags.op_type = "ArgMin"
     cache.write(path.stem, model.SerializeToString())
@@ -255,9 +255,9 @@ def test_a_graph_of_pytorchs_own_exporter_holds_weights_and_is_not_kept(tmp_path
 
 def test_a_weightless_model_is_left_as_it_is(tmp_path: Path) -> None:
     config, pipeline = built(tmp_path / "a")
-    model = weightless(pipeline, {}, config.export.opset)
+    model = graph_without_weights(pipeline, {}, config.export.opset)
     before = model.SerializeToString()
-    assert len(weighted(model, pipeline)) > len(before)
+    assert len(with_weights(model, pipeline)) > len(before)
     assert model.SerializeToString() == before
 
 

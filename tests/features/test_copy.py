@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from factory import seqpipe, write_jsonl
 
-from seqpipe.answers.metrics.counters import TextCounter
-from seqpipe.answers.registry import kind_from
+from seqpipe.answers.metrics.text import TextCounter
+from seqpipe.answers.registry import head_answer_from
 from seqpipe.answers.text import Text
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
@@ -73,7 +73,7 @@ def test_a_bundle_and_a_run_describe_it_as_data() -> None:
     assert made == COPY
     assert made.array([doc("Ada")], 1).tolist() == [[V]]
     kind = Text(TARGET, "summary", COPY)
-    again = kind_from(kind.manifest(), TARGET)
+    again = head_answer_from(kind.manifest(), TARGET)
     assert kind.manifest() == {"kind": "text", "target": "summary", "copies": {"same": False}} == again.manifest()
     with pytest.raises(KeyError):
         feature_from(COPY.manifest(), {})

@@ -20,10 +20,11 @@ from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
-from seqpipe.export.exporter import bundle_files, bundle_manifest, export
+from seqpipe.export.exporter import export
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.incremental import compare_pieces
-from seqpipe.export.parity import Tally
+from seqpipe.export.manifest import bundle_files, bundle_manifest
+from seqpipe.export.parity.decisions import DecisionParity
+from seqpipe.export.parity.incremental import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.runtime import bundle
@@ -363,7 +364,7 @@ def test_a_head_that_continues_texts_needs_the_options_of_their_length(tmp_path:
     config, pipeline = built(yaml(tmp_path, encoder={"use": "lstm", "hidden": 16, "direction": "forward"}))
     options = {name: option for name, option in option_table(*config.head).items() if name != "min_length"}
     with pytest.raises(PluginError, match="LM continues texts without the decode option 'min_length'; add it"):
-        compare_pieces(Tally(), pipeline, dict, dict, [], options)
+        compare_pieces(DecisionParity(pipeline, dict, dict, options), [])
 
 
 class TestBadInput:

@@ -12,7 +12,7 @@ from factory import QUIET, sentences, write_jsonl
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.full_run import run_all
+from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 

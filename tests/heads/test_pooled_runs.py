@@ -13,7 +13,7 @@ import torch
 from factory import QUIET, write_jsonl
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.full_run import run_all
+from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError, UsageError

@@ -12,10 +12,10 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from seqpipe.export.conversion import onnx_model
 from seqpipe.export.graph import fill_weights
-from seqpipe.export.passes.linear_layers import rewritten
-from seqpipe.export.passes.loop_invariants import hoisted
+from seqpipe.export.passes.linear_layers import rewrite_linear_layers
+from seqpipe.export.passes.loop_invariants import hoist_loop_invariants
+from seqpipe.export.tracing.conversion import onnx_model
 
 Arrays = dict[str, np.ndarray]
 _OUT = "out."  # an input and an output of one name are refused
@@ -65,8 +65,8 @@ def export(
         outputs = [f"{_OUT}{name}" for name in call(**example)]
         wrapper = _Wrapper(module, call, names)
         model = onnx_model(wrapper, example, dims, outputs, 18)
-    hoisted(model.graph)
-    rewritten(model.graph)
+    hoist_loop_invariants(model.graph)
+    rewrite_linear_layers(model.graph)
     fill_weights(model, dict(wrapper.named_parameters()) | dict(wrapper.named_buffers()))
     onnx.save(model, path)
     graph = Graph(path)

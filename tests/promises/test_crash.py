@@ -19,7 +19,7 @@ import pytest
 import torch
 from factory import QUIET, Child, Done, kill_at, seqpipe, tagging, tiers
 
-from seqpipe.commands.full_run import run_all
+from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
 from seqpipe.runtime import bundle
 from seqpipe.training import checkpoint

@@ -318,7 +318,7 @@ def test_readers_schemes_and_metrics_import_no_torch() -> None:
         [
             *(f"seqpipe_plugins.readers.{name}" for name in names),
             "seqpipe.answers.tagging_schemes",
-            "seqpipe.answers.metrics.counters",
+            "seqpipe.answers.registry",
         ]
     )
     command = [sys.executable, "-c", f"import sys, {modules}; print('torch' in sys.modules)"]

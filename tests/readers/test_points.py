@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.answers.geometry import hulls, tours
 from seqpipe.errors import DataError, UsageError
+from seqpipe_plugins.geometry import hulls, tours
 from seqpipe_plugins.readers.points import Points
 
 RECIPE: dict[str, Any] = {"task": "hull", "points": [5, 8], "records": 50, "seed": 3}

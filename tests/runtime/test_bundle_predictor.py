@@ -14,10 +14,10 @@ from factory import seqpipe
 from onnx import helper, numpy_helper
 
 from seqpipe import Model, load
-from seqpipe.answers.base import Kind
+from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label
 from seqpipe.answers.embedding import Vector
-from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.errors import BundleError, DataError
@@ -74,10 +74,10 @@ def test_nan_behind_the_end_of_a_text_means_nothing() -> None:
         (Label(["a"]), "scores", np.nan),
         (Spans(["O"]), "closes", np.nan),
         (Spans(["O"]), "path_scores", np.nan),
-        (Joint({"how": Label(["a"])}), "how.scores", np.nan),
+        (MultiHead({"how": Label(["a"])}), "how.scores", np.nan),
     ],
 )
-def test_every_kind_of_number_is_looked_at(kind: Kind, name: str, number: float) -> None:
+def test_every_kind_of_number_is_looked_at(kind: AnswerKind, name: str, number: float) -> None:
     array = np.full((2,) if name == "score" else (2, 1), 0.5, np.float32)
     refuse_nan(number_outputs(kind), TWO, {name: array})
     array[1] = number

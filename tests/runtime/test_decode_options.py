@@ -10,7 +10,7 @@ import pytest
 from tokenizers.normalizers import NFC
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from seqpipe.answers.multi_head import Joint
+from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.text import Text
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Doc
@@ -95,7 +95,7 @@ def test_tokens_are_given_as_a_text_a_list_or_ids() -> None:
 
 def test_tokens_of_one_of_several_heads_are_its_own() -> None:
     known = {f"title.{name}": option for name, option in WRITER.items()}
-    found = chosen(known, {"title.forbidden": ["bern"], "title.seed": 3}, Joint({"title": text()}))
+    found = chosen(known, {"title.forbidden": ["bern"], "title.seed": 3}, MultiHead({"title": text()}))
     assert found.arrays["title.forbidden"].tolist() == [[6]]
     assert found.of(docs("a", "b"))["title.uniform"].shape == (2, 1, 20)
 

@@ -10,11 +10,12 @@ import pytest
 from conftest import Build
 from seqeval.metrics import f1_score, precision_score, recall_score
 
-from seqpipe import Model
+from seqpipe import Metric, Model
+from seqpipe.answers.metrics.f1 import SPLIT
 from seqpipe.commands.scoring import score_target
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
-from seqpipe.runtime.evaluate import SPLIT, deciding, evaluate, goodness, headline
+from seqpipe.runtime.evaluate import deciding, evaluate, goodness, headline
 
 GOLD = [
     (["Anna", "calls", "Ben"], ["B-person", "O", "B-person"], "call"),
@@ -170,7 +171,7 @@ def test_the_deciding_score_is_told_as_it_is_and_more_of_its_goodness_is_better(
     metric: str | None, name: str, value: float, good: float
 ) -> None:
     assert deciding(SCORES, metric) == (name, value)
-    assert goodness(SCORES, metric) == good
+    assert goodness(SCORES, metric, {"mae": Metric(percent=False, more_is_better=False)}) == good
 
 
 @pytest.mark.parametrize("metric", ["rated.pearsn", "rated", "labels", "-nothing"])

@@ -418,7 +418,7 @@ class Rising(Mean):
         return {**super().decide(x, mask), "attention": rising(mask)}
 
 
-class Filled(Rising):
+class FillMask(Rising):
     """Has something in the padding."""
 
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
@@ -464,7 +464,7 @@ class Choosing(Rising):
         return {"attention": "words"} if len(options["order"]) == 3 else {}
 
 
-TOYS = (Echo, Joined, Lost, Mean, Rising, Filled, Rough, Silent, Odd, Choosing)
+TOYS = (Echo, Joined, Lost, Mean, Rising, FillMask, Rough, Silent, Odd, Choosing)
 
 
 def config(folder: Path, **changes: Any) -> Config:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from factory import QUIET, begin_run, writing
 
-from seqpipe.commands.training_run import train_run
+from seqpipe.commands.runs.training_run import train_run
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import UsageError
 from seqpipe.training.datasets import Batches, examples, read

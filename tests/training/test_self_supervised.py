@@ -10,6 +10,7 @@ import torch
 from factory import plugins, seqpipe, write_jsonl
 from torch import Tensor, nn
 
+from seqpipe.config.head_answers import metric_types
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, PluginError
@@ -69,7 +70,7 @@ def test_no_record_needs_a_target_and_the_loss_is_of_what_is_hidden(tmp_path: Pa
     records = sample(config, 12)
     learned = learn(config, records)
     learned.save(tmp_path)
-    assert Learned.load(tmp_path).kind.manifest() == {"kind": "score", "target": None, "self_taught": True}
+    assert Learned.load(tmp_path).kind.manifest() == {"kind": "score", "target": None, "self_supervised": True}
     torch.manual_seed(1)
     pipeline, batch = Pipeline(config, learned), collate(learned, examples(config, learned, records))
     assert set(batch) == {"ids", "mask"}
@@ -94,9 +95,10 @@ def test_without_a_reference_the_mean_of_its_numbers_is_measured(tmp_path: Path)
     assert scores == {"mean_score": pytest.approx(sum(answers[:-1]) / 12), "unanswered": 1}
 
 
-def test_of_a_perplexity_the_lower_is_the_better() -> None:
-    assert goodness({"perplexity": 3.0, "masked_accuracy": 0.5}, None) == -3.0
-    assert goodness({"masked_accuracy": 0.5, "perplexity": 3.0}, None) == 0.5
+def test_of_a_perplexity_the_lower_is_the_better(tmp_path: Path) -> None:
+    metrics = metric_types(backward(tmp_path, head={"use": "mlm"}).head)
+    assert goodness({"perplexity": 3.0, "masked_accuracy": 0.5}, None, metrics) == -3.0
+    assert goodness({"masked_accuracy": 0.5, "perplexity": 3.0}, None, metrics) == 0.5
 
 
 def test_a_corruption_that_is_not_what_was_stated_is_told(tmp_path: Path) -> None:
@@ -123,7 +125,10 @@ def raises() -> None:
         ({"corrupted_inputs": "ids"}, "its `corrupted_inputs` must be a tuple of names"),
         ({"corrupted_inputs": staticmethod(lambda options: {}["x"])}, "`corrupted_inputs` raised KeyError"),
         ({"corrupt_batch": lambda self, x: {}}, "`corrupt_batch` asks for 'x', which nothing provides"),
-        ({"answer": "label"}, "a self-supervised head answers with text, score, vector, not with label"),
+        (
+            {"answer": "label"},
+            "a self-supervised head answers with score, vector, fill-mask, span-infilling, not with label",
+        ),
     ],
 )
 def test_a_class_that_does_not_hold_together_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:

@@ -26,9 +26,9 @@ from factory import (
 )
 from torch import Tensor
 
-from seqpipe.commands.fingerprint import fingerprint
-from seqpipe.commands.full_run import run_all
-from seqpipe.commands.run_folder import open_run
+from seqpipe.commands.runs.fingerprint import fingerprint
+from seqpipe.commands.runs.full_run import run_all
+from seqpipe.commands.runs.run_folder import open_run
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
@@ -418,7 +418,9 @@ def test_frozen_stages_keep_what_they_started_from_and_resuming_begins_nowhere(
                 train_run(config, console)
             if place == "cut":
                 assert checkpoint.load(opened.checkpoints / "last.ckpt")["progress"]["epoch"] == 1
-                monkeypatch.setattr("seqpipe.commands.training_run.begin", lambda *given: pytest.fail("began again"))
+                monkeypatch.setattr(
+                    "seqpipe.commands.runs.training_run.begin", lambda *given: pytest.fail("began again")
+                )
                 train_run(config)
             ended.append(weights_of(opened.folder))
     assert all(torch.equal(ended[0][name], tensor) for name, tensor in ended[1].items())

@@ -71,7 +71,7 @@ def _first_lines(data: Path) -> list[str]:
         with _open(data) as file:
             text = file.read(BYTES).decode("utf-8-sig", "replace")
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise DataError(f"{data}: cannot be read: {reason}") from error
     lines = list(itertools.dropwhile(lambda line: not line.strip(), text.splitlines()[:LINES]))
     if not lines:

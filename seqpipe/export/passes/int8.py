@@ -1,8 +1,8 @@
-"""A graph in, the same with the weights of its matrix products and tables as 8-bit integers out.
+"""Dynamic quantisation: the weights of a graph's matrix products and tables as 8-bit integers.
 
-Each column of a weight has a scale of its own, and each row of what it is multiplied by, which is found as the graph
-runs (dynamic quantisation). So no row's numbers hang on the rows beside it. Weights have 7 bits: with 8, sums overflow
-in processors without instructions of their own for them, and answers would be others there.
+Each column of a weight has a scale, and so has each row of its input, computed as the graph runs; so no row's numbers
+depend on the rows beside it. Weights have 7 bits: with 8, sums overflow in processors without int8 instructions, and
+answers would differ there.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ _LEAST_SCALE = 1e-12
 
 
 class _Weight(NamedTuple):
-    """A matrix as it stands in the graph: the initializer, and whether a product takes it turned around."""
+    """A matrix as it stands in the graph: the initializer, and whether a product takes it transposed."""
 
     name: str
-    turned: bool
+    transposed: bool
 
 
 def in_int8(graph: bytes) -> bytes:
     """The bytes of a model whose matrix products and look-ups are of integers, where a weight has `LEAST` numbers."""
     model = ModelProto()
     model.ParseFromString(graph)
-    _Integers(model.graph).done()
+    _Quantiser(model.graph).quantise()
     data = bytes(model.SerializeToString())
     check_model(data)
     return data
 
 
-class _Integers:
-    """The graph, and what was made of its weights so far."""
+class _Quantiser:
+    """The graph, and the integers of its weights so far."""
 
     def __init__(self, graph: GraphProto):
         self.graph = graph
         self.scales: dict[str, np.ndarray] = {}
         _join(graph)
-        self.weights = {one.name: one for one in graph.initializer if _worth_it(one)}
-        self.turned: dict[str, str] = {}  # what a Transpose makes of a weight
+        self.weights = {tensor.name: tensor for tensor in graph.initializer if _worth_it(tensor)}
+        self.transposed: dict[str, str] = {}  # outputs of a Transpose of a weight
         for node in _nodes(graph):
             if node.op_type == "Transpose" and node.input[0] in self.weights:
-                self.turned[node.output[0]] = node.input[0]
+                self.transposed[node.output[0]] = node.input[0]
         self.first: list[NodeProto] = []  # what stands in front of all others
-        self.made: dict[str, str] = {}
+        self.products: dict[str, str] = {}  # integers of a weight for its products
         self.count = 0
 
-    def done(self) -> None:
+    def quantise(self) -> None:
         constants = {
             "middle": np.uint8(_MIDDLE),
             "most": np.float32(_MOST_INPUT),
@@ -75,12 +75,12 @@ class _Integers:
         for node in graph.node:
             for inner in bodies(node):
                 self.body(inner)
-            nodes += self.instead(node)
+            nodes += self.replacement(node)
         del graph.node[:]
         graph.node.extend(nodes)
 
-    def instead(self, node: NodeProto) -> list[NodeProto]:
-        """What stands for a node."""
+    def replacement(self, node: NodeProto) -> list[NodeProto]:
+        """The nodes in the place of a node."""
         settings = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         if node.op_type == "Gather" and node.input[0] in self.weights and settings.get("axis", 0) == 0:
             return self.looked_up(node)
@@ -95,7 +95,7 @@ class _Integers:
     def weight(self, name: str) -> _Weight | None:
         if name in self.weights:
             return _Weight(name, False)
-        return _Weight(self.turned[name], True) if name in self.turned else None
+        return _Weight(self.transposed[name], True) if name in self.transposed else None
 
     def product(self, node: NodeProto, weight: _Weight, bias: str) -> list[NodeProto]:
         integers, scales = self.integers(weight)
@@ -104,17 +104,17 @@ class _Integers:
         nodes: list[NodeProto] = []
 
         def add(kind: str, *inputs: str, out: str = "", **settings: int) -> str:
-            made = out or f"int8.{self.count}.{len(nodes)}"
-            nodes.append(helper.make_node(kind, list(inputs), [made], **settings))
-            return made
+            output = out or f"int8.{self.count}.{len(nodes)}"
+            nodes.append(helper.make_node(kind, list(inputs), [output], **settings))
+            return output
 
         top = add("Add", add("ReduceMax", add("Abs", x), "int8.last"), "int8.least")  # (…, 1)
         shifted = add("Add", add("Mul", x, add("Div", "int8.most", top)), "int8.half")
         rows = add("Cast", shifted, to=TensorProto.UINT8)
-        found = add("Cast", add("MatMulInteger", rows, integers, "int8.middle"), to=TensorProto.FLOAT)
-        made = add("Mul", add("Mul", found, top), scales, out="" if bias else out)
+        sums = add("Cast", add("MatMulInteger", rows, integers, "int8.middle"), to=TensorProto.FLOAT)
+        product = add("Mul", add("Mul", sums, top), scales, out="" if bias else out)
         if bias:
-            add("Add", made, bias, out=out)
+            add("Add", product, bias, out=out)
         return nodes
 
     def looked_up(self, node: NodeProto) -> list[NodeProto]:
@@ -131,25 +131,25 @@ class _Integers:
 
     def integers(self, weight: _Weight) -> tuple[str, str]:
         """The names of a weight as integers (K, N), and of what its products are multiplied by, (N,)."""
-        key = f"{weight.name}.product{'.turned' * weight.turned}"
-        if key in self.made:
-            return self.made[key], f"{key}.scale"
-        if weight.turned:
+        key = f"{weight.name}.product{'.turned' * weight.transposed}"
+        if key in self.products:
+            return self.products[key], f"{key}.scale"
+        if weight.transposed:
             self.rowwise(weight.name)
-            self.made[key] = f"{weight.name}.int8.turned"
-            self.first.append(helper.make_node("Transpose", [f"{weight.name}.int8"], [self.made[key]], perm=[1, 0]))
+            self.products[key] = f"{weight.name}.int8.turned"
+            self.first.append(helper.make_node("Transpose", [f"{weight.name}.int8"], [self.products[key]], perm=[1, 0]))
             scale = self.scales[weight.name][:, 0]
         else:
             array = numpy_helper.to_array(self.weights[weight.name])
             integers, scale = _integers(array, 0)
-            self.made[key] = f"{weight.name}.int8.columns"
-            self.add(self.made[key], integers)
+            self.products[key] = f"{weight.name}.int8.columns"
+            self.add(self.products[key], integers)
             scale = scale[0]
         self.add(f"{key}.scale", scale / np.float32(_MOST_INPUT))
-        return self.made[key], f"{key}.scale"
+        return self.products[key], f"{key}.scale"
 
     def rowwise(self, name: str) -> None:
-        """Lets the graph have a weight as integers whose rows have scales."""
+        """Add a weight to the graph as integers whose rows have scales."""
         if name in self.scales:
             return
         integers, scale = _integers(numpy_helper.to_array(self.weights[name]), 1)
@@ -167,12 +167,12 @@ def _integers(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(weight / scale).astype(np.int8), scale.astype(np.float32)
 
 
-def _worth_it(one: TensorProto) -> bool:
-    return _is_matrix(one) and one.dims[0] * one.dims[1] >= LEAST
+def _worth_it(tensor: TensorProto) -> bool:
+    return _is_matrix(tensor) and tensor.dims[0] * tensor.dims[1] >= LEAST
 
 
-def _is_matrix(one: TensorProto) -> bool:
-    return one.data_type == TensorProto.FLOAT and len(one.dims) == 2
+def _is_matrix(tensor: TensorProto) -> bool:
+    return tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
@@ -183,14 +183,14 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _join(graph: GraphProto) -> None:
-    """Makes weights of those that are put together as the graph begins."""
-    constants = {one.name: one for one in graph.initializer}
+    """Compute concatenations of weights, so that they are weights too."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
     kept: list[NodeProto] = []
     for node in graph.node:
         axes = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
         parts = [constants.get(name) for name in node.input]
-        if node.op_type == "Concat" and all(one is not None and _is_matrix(one) for one in parts):
-            arrays = [numpy_helper.to_array(one) for one in parts if one is not None]
+        if node.op_type == "Concat" and all(part is not None and _is_matrix(part) for part in parts):
+            arrays = [numpy_helper.to_array(part) for part in parts if part is not None]
             graph.initializer.append(numpy_helper.from_array(np.concatenate(arrays, axes[0]), node.output[0]))
         else:
             kept.append(node)
@@ -200,14 +200,14 @@ def _join(graph: GraphProto) -> None:
 
 
 def _drop_unused(graph: GraphProto) -> None:
-    """Removes turned weights and initializers that nothing reads."""
+    """Remove transposed weights and initializers that nothing reads."""
     while True:
         read = {name for node in _nodes(graph) for name in node.input}
         read |= {value.name for value in (*graph.input, *graph.output)}  # of an input it is the default
         for inner in (body for node in _nodes(graph) for body in bodies(node)):
             read |= {output.name for output in inner.output}
         nodes = [node for node in graph.node if read.intersection(node.output)]
-        kept = [one for one in graph.initializer if one.name in read]
+        kept = [tensor for tensor in graph.initializer if tensor.name in read]
         if len(nodes) == len(graph.node) and len(kept) == len(graph.initializer):
             return
         del graph.node[:]

@@ -1,6 +1,6 @@
-"""A graph as the exporter wrote it in, the same graph in the form that onnxruntime runs fastest out.
+"""Rewrite GELUs and linear layers into the form that onnxruntime runs fastest.
 
-Every operator is still one of ai.onnx. What is gained was measured with a BERT; see benchmarks/bert.py.
+Every operator is still one of ai.onnx. The gain was measured with a BERT; see benchmarks/bert.py.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _ENOUGH = 4  # linear layers for each return to three axes, which takes three no
 Shape = tuple[int | str | None, ...]
 
 
-def rewritten(graph: GraphProto) -> None:
-    """Changes the graph in place; what it computes stays the same."""
+def rewrite_linear_layers(graph: GraphProto) -> None:
+    """Change the graph in place; its results stay the same."""
     _gelu(graph)
     _Rows(graph).replace()
 
@@ -27,29 +27,33 @@ def _gelu(graph: GraphProto) -> None:
 
     0.5 is a power of two: the product is the same to the last bit.
     """
-    made = {name: node for node in graph.node for name in node.output}
+    producers = {name: node for node in graph.node for name in node.output}
     users = [name for node in graph.node for name in _read(node)]
-    constants = [one for one in graph.initializer if one.raw_data and not one.dims]  # a weight has no value yet
-    halves = {one.name for one in constants if numpy_helper.to_array(one) == 0.5}
+    constants = [
+        tensor for tensor in graph.initializer if tensor.raw_data and not tensor.dims
+    ]  # a weight has no value yet
+    halves = {tensor.name for tensor in constants if numpy_helper.to_array(tensor) == 0.5}
     for outer in graph.node:
         for x, inner in (outer.input, outer.input[::-1]) if outer.op_type == "Mul" else ():
-            product = made.get(inner)
+            product = producers.get(inner)
             if product is None or product.op_type != "Mul" or users.count(inner) > 1:
                 continue
             half, rest = product.input if product.input[0] in halves else product.input[::-1]
-            if half in halves and _is_one_plus_erf(made, rest):
+            if half in halves and _is_one_plus_erf(producers, rest):
                 product.input[:] = [x, half]
                 outer.input[:] = [inner, rest]
                 break
 
 
-def _is_one_plus_erf(made: Mapping[str, NodeProto], name: str) -> bool:
-    node = made.get(name)
-    return bool(node and node.op_type == "Add" and any(i in made and made[i].op_type == "Erf" for i in node.input))
+def _is_one_plus_erf(producers: Mapping[str, NodeProto], name: str) -> bool:
+    node = producers.get(name)
+    if node is None or node.op_type != "Add":
+        return False
+    return any(i in producers and producers[i].op_type == "Erf" for i in node.input)
 
 
 class _Rows:
-    """(B, T, D) as (B * T, D) from a layer norm on, for as long as every token goes its own way.
+    """(B, T, D) as (B * T, D) from a layer norm on, for as long as operators treat every token by itself.
 
     A linear layer over a matrix is one Gemm, bias and all, where one over three axes is a MatMul and an Add. And
     onnxruntime takes a sum before a layer norm over three axes for its SkipLayerNormalization, which on a CPU costs
@@ -59,17 +63,17 @@ class _Rows:
     def __init__(self, graph: GraphProto):
         self.graph = graph
         self.shapes = {value.name: _shape(value) for value in (*graph.value_info, *graph.input, *graph.output)}
-        self.constants = {one.name: one for one in graph.initializer}
+        self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self.nodes: list[NodeProto] = []
         self.rows: dict[str, str] = {}  # of a tensor with three axes, the same with two
-        self.made = {*self.constants, *(value.name for value in graph.input)}
+        self.available = {*self.constants, *(value.name for value in graph.input)}
         self.starts: dict[str, str] = {}  # where rows may begin, and the tensor that they are a view of
         self.axes: dict[Shape, str] = {}  # a tensor that has these two axes in front
         self.sizes: list[TensorProto] = []
         self.layers = self.returns = 0
 
     def replace(self) -> None:
-        """Puts the new nodes in the place of the old, unless there is too little to gain."""
+        """Replace the nodes, unless there is too little to gain."""
         for node in self.graph.node:
             self._node(node)
         for output in self.graph.output:
@@ -89,7 +93,7 @@ class _Rows:
         if node.op_type == "MatMul" and self._is_layer(node):
             self.layers += 1
             self._as_rows(node, [self._flat(first), node.input[1]])
-        elif node.op_type in _EACH and any(name in self.rows for name in node.input) and self._goes_alone(node):
+        elif node.op_type in _EACH and any(name in self.rows for name in node.input) and self._is_tokenwise(node):
             self._as_rows(node, [i if i in self.constants else self._flat(i) for i in node.input])
         elif node.op_type == "Reshape" and first in self.rows and self._is_free(node):
             self._add(_with(node, [self.rows[first], node.input[1]], node.output[0]))
@@ -108,8 +112,8 @@ class _Rows:
         known = known and self._fits(node.output[0])
         return known and weight in self.constants and len(self.constants[weight].dims) == 2
 
-    def _goes_alone(self, node: NodeProto) -> bool:
-        """Whether what it makes of a token has to do with that token alone."""
+    def _is_tokenwise(self, node: NodeProto) -> bool:
+        """Whether its output for a token depends on that token alone."""
         shape = self.shapes.get(node.output[0])
         last = all(a.i == -1 for a in node.attribute if a.name == "axis") and len(node.output) == 1
         return last and all(
@@ -138,8 +142,8 @@ class _Rows:
         return self.rows[name]
 
     def _back(self, name: str) -> None:
-        """Makes the tensor with three axes, if there are only its rows."""
-        if name in self.made or name not in self.rows:
+        """Restore the tensor with three axes, if there are only its rows."""
+        if name in self.available or name not in self.rows:
             return
         self.returns += 1
         *front, width = self.shapes[name]
@@ -162,7 +166,7 @@ class _Rows:
 
     def _add(self, node: NodeProto) -> None:
         self.nodes.append(node)
-        self.made.update(node.output)
+        self.available.update(node.output)
 
 
 def _with(node: NodeProto, inputs: list[str], output: str) -> NodeProto:
@@ -189,11 +193,11 @@ def _read(node: NodeProto) -> Iterator[str]:
             yield from (output.name for output in body.output)
 
 
-def _needed(nodes: list[NodeProto], wanted: set[str]) -> list[NodeProto]:
-    """The nodes that something wanted comes from, in their order."""
+def _needed(nodes: list[NodeProto], outputs: set[str]) -> list[NodeProto]:
+    """The nodes that the outputs depend on, in their order."""
     kept = []
     for node in reversed(nodes):
-        if wanted.intersection(node.output):
-            wanted.update(_read(node))
+        if outputs.intersection(node.output):
+            outputs.update(_read(node))
             kept.append(node)
     return kept[::-1]

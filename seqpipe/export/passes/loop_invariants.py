@@ -1,7 +1,7 @@
-"""A graph in, the same graph out, in which a loop does once what comes out the same at each of its steps.
+"""Hoist loop invariants: what is the same at each step of a loop is computed once, before it.
 
-The exporter writes a step as it was traced: the sizes of what a loop keeps, numbers made of them, and all that follows
-from the options alone stand inside. For one short text that is most of what a step costs in onnxruntime.
+The exporter writes a step as it was traced: the sizes of a loop's state, numbers computed from them, and all that
+follows from the options alone stand inside. For one short text that is most of what a step costs in onnxruntime.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from onnx import GraphProto, NodeProto
 
 _BEFORE = {"Loop": 2, "Scan": 0}  # inputs of the node, and of its body, that stand before the state
-_CHANCE = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 
-def hoisted(graph: GraphProto) -> None:
-    """Moves nodes out of the bodies of Loop and Scan, in place, and makes equal nodes one.
+def hoist_loop_invariants(graph: GraphProto) -> None:
+    """Move nodes out of the bodies of Loop and Scan, in place, and join equal nodes.
 
-    A loop's state keeps its shapes (see `seqpipe.nn.loops`): the shape of a part of it is that of what it begins with.
+    A loop's state keeps its shapes (see `seqpipe.nn.loops`): the shape of a part of it is that of its first value.
     """
     names = {*_names(graph)}
     nodes: list[NodeProto] = []
     for node in graph.node:
         for body in bodies(node):
-            hoisted(body)
+            hoist_loop_invariants(body)
         if node.op_type in _BEFORE:
-            nodes += _moved(node, graph, names)
+            nodes += _take_invariants(node, graph, names)
         nodes.append(node)
-    _replace(graph, _once(nodes, {output.name for output in graph.output}))
+    _replace(graph, _deduplicated(nodes, {output.name for output in graph.output}))
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
@@ -37,14 +37,14 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
-def _moved(loop: NodeProto, graph: GraphProto, names: set[str]) -> list[NodeProto]:
-    """What leaves the body of a loop, in the order in which it stood there."""
+def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> list[NodeProto]:
+    """Take the invariant nodes out of the body of a loop; return them in order."""
     (body,) = bodies(loop)
     before = _BEFORE[loop.op_type]
-    begins = {inner.name: outer for inner, outer in zip(body.input[before:], loop.input[before:], strict=True)}
-    if loop.op_type == "Scan":  # what it goes through has another shape outside
+    initial = {inner.name: outer for inner, outer in zip(body.input[before:], loop.input[before:], strict=True)}
+    if loop.op_type == "Scan":  # what it scans has another shape outside
         scanned = next(attribute.i for attribute in loop.attribute if attribute.name == "num_scan_inputs")
-        begins = dict([*begins.items()][: len(begins) - scanned])
+        initial = dict([*initial.items()][: len(initial) - scanned])
     inside = {value.name for value in body.input}  # what may be another at each step, or may not leave
     results = {value.name for value in body.output}
     renamed: dict[str, str] = {}
@@ -60,10 +60,10 @@ def _moved(loop: NodeProto, graph: GraphProto, names: set[str]) -> list[NodeProt
     moved, kept = [], []
     for node in body.node:
         _rename(node, renamed)
-        if node.op_type == "Shape" and node.input[0] in begins:
-            node.input[0] = begins[node.input[0]]
+        if node.op_type == "Shape" and node.input[0] in initial:
+            node.input[0] = initial[node.input[0]]
         fixed = not inside.intersection(node.input) and not results.intersection(node.output)
-        if fixed and node.op_type not in _CHANCE and not any(True for _ in bodies(node)):
+        if fixed and node.op_type not in _RANDOM and not any(True for _ in bodies(node)):
             for i, name in enumerate(node.output):
                 if name:
                     node.output[i] = renamed[name] = _new(name, names)
@@ -76,14 +76,14 @@ def _moved(loop: NodeProto, graph: GraphProto, names: set[str]) -> list[NodeProt
     return moved
 
 
-def _once(nodes: Iterable[NodeProto], results: set[str]) -> list[NodeProto]:
-    """The nodes without those that do what another has done."""
+def _deduplicated(nodes: Iterable[NodeProto], results: set[str]) -> list[NodeProto]:
+    """The nodes without those that compute the same as an earlier one."""
     done: dict[tuple[object, ...], NodeProto] = {}
     renamed: dict[str, str] = {}
     kept = []
     for node in nodes:
         _rename(node, renamed)
-        if node.op_type not in _CHANCE and not any(True for _ in bodies(node)):
+        if node.op_type not in _RANDOM and not any(True for _ in bodies(node)):
             attributes = sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
             first = done.setdefault((node.op_type, node.domain, *node.input, *attributes, len(node.output)), node)
             if first is not node and not results.intersection(node.output):
@@ -94,7 +94,7 @@ def _once(nodes: Iterable[NodeProto], results: set[str]) -> list[NodeProto]:
 
 
 def _rename(node: NodeProto, renamed: Mapping[str, str]) -> None:
-    """Gives what a node reads, in the bodies of its loops too, its new name."""
+    """Rename the inputs of a node, in the bodies of its loops too."""
     node.input[:] = [renamed.get(name, name) for name in node.input]
     for body in bodies(node):
         for inner in body.node:
@@ -102,7 +102,7 @@ def _rename(node: NodeProto, renamed: Mapping[str, str]) -> None:
 
 
 def _new(name: str, names: set[str]) -> str:
-    """The name, or where it is taken another one, which is taken from then on."""
+    """A name that is not taken yet, and is from then on."""
     while name in names:
         name += "_"
     names.add(name)

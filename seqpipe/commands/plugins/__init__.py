@@ -1,0 +1,1 @@
+"""`seqpipe plugins`: the installed components, and packages of new ones."""

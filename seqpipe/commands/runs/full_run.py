@@ -1,0 +1,99 @@
+"""Run a pipeline from its YAML to its bundle: train, evaluate, export, verify, show answers; once, or under seeds."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from seqpipe import files
+from seqpipe.answers.metrics.table import shown
+from seqpipe.commands.runs.held_out import held_out_records, score_test_sets
+from seqpipe.commands.runs.run_folder import Run, start_run
+from seqpipe.commands.runs.training_run import train_run
+from seqpipe.config.head_answers import metric_types
+from seqpipe.config.loader import Config
+from seqpipe.config.run_layout import SCORES
+from seqpipe.console import Console
+from seqpipe.export.exporter import export
+from seqpipe.export.graph_cache import GraphCache
+from seqpipe.runtime import bundle
+from seqpipe.runtime.evaluate import headline, headlines
+from seqpipe.runtime.model import Model
+from seqpipe.training.pipeline import predictor
+
+EXAMPLES = 4  # answers that are shown
+
+
+def run_all(
+    config: Config, console: Console, device: str = "auto", fresh: bool = False, cache: GraphCache | None = None
+) -> dict[str, Any]:
+    """Train, evaluate, export, verify and show answers; an unchanged, finished run is left as it is.
+
+    A graph that the cache has is not traced again.
+    """
+    with start_run(config, console, fresh) as run:
+        scores = run.scores
+        if run.bundle.exists() and scores is not None:
+            bundle.read(run.bundle)
+            console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
+        else:
+            scores = _train_and_export(run, console, device, cache)
+        metrics = metric_types(config.head)
+        for name, values in scores.items():
+            for metric, value in headlines(values).items():
+                console.result(f"{name} {metric} {shown(metric, value, metrics)}")
+        console.say(f"\nnext: seqpipe predict {run.bundle}")
+        return {"run": str(run.folder), "bundle": str(run.bundle), "scores": scores}
+
+
+def _train_and_export(run: Run, console: Console, device: str, cache: GraphCache | None) -> dict[str, Any]:
+    config = run.config
+    pipeline = train_run(run, console, device)
+    scores = score_test_sets(run, predictor(pipeline, config), console)
+    files.write(run.folder / SCORES, json.dumps(files.finite(scores), indent=1, ensure_ascii=False))
+    model = export(pipeline, config, held_out_records(run), run.bundle, console, scores, cache)
+    _print_answers(model, console)
+    return scores
+
+
+def run_seeds(
+    load_with: Callable[[Sequence[str]], Config],
+    name: str,
+    seeds: int,
+    console: Console,
+    device: str,
+    fresh: bool,
+    cache: GraphCache | None = None,
+) -> dict[str, Any]:
+    """Run the same YAML under seeds 1 to n; return mean and standard deviation of every test set's metric."""
+    results = []
+    for seed in range(1, seeds + 1):
+        console.say(f"\n== seed {seed} of {seeds}")
+        config = load_with([f"train.seed={seed}", f"name={name}-seed{seed}"])
+        results.append(run_all(config, console, device, fresh, cache)["scores"])
+    summary: dict[str, Any] = {}
+    for test in results[0]:
+        metric, _ = headline(results[0][test])
+        values = [headline(scores[test])[1] for scores in results]
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        summary[test] = {"metric": metric, "mean": statistics.mean(values), "deviation": spread, "values": values}
+        metrics = metric_types(config.head)
+        mean, deviation = (shown(metric, value, metrics) for value in (summary[test]["mean"], spread))
+        console.result(f"{test} {metric}: {mean} ± {deviation} over {seeds} seeds")
+    return summary
+
+
+def _print_answers(model: Model, console: Console) -> None:
+    """Print the first golden examples that are answered without options."""
+    console.say("\nanswers of the bundle:")
+    examples = [example for example in model.manifest["golden"] if "options" not in example]
+    for example in examples[:EXAMPLES]:
+        record, answer = example["record"], example["answer"]
+        inputs = [
+            value if isinstance(value, str) else str(value)[:80] for name, value in record.items() if name != "words"
+        ]
+        console.say(f"  {' | '.join(inputs) or ' '.join(record.get('words', []))}")
+        for line in model.predictor.kind.lines(answer):
+            console.say(f"    {line[:200]}")

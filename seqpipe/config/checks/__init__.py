@@ -1,0 +1,1 @@
+"""The checks of a pipeline: keys, components, and what passes between the stages."""

@@ -1,0 +1,250 @@
+"""The flow of names through the stages of a pipeline, read from signatures alone, and every name that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from seqpipe.answers.types import Array
+from seqpipe.config.checks.corruption import corruption_problems
+from seqpipe.config.checks.language_model import language_model_problems
+from seqpipe.config.checks.provided_names import ProvidedNames
+from seqpipe.config.component import Component, Input, describe
+from seqpipe.config.contract import (
+    declared_corrupted_inputs,
+    declared_features,
+    decode_options,
+    dev_option,
+    feature_kind,
+    has_member,
+    invalidated_names,
+    is_language_model_head,
+    is_self_supervised,
+    member,
+    misspelt_members,
+    stated_shapes,
+)
+from seqpipe.config.head_answers import DECIDED, TARGETS, HeadArrays, head_arrays
+from seqpipe.config.signature import method_names, wired
+from seqpipe.console import text_table
+from seqpipe.errors import PluginError, Problem
+
+Stages = Sequence[Component]
+
+
+def problems(inputs: Sequence[Input], head: Stages) -> list[Problem]:
+    """Every name that a stage asks for and nothing provides, and every stage that is none, at the component's place."""
+    return [*_misspelt(inputs, head), *_Trace(inputs, head).problems]
+
+
+def _misspelt(inputs: Sequence[Input], head: Stages) -> Iterator[Problem]:
+    """Members of stages that seqpipe does not read, though it reads one of nearly that name."""
+    for stage in (*(stage for source in inputs for stage in source.stages), *head):
+        for name, right in misspelt_members(stage.cls, stage.kind):
+            yield stage.problem(f"{describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
+
+
+def explain(inputs: Sequence[Input], head: Stages) -> str:
+    """A table of every name: its shape and dtype, who provides it, who uses it."""
+    rows = [("name", "shape", "dtype", "from", "used by")]
+    for name in _Trace(inputs, head).names:
+        rows.append((name.name, name.shape, name.dtype, name.provider, ", ".join(name.users) or "-"))
+    return "\n".join(
+        [
+            *text_table(rows),
+            "",
+            "x and dim stand once for each place that gives them.",
+            "B batch, T source time, N target time, D width, C characters, F numbers, L labels, K beams, V tokens",
+        ]
+    )
+
+
+_METRICS = ("options", "gold", "predicted")
+
+
+class _Trace(ProvidedNames):
+    """One pass through the stages, forward, as a batch takes it."""
+
+    def __init__(self, inputs: Sequence[Input], head: Stages):
+        super().__init__()
+        arrays = [self.arrays(stage) for stage in head]
+        for source in inputs:
+            self.available, self.wired = {}, {}
+            self.begin(source, head if len(inputs) == 1 else ())
+            if source is inputs[0]:
+                self.corruption(source, head, alone=len(inputs) == len(head) == 1)
+            if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
+                self.wire_answer(head[0], arrays[0])
+            self.source(source)
+            if "x" not in self.available:
+                self.without_x.append(source.name)
+        ends = " + ".join(source.stages[-1].key for source in inputs if source.stages) or "data"
+        if len(inputs) > 1:
+            self.available, self.wired = {}, {}
+            self.refuse_features(head)
+        self.give("sources", ends)
+        self.wire("sources", ends)
+        if any(map(is_language_model_head, head)):
+            for stage, message in language_model_problems(inputs, head):
+                self.complain(stage, message)
+            self.give("incremental", ends)
+        for stage, of_head in zip(head, arrays, strict=True):
+            if len(inputs) > 1 and not self.reads_several(stage):
+                continue
+            if len(head) > 1 or len(inputs) > 1:
+                self.wire_answer(stage, of_head)
+            self.construct(stage)
+            self.decide(stage, of_head)
+
+    def begin(self, source: Input, head: Stages) -> None:
+        """What the data of a source provide."""
+        if source.tokenizer is not None:
+            self.give("ids", "data")
+            self.wire("vocabulary", "tokenizer")
+        self.give("mask", "data")
+        if source.pairs:
+            self.give("segments", "data")
+        self.wire("sizes", "features")
+        self.declare([*source.stages, *head], source)
+
+    def source(self, source: Input) -> None:
+        """The stages of one source."""
+        for stage in source.embedding:
+            self.construct(stage)
+            self.method(stage, "forward")
+        if source.embedding:
+            self.give("x", " + ".join(stage.key for stage in source.embedding))
+        for stage in source.embedding:
+            for name in self.returned(stage):
+                if name != "x":
+                    self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
+        for stage in source.encoder:
+            self.construct(stage)
+            self.method(stage, "forward")
+            returned = self.returned(stage)
+            for name in invalidated_names(returned):
+                self.available.pop(name, None)
+            for name in returned:
+                self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
+
+    def corruption(self, source: Input, heads: Stages, alone: bool) -> None:
+        """Heads that change the batch before the first stage; `self.available` is then what the data provide."""
+        for head in heads:
+            try:
+                for stage, message in corruption_problems(head, source, alone):
+                    self.complain(stage, message)
+            except PluginError as error:
+                self.problems.append(head.problem(str(error)))
+            if alone and self.corrupted_by(head) and has_member(head.cls, "corrupt_batch"):
+                self.method(head, "corrupt_batch")
+
+    def corrupted_by(self, head: Component) -> tuple[str, ...]:
+        """What a head's `corrupt_batch` returns; nothing if it does not say, which is reported elsewhere."""
+        try:
+            return declared_corrupted_inputs(head)
+        except PluginError:
+            return ()
+
+    def reads_several(self, head: Component) -> bool:
+        """Whether a head is made for several sources; a problem if not."""
+        try:
+            several = "sources" in wired(head.cls)
+        except PluginError as error:
+            self.complain(head, str(error))
+            return False
+        if not several:
+            self.complain(head, "it supports one input; take a head with a `sources` argument, such as seq2seq")
+        return several
+
+    def refuse_features(self, head: Stages) -> None:
+        """Of several sources nobody knows which one a head's features would be made of."""
+        for stage in head:
+            try:
+                if names := ", ".join(declared_features(stage)):
+                    self.complain(stage, f"it declares {names}, and of several inputs it cannot say of which; take one")
+            except PluginError as error:
+                self.problems.append(stage.problem(str(error)))
+
+    def declare(self, stages: Iterable[Component], source: Input) -> None:
+        """The features that the stages of a source declare; one name means one feature."""
+        declared: dict[str, tuple[Component, object]] = {}
+        for stage in stages:
+            try:
+                features = declared_features(stage)
+            except PluginError as error:
+                self.problems.append(stage.problem(str(error)))
+                continue
+            for name, feature in features.items():
+                first, same = declared.setdefault(name, (stage, feature))
+                if name in {"ids", "mask", "segments", "x", "sources"} | TARGETS.keys() | DECIDED.keys():
+                    self.complain(stage, f"feature {name!r} has a name that seqpipe itself provides; it needs another")
+                elif same != feature:
+                    message = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
+                    self.complain(stage, f"{message}; in one pipeline it can be one thing only: leave one out")
+                elif message := _unfit(feature_kind(feature), source):
+                    self.complain(stage, message)
+                elif first is stage:
+                    self.give(name, f"data (feature of {stage.key})", feature_kind(feature) or name)
+
+    def arrays(self, head: Component) -> HeadArrays:
+        """What the answer kind of a head gives; of one that does not say its kind, a problem, all that any gives."""
+        try:
+            return head_arrays(head)
+        except PluginError as error:
+            self.problems.append(head.problem(str(error)))
+            return HeadArrays()
+
+    def wire_answer(self, head: Component, arrays: HeadArrays) -> None:
+        """What a head's answer kind and its target tokenizer provide to constructors, in place of another head's."""
+        for name in ("labels", "target_vocabulary"):
+            self.wired.pop(name, None)
+        if arrays.has_labels:
+            self.wire("labels", f"data (target of {head.key})")
+        if head.frame.get("target_tokenizer") is not None or is_self_supervised(head):
+            self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
+
+    def decide(self, head: Component, arrays: HeadArrays) -> None:
+        """A head's three methods: targets are given to `loss` alone, what `decide` returns to `score`."""
+        self.method(head, "decide")
+        try:
+            for name in [name for name in decode_options(head.cls) if name in self.available]:
+                self.complain(head, f"decode option {name!r} has a name that seqpipe itself provides; it needs another")
+        except (PluginError, ValueError, TypeError) as error:
+            self.complain(head, str(error))
+        before = dict(self.available)
+        targets: Mapping[str, Array | None] = arrays.targets
+        provider = f"data (target of {head.key})"
+        if is_self_supervised(head):
+            if arrays.no_self_supervision:
+                self.complain(head, f"{arrays.no_self_supervision}: no record says what is right")
+            if head.frame.get("target") is not None:
+                self.complain(head, "it learns from the text itself; delete `target`")
+            targets = {name: arrays.targets.get(name) for name in self.corrupted_by(head)}
+            provider = f"{head.key}.corrupt_batch"
+        decided, others = arrays.decided, {f"other_{name}": array for name, array in arrays.decided.items()}
+        of_decide = f"{head.key}.decide"
+        for methods, tensors, source in (
+            (("loss", "measures"), targets, provider),
+            *([(("evidence",), targets, provider)] if dev_option(head) else []),
+            (("score",), decided, of_decide),
+            (("explain",), decided, of_decide),
+            (("margin",), {**decided, **others}, of_decide),
+        ):
+            for name, array in tensors.items():
+                self.give(name, source, stated=None if array is None else (array.shape, array.dtype))
+            for method in methods:
+                self.method(head, method)
+            self.available = dict(before)
+        metrics = member(head.cls, "metrics")
+        if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
+            self.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
+        self.names = [name for name in self.names if name.users or name.provider != of_decide]
+
+
+def _unfit(kind: str, source: Input) -> str:
+    """Why a feature cannot be made of a source, and what to do; nothing if it can."""
+    where = f"inputs: {{{source.name or 'numbers'}: {{field: NAME, embedding: …}}}}"
+    if kind == "matrix" and source.tokenizer is not None:
+        return f"it reads rows of numbers, and this source is a text: give them a source of their own, {where}"
+    if kind != "matrix" and source.tokenizer is None:
+        return f"its feature {kind!r} is made of a text, and this source has no tokenizer; add one, or take linear"
+    return ""

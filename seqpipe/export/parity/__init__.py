@@ -1,0 +1,1 @@
+"""Comparison of a bundle with the PyTorch pipeline: decisions, features, answers, metrics."""

@@ -1,0 +1,212 @@
+"""Compare a pipeline in PyTorch with its graph, batch by batch, and tally how far their decisions agree."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqpipe.config.attention_maps import PREFIX
+from seqpipe.errors import ParityError
+from seqpipe.export.example_inputs import random_batches, shortest_row, with_other_padding
+from seqpipe.export.parity.trial_options import option_inputs, with_short_texts
+from seqpipe.features.document import Arrays
+from seqpipe.features.sources import masks
+from seqpipe.runtime.decode_options import Known
+from seqpipe.runtime.predictor import Run
+from seqpipe.training.pipeline import Pipeline
+
+TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
+MOST_TIES, ENOUGH = 1e-3, 1_000  # the share of decisions that may be ties, and of how many
+CLOSE, RELATIVE = 1e-4, 1e-5  # how far scores may differ
+
+
+@dataclass
+class Tally:
+    """Decisions compared, ties among them, decisions that differ, and the largest difference of a score."""
+
+    decisions: int = 0
+    ties: int = 0
+    different: int = 0
+    worst: float = 0.0
+    where: str = ""
+
+    def check(self) -> None:
+        """Raises ParityError if the graph answers differently."""
+        if self.different:
+            raise ParityError(
+                f"{self.different} of {self.decisions} decisions differ between PyTorch and onnxruntime "
+                f"({self.where}); no graph was written. "
+                "If the component is yours, look for Python values baked in at export"
+            )
+
+    def check_ties(self) -> None:
+        """Raises ParityError if there are too many ties to call the two equal."""
+        if self.ties > MOST_TIES * self.decisions:
+            raise ParityError(
+                f"{self.ties} of {self.decisions} decisions have margins under {TIE}: too many to call them equal"
+            )
+
+
+@dataclass
+class DecisionParity:
+    """A pipeline in PyTorch and its graph, whose decisions are compared batch by batch.
+
+    Args:
+        pipeline: In evaluation.
+        torch_run: Features and options to a decision, in PyTorch.
+        onnx_run: The same in onnxruntime.
+        options: Decode options of the heads.
+        tally: Of all batches.
+    """
+
+    pipeline: Pipeline
+    torch_run: Run
+    onnx_run: Run
+    options: Known
+    tally: Tally = field(default_factory=Tally)
+
+    def compare(self, feeds: Arrays, options: Arrays, garbage: bool = True) -> tuple[Arrays, Arrays, np.ndarray]:
+        """Run both on one batch and add the differences to the tally.
+
+        Features are padded with zeros; with `garbage` the graph also answers with other values in the padding.
+
+        Returns:
+            PyTorch's decision, the graph's, and of which rows, (B,), they differ by a tie.
+        """
+        shape = _shape(feeds)
+        expected = self.torch_run(feeds | options)
+        got = polluted = self._run_graph(feeds | options, shape)
+        if garbage:
+            polluted = self._run_graph(with_other_padding(self.pipeline.learned, feeds) | options, shape)
+        different = np.zeros(shape[0], bool)
+        faults = self._faults(self.tally, feeds, expected, got, polluted)
+        for rows, where in itertools.chain(faults, self._compare_alone(feeds, options, expected)):
+            different |= rows
+            if rows.any():
+                self.tally.where = self.tally.where or f"{where}, at shape {shape}"
+        self.tally.decisions += shape[0]
+        self.tally.different += int(different.sum())
+        return expected, got, ~(different | _decided_alike(expected, got))
+
+    def compare_batches(
+        self, batches: Iterable[Arrays], chosen: Mapping[str, Any], most_garbage: float = math.inf
+    ) -> None:
+        """Run both on random batches under these decode options, with short texts.
+
+        Those of at most `most_garbage` tokens, padding included, also have other values in the padding.
+        """
+        for feeds in batches:
+            inputs = option_inputs(feeds, self.options, with_short_texts(self.options, chosen))
+            self.compare(feeds, inputs, sum(mask.size for mask in masks(feeds).values()) <= most_garbage)
+
+    def resolve_ties(self) -> None:
+        """ParityError if more than `MOST_TIES` of at least `ENOUGH` decisions are tied; compares more if need be."""
+        more = (random_batches(self.pipeline.learned, seed, (33,), (1, 2, 5, 9, 17)) for seed in itertools.count(2))
+        batches = itertools.chain.from_iterable(more)
+        while self.tally.ties and self.tally.decisions < ENOUGH:
+            self.compare_batches([next(batches)], {}, most_garbage=0)
+        self.tally.check()
+        self.tally.check_ties()
+
+    def _run_graph(self, feeds: Arrays, shape: tuple[int, ...]) -> Arrays:
+        try:
+            return self.onnx_run(feeds)
+        except Exception as error:  # onnxruntime's exceptions share no base but Exception
+            raise ParityError(f"onnxruntime fails at shape {shape}, where PyTorch answers: {error}") from error
+
+    def _faults(
+        self, tally: Tally, feeds: Arrays, expected: Arrays, got: Arrays, polluted: Arrays
+    ) -> Iterator[tuple[np.ndarray, str]]:
+        """Which rows of the batch differ, (B,), and in what; ties and the worst difference go to the tally."""
+        B = _shape(feeds)[0]
+        misshaped = [
+            name for name, array in expected.items() if not got[name].shape == polluted[name].shape == array.shape
+        ]
+        for name in misshaped:
+            yield np.ones(B, bool), f"{name}: shape {got[name].shape}, not {expected[name].shape}"
+        if misshaped:
+            return
+        decisions = _decision_names(expected)
+        same = _decided_alike(expected, got)
+        if not same.all():
+            tied = margins(self.pipeline, feeds, expected, got) < TIE
+            tally.ties += int((~same & tied).sum())
+            yield ~same & ~tied, ", ".join(decisions)
+        for name, array in expected.items():
+            if name not in decisions:
+                gap = np.abs(array - got[name])[same] - RELATIVE * np.abs(array[same])
+                wrong = np.zeros(B, bool)
+                wrong[same] = ~_rowwise(gap <= CLOSE * _summed(name, expected)[same])
+                tally.worst = max(tally.worst, float(gap.max(initial=0.0)))
+                yield wrong, f"{name} off by {gap.max(initial=0.0):.2g}"
+            leaked = ~_rowwise(np.isclose(polluted[name], got[name], rtol=0, atol=CLOSE))
+            yield leaked, f"{name} changes with what stands in the padding"
+
+    def _compare_alone(self, feeds: Arrays, options: Arrays, expected: Arrays) -> Iterator[tuple[np.ndarray, str]]:
+        """The shortest row by itself, without padding: the others must not have changed its answer."""
+        row, alone = shortest_row(self.pipeline.learned, feeds)
+        if _shape(alone) == _shape(feeds):
+            return
+        row_options = {
+            name: array[row : row + 1] for name, array in options.items() if array.ndim > 1 and len(array) > 1
+        }
+        got = self._run_graph(alone | options | row_options, _shape(alone))
+        here = np.arange(_shape(feeds)[0]) == row
+        # What stands in the batch's padding is no part of the answer.
+        of_row = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
+        for wrong, where in self._faults(Tally(), alone, of_row, got, got):  # its ties are no further decisions
+            yield here & wrong, f"{where} (a row alone, without the batch around it)"
+        for name in [name for name in expected if name.startswith(PREFIX)]:
+            padding = np.array(expected[name][row])
+            padding[_corner(got[name])[1:]] = 0
+            yield here & bool(padding.any()), f"{name} is not 0 in the padding"
+
+
+def _decision_names(decision: Arrays) -> list[str]:
+    return [name for name, array in decision.items() if array.dtype.kind == "i"]
+
+
+def _decided_alike(expected: Arrays, got: Arrays) -> np.ndarray:
+    """Of which rows, (B,), all that is decided is equal; False for rows of another shape."""
+    rows = len(next(iter(expected.values())))
+    if any(got[name].shape != expected[name].shape for name in _decision_names(expected)):
+        return np.zeros(rows, bool)
+    return np.all(
+        [_rowwise(got[name] == expected[name]) for name in _decision_names(expected)] or [np.ones(rows, bool)], 0
+    )
+
+
+def _summed(name: str, decision: Arrays) -> np.ndarray:
+    """√n where an output adds up n numbers, since errors add up so: the score (B, K) of a text or of positions."""
+    head = name.removesuffix("scores")
+    steps = {f"{head}tokens": 0, f"{head}pointers": -1} if name.endswith("scores") else {}  # and their padding
+    lengths = [(decision[key] != padding).sum(2) for key, padding in steps.items() if key in decision]
+    length = lengths[0] if lengths else np.ones_like(decision[name])
+    return np.asarray(np.sqrt(np.maximum(length, 1)))
+
+
+def _shape(feeds: Arrays) -> tuple[int, ...]:
+    """How many texts, and how many tokens the longest of each source has."""
+    every = [*masks(feeds).values()]
+    return (len(every[0]), *(mask.shape[1] for mask in every))
+
+
+def _corner(array: np.ndarray) -> tuple[slice, ...]:
+    return tuple(slice(0, n) for n in array.shape)
+
+
+def _rowwise(equal: np.ndarray) -> np.ndarray:  # (B, …) -> (B,)
+    return np.asarray(equal.all(tuple(range(1, equal.ndim))))
+
+
+def margins(pipeline: Pipeline, feeds: Arrays, expected: Arrays, got: Arrays) -> np.ndarray:
+    """How near PyTorch was to the second decision when it took the first, (B,)."""
+    tensors = ({name: torch.from_numpy(np.array(a)) for name, a in some.items()} for some in (feeds, expected, got))
+    with torch.no_grad():
+        return np.asarray(pipeline.gap(*tensors))

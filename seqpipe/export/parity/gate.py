@@ -1,0 +1,166 @@
+"""The proof that a bundle answers as its pipeline does: on random features, then on records as they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from seqpipe.errors import DataError, ParityError
+from seqpipe.export.example_inputs import random_batches
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.decisions import CLOSE
+from seqpipe.export.parity.features import check_features, same_array
+from seqpipe.export.parity.generated_records import probe_records
+from seqpipe.export.parity.incremental import compare_pieces
+from seqpipe.export.parity.trial_options import option_inputs, options_off_default, trial_options, with_short_texts
+from seqpipe.features.document import Arrays, Record
+from seqpipe.runtime.evaluate import evaluate, headline, judged
+from seqpipe.runtime.predictor import ROWS, Predictor
+
+MOST_RECORDS = 2_000  # records that both answer
+WITH_OPTIONS = {"records": MOST_RECORDS, "texts": 50}  # how many both also answer with options off their defaults
+MOST_GARBAGE = 1_024  # tokens, padding included, of a random batch that is also run with other padding
+PROBED = 60  # tokens of such a probe
+SEED = 1  # of every sample
+TRIED = 3  # random batches in which a decode option may show an effect
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread: on small batches the others wait for longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@one_thread()
+def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str, Any]:
+    """Compares what a pipeline and its bundle read of texts, decide about random features and answer to records.
+
+    - Decisions on random ragged batches, under many decode options (`seqpipe.export.parity.decisions`).
+    - Features, exactly, of all records and of probes: texts of every script and of every vocabulary.
+    - Answers to the records, or to a sample of `MOST_RECORDS`, and to some generated texts; at the default and at
+      other decode options.
+    - The metric of these answers.
+
+    Args:
+        comparison: Of the two.
+        records: With references.
+
+    Returns:
+        The manifest's record of it: how many decisions, ties, the largest difference of a score, the metric.
+
+    Raises:
+        ParityError: if they differ.
+    """
+    ours, theirs, decisions = comparison.ours, comparison.model.predictor, comparison.decisions
+    _compare_random_features(comparison)
+    probes = [*probe_records(ours.featurizer, ours.limits["tokens"], SEED)]
+    check_features(ours, theirs, records, probes)
+    sample = sampled(records)
+    metric, pytorch, onnxruntime = _compare_metric(comparison, sample)
+    texts, with_options = _compare_options(comparison, sample, probes)
+    decisions.resolve_ties()
+    tally = decisions.tally
+    return {
+        "decisions": tally.decisions,
+        "ties": tally.ties,
+        "worst_score": tally.worst,
+        "records": len(sample),
+        "read": len(records) + len(probes),
+        "texts": texts,
+        "without_effect": comparison.without_effect,
+        "records_with_options": with_options,
+        "metric": metric,
+        "pytorch": pytorch,
+        "onnxruntime": onnxruntime,
+    }
+
+
+def sampled(records: Sequence[Record]) -> list[Record]:
+    """The records; of more than `MOST_RECORDS` a sample of so many, in order."""
+    chosen = random.Random(SEED).sample(range(len(records)), min(MOST_RECORDS, len(records)))
+    return [records[i] for i in sorted(chosen)]
+
+
+def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[str, float, float]:
+    """Compare the answers to records and their metric; its name, PyTorch's value and the bundle's."""
+    ours, theirs, pipeline = comparison.ours, comparison.model.predictor, comparison.pipeline
+    without_targets = [ours.kind.question(record) for record in records]
+    if pipeline.is_language_model:  # judged by perplexity, not by its continuations
+        comparison.answer_both(without_targets[:ROWS])
+        comparison.answer_both(without_targets[ROWS:], **with_short_texts(ours.options, {}))
+        expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
+    else:
+        both = comparison.answer_both(without_targets)
+        expected_scores, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in both)
+    (name, expected), (_, got) = headline(expected_scores), headline(scores)
+    measured = pipeline.is_language_model or any(part.is_numeric for part in ours.kind.parts.values())
+    rounding = CLOSE * len(records) * max(1.0, abs(expected)) if measured else 0
+    if abs(got - expected) * len(records) > comparison.ties + 1e-6 + rounding:
+        raise ParityError(
+            f"{name} is {got:.6f} with onnxruntime and {expected:.6f} with PyTorch on {len(records)} records"
+        )
+    return name, expected, got
+
+
+def _compare_options(comparison: Comparison, records: Sequence[Record], probes: Sequence[Record]) -> tuple[int, int]:
+    """Compare answers to short probes, and under other decode options also to records; how many of each."""
+    ours, draw = comparison.ours, random.Random(SEED)
+    short = [ours.kind.question(probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
+    texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
+    without_targets = [ours.kind.question(record) for record in records]
+    again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
+    trials = [with_short_texts(ours.options, options) for options in trial_options(ours.options)]
+    for options in trials:
+        comparison.answer_both([*texts, *again] if options else texts, **options)
+    return len(texts), len(again) if any(trials) else 0
+
+
+def _compare_random_features(comparison: Comparison) -> None:
+    pipeline, decisions, options = comparison.pipeline, comparison.decisions, comparison.options
+    for chosen in trial_options(options):
+        small = {"sizes": (1, 3), "lengths": (1, 7)} if chosen else {}
+        long = () if chosen else random_batches(pipeline.learned, 1, (2,), pipeline.long)
+        batches = itertools.chain(random_batches(pipeline.learned, 1, **small), long)
+        decisions.compare_batches(batches, chosen, MOST_GARBAGE)
+    for name, candidates in options_off_default(options).items():
+        tried = [next(random_batches(pipeline.learned, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
+        trials = itertools.product(candidates, tried)
+        effective = next(
+            ((chosen, feeds) for chosen, feeds in trials if _matters(comparison.ours, feeds, name, chosen)), None
+        )
+        if effective is None:
+            comparison.without_effect.append(name)
+        chosen, feeds = effective or (candidates[0], tried[0])
+        decisions.compare_batches([feeds], chosen, MOST_GARBAGE)
+    if pipeline.cache:
+        prompts = random_batches(pipeline.learned, SEED, (1, 3), (1, 7))
+        compare_pieces(decisions, prompts)
+    decisions.tally.check()
+
+
+def _matters(ours: Predictor, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
+    """Whether PyTorch decides otherwise under these options than with the default of one of them."""
+    default = {**chosen, name: ours.options[name]["default"]}
+    changed, unchanged = (
+        ours.run(feeds | option_inputs(feeds, ours.options, with_short_texts(ours.options, options)))
+        for options in (chosen, default)
+    )
+    return any(not same_array(changed[key], unchanged[key]) for key in changed)
+
+
+def _length(side: Predictor, record: Record) -> int:
+    """How many tokens a record has; -1 if it is refused."""
+    try:
+        return len(side.docs([record])[0])
+    except DataError:
+        return -1

@@ -1,0 +1,1 @@
+"""Trace a module and translate the trace to ONNX."""

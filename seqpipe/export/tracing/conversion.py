@@ -1,0 +1,172 @@
+"""Convert a module to an ONNX model: trace it, translate the trace, simplify the model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import onnx
+import onnx_ir
+import torch
+from onnx_ir.passes import PassManager, Sequential, common
+from onnxscript import rewriter, version_converter
+from onnxscript.optimizer import _constant_folding
+from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleSet
+from torch import Tensor, nn
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from torch.onnx._internal.exporter import _core, _ir_passes
+
+from seqpipe.export.tracing.onnx_registry import onnx_registry
+from seqpipe.export.tracing.recorder import UntraceableError
+from seqpipe.export.tracing.trace import Traced, trace
+
+_LEAST_OPSET = 18  # that PyTorch translates to; lower ones are converted to
+
+Axes = Sequence[Mapping[int, str]]
+
+
+def onnx_model(
+    module: nn.Module, inputs: Mapping[str, Tensor], axes: Axes, outputs: Sequence[str], opset: int
+) -> onnx.ModelProto:
+    """The ONNX model of a module in evaluation, without the values of its weights: `fill_weights` puts them in.
+
+    So the model is the same whatever the weights are. A model that PyTorch's own exporter had to make holds them.
+
+    Args:
+        module: Takes the inputs by position and returns a tuple of tensors.
+        inputs: Examples by name; axes of the same name have the same size, and none has 0 or 1.
+        axes: For each input, the names of its free axes.
+        outputs: The names of what the module returns.
+        opset: The version of ai.onnx.
+
+    Raises:
+        RuntimeError: if a free axis turns out to be fixed; and whatever the module or the translation raises.
+    """
+    try:
+        model = _translated(trace(module, inputs, axes, onnx_registry(max(opset, _LEAST_OPSET))), opset)
+    except UntraceableError:
+        return _by_torch_export(module, inputs, axes, outputs, opset)
+    _ir_passes.rename_outputs(model, [*outputs])
+    weights = [model.graph.inputs.pop() for _ in range(len(model.graph.inputs) - len(inputs))]
+    _ir_passes.rename_inputs(model, [*inputs])
+    proto = onnx_ir.to_proto(model)
+    for value in reversed(weights):
+        if value.uses():
+            assert value.dtype is not None
+            assert value.shape is not None
+            proto.graph.initializer.add(name=value.name, data_type=value.dtype, dims=value.shape.numpy())
+    return proto
+
+
+def _by_torch_export(
+    module: nn.Module, inputs: Mapping[str, Tensor], axes: Axes, outputs: Sequence[str], opset: int
+) -> onnx.ModelProto:
+    """The same by PyTorch's own exporter, which takes several times as long but records writes into views."""
+    shapes = tuple(map(dict, axes))
+    parameters = inspect.signature(module.forward).parameters.values()
+    variadic = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    program = torch.onnx.export(
+        module,
+        tuple(inputs.values()),
+        dynamo=True,
+        input_names=[*inputs],
+        output_names=[*outputs],
+        dynamic_shapes=(shapes,) if variadic else shapes,
+        opset_version=opset,
+        verbose=False,
+    )
+    assert program is not None
+    return program.model_proto
+
+
+def _translated(traced: Traced, opset: int) -> onnx_ir.Model:
+    """The traced program as an ONNX model, its loops as Loop and Scan, simplified."""
+    frame = traced.frame
+    inputs = [node for node in frame.graph.nodes if node.op == "placeholder"]
+    names = [*traced.weights, *[None] * (len(inputs) - len(traced.weights))]
+    specs = [
+        InputSpec(InputKind.USER_INPUT if name is None else InputKind.PARAMETER, TensorArgument(node.name), name)
+        for name, node in zip(names, inputs, strict=True)
+    ]
+    program: Any = SimpleNamespace(  # what the translation reads of a torch.export.ExportedProgram
+        graph_module=frame.module,
+        graph_signature=SimpleNamespace(
+            input_specs=specs,
+            output_specs=[
+                OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in frame.results
+            ],
+            inputs_to_parameters={spec.arg.name: spec.target for spec in specs if spec.target is not None},
+            inputs_to_buffers={},
+            inputs_to_lifted_tensor_constants={},
+        ),
+        range_constraints={},
+        named_parameters=traced.weights.items,
+        named_buffers=tuple,
+        constants={},
+    )
+    registry = onnx_registry(max(opset, _LEAST_OPSET))
+    model = _core._exported_program_to_onnx_program(program, registry=registry).model
+    for function in model.functions.values():  # of a loop in a loop; the inliner wants the same versions everywhere
+        function.opset_imports.update(model.opset_imports)
+    for name in [name for name in model.graph.initializers if name in traced.weights]:  # no pass may look at a value
+        weight = model.graph.initializers.pop(name)
+        weight.const_value = None
+        model.graph.inputs.append(weight)
+    version_converter.convert_version(model, opset, fallback=True)
+    _ir_passes.rename_axis(model, traced.axes)
+    return _simplified(model)
+
+
+class _Rule:
+    """A rewrite rule that is tried on nodes of its own operator alone; most of the others' time is trying in vain.
+
+    Rules that look for several results at once compare all pairs of nodes, and none of our graphs gains by them: they
+    are tried on nothing.
+    """
+
+    def __init__(self, rule: RewriteRule):
+        self._rule, pattern = rule, rule._target_pattern
+        self.operators = {str(node.op) for node in pattern}
+        self._operator = str(pattern.output_node.op) if pattern.has_single_output_node else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rule, name)
+
+    def try_rewrite(self, model: Any, graph: Any, node: onnx_ir.Node, **options: Any) -> Any:
+        return self._rule.try_rewrite(model, graph, node, **options) if node.op_type == self._operator else None
+
+
+def _simplified(model: onnx_ir.Model) -> onnx_ir.Model:
+    """As `onnxscript.optimizer.optimize`, in a fraction of its time: see `_Rule`."""
+    operators = {node.op_type for node in model.graph.all_nodes()}
+    operators |= {node.op_type for function in model.functions.values() for node in function.all_nodes()}
+    rules: Any = [rule for rule in map(_Rule, rewriter._DEFAULT_REWRITE_RULES) if rule.operators <= operators]
+    fold = PassManager(
+        [
+            _constant_folding.FoldConstantsPass(
+                shape_inference=True,
+                input_size_limit=_constant_folding.DEFAULT_CONSTANT_FOLD_INPUT_SIZE_LIMIT,
+                output_size_limit=_constant_folding.DEFAULT_CONSTANT_FOLD_OUTPUT_SIZE_LIMIT,
+            ),
+            *([rewriter.RewritePass(RewriteRuleSet(rules))] if rules else []),
+            common.RemoveUnusedNodesPass(),
+            common.RemoveUnusedFunctionsPass(),
+            common.RemoveUnusedOpsetsPass(),
+        ],
+        steps=2,
+        early_stop=True,
+    )
+    passes = Sequential(
+        common.InlinePass(),
+        fold,
+        common.RemoveUnusedNodesPass(),
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.LiftSubgraphInitializersToMainGraphPass(),
+        common.DeduplicateInitializersPass(),
+        common.CommonSubexpressionEliminationPass(),
+        common.OutputFixPass(),
+        common.NameFixPass(),
+    )
+    return passes(model).model

@@ -1,0 +1,89 @@
+"""Decide how a PyTorch operator enters an ONNX graph: as it is, decomposed, or with arguments converted first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import onnxscript.function_libs.torch_lib.ops  # noqa: F401 (it fills the registry that `registration` holds)
+import torch
+from onnxscript.function_libs.torch_lib import registration
+from torch import SymFloat, SymInt, Tensor
+from torch._export.utils import _check_valid_to_preserve, _is_cia_op
+from torch._ops import OpOverload
+from torch.onnx._internal.exporter import _registration
+from torch.onnx._internal.exporter._torchlib import _torchlib_registry
+from torch.onnx._internal.fx.passes.type_promotion import TypePromotionTable
+
+aten, prims = torch.ops.aten, torch.ops.prims
+_DTYPES: Mapping[type, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    SymInt: torch.int64,
+    float: torch.float32,
+    SymFloat: torch.float32,
+}
+
+
+class OnnxRegistry(_registration.ONNXRegistry):
+    """What the ONNX exporter translates at an opset; onnxscript's functions are entered on their first use.
+
+    The exporter enters all 500 of them at once and reads their source code for it, which takes longer than a trace.
+    """
+
+    def __init__(self, opset: int):
+        super().__init__()
+        self._opset_version = opset
+        for meta in _torchlib_registry.get_torchlib_ops():
+            self._register(meta.fx_target, meta)
+        self._cleanup_registry_based_on_opset_version()
+        self._waiting = dict(registration.default_registry.items())
+
+    def get_decomps(self, target: Any) -> list[_registration.OnnxDecompMeta]:
+        name = target.name() if isinstance(target, OpOverload) else f"{target.__module__}::{target.__name__}"
+        if (waiting := self._waiting.pop(name, None)) is not None:
+            for function in (*waiting.overloads, *waiting.complex):
+                is_complex = function in waiting.complex
+                meta = _registration.OnnxDecompMeta(function, target, signature=None, is_complex=is_complex)
+                self._register(target, meta)
+        entries: list[_registration.OnnxDecompMeta] = super().get_decomps(target)
+        return entries
+
+
+@cache
+def onnx_registry(opset: int) -> OnnxRegistry:
+    """The registry of an opset, made once."""
+    return OnnxRegistry(opset)
+
+
+@cache
+def is_recorded(func: OpOverload, registry: Any) -> bool:
+    """Whether an operator goes into the graph as it is. Composite ones that return views never do, but for reshape."""
+    if func.namespace in ("onnx", "onnx_symbolic") or func is aten.reshape.default:
+        return True
+    return registry.is_registered(func) and (not _is_cia_op(func) or _check_valid_to_preserve(func))
+
+
+@cache
+def decompositions() -> tuple[Mapping[Any, Callable[..., Any]], ...]:
+    """PyTorch's tables of decompositions; the first that has an operator counts."""
+    return torch.export.default_decompositions(), torch._decomp.decomposition_table
+
+
+@cache
+def promotions() -> TypePromotionTable:
+    """Which arguments of an operator PyTorch converts to one type."""
+    return TypePromotionTable()
+
+
+def converted(value: Any, dtype: torch.dtype | None) -> Any:
+    """A tensor or number as PyTorch converts it before an operator of several types; ONNX does not by itself."""
+    if dtype is None or value is None:
+        return value
+    if isinstance(value, Tensor):
+        return value if value.dtype == dtype else prims.convert_element_type.default(value, dtype)
+    if isinstance(value, (list, tuple)):
+        parts = [converted(part, dtype) for part in value]
+        return value if all(a is b for a, b in zip(parts, value, strict=True)) else type(value)(parts)
+    return value if _DTYPES[type(value)] == dtype else aten.scalar_tensor.default(value, dtype=dtype)

@@ -1,0 +1,96 @@
+"""What `seqpipe plugins` prints."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Install
+
+from seqpipe.commands.plugins.listing import list_components, show_component
+from seqpipe.config.plugins import KINDS, Plugins
+from seqpipe.errors import PluginError
+from seqpipe.version import VERSION
+
+CODE = '''
+from seqpipe import hookimpl
+
+@hookimpl
+def register_tokenizers():
+    return {"halves": Halves}
+
+class Halves:
+    """Cuts a text in two.
+
+    It has a second paragraph.
+
+    Args:
+        where: The place to cut at,
+            counted in percent.
+    """
+
+    def __init__(self, *, where: float = 50.0):
+        pass
+'''
+
+
+def test_every_component_stands_on_a_line_with_its_distribution() -> None:
+    lines = [line.split() for line in list_components().splitlines()]
+    assert lines[0] == ["kind", "use", "from"]
+    assert ["tokenizer", "words", "seqpipe-nlp", VERSION] in lines
+    assert ["head", "crf", "seqpipe-nlp", VERSION] in lines
+    kinds = [line[0] for line in lines if line and line[0] in KINDS]
+    assert kinds == sorted(kinds, key=KINDS.index)
+    assert lines[-1] == ["next:", "seqpipe", "plugins", "show", "NAME"]
+
+
+def test_a_broken_plugin_is_listed_with_its_reason(install: Install) -> None:
+    install("seqpipe-broken", "1 / 0")
+    assert "broken: seqpipe-broken 1.0 (toy): ZeroDivisionError: division by zero" in list_components()
+
+
+def test_a_name_offered_twice_is_listed_with_the_cure(install: Install) -> None:
+    assert "more than once" not in list_components()
+    install("seqpipe-toy", CODE.replace("halves", "words"))
+    assert "'words' is offered more than once: write `use: distribution/words`" in list_components()
+
+
+def test_options_are_shown_with_type_default_and_meaning(install: Install) -> None:
+    install("seqpipe-toy", CODE)
+    lines = show_component("halves").splitlines()
+    assert lines[:2] == ["tokenizer halves (seqpipe-toy 1.0)", "Cuts a text in two."]
+    assert lines[3].split() == ["option", "type", "default"]
+    assert lines[4].startswith("where")
+    assert "50.0" in lines[4]
+    assert lines[4].endswith("The place to cut at, counted in percent.")
+
+
+def test_all_components_of_a_name_are_shown_or_the_one_that_is_meant(install: Install) -> None:
+    install("seqpipe-toy", CODE.replace("halves", "chars"))
+    assert show_component("chars").count("tokenizer chars (") == 2
+    assert show_component("seqpipe-toy/chars").count("tokenizer chars (") == 1
+    assert show_component("tokenizer/chars") == show_component("chars")
+    assert "(seqpipe-nlp " in show_component("seqpipe-nlp/chars")
+    assert show_component("tokenizer/words") != show_component("words")  # an encoder is called so too
+
+
+def test_what_a_plugin_does_at_import_and_who_is_left_out_is_listed(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("seqpipe-loud", "print('hello')\n" + CODE, version="1.5")
+    assert "\nnote: seqpipe-loud 1.5: it prints when it is imported: hello\n" in list_components()
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
+    assert "\nseqpipe-loud 1.5 is left out: SEQPIPE_PLUGINS is off\n" in list_components()
+
+
+def test_every_installed_component_can_be_shown() -> None:
+    for offer in Plugins().offers:
+        assert show_component(f"{offer.kind}/{offer.name}").startswith(
+            f"{offer.kind} {offer.name} (seqpipe-nlp {VERSION})\n"
+        )
+
+
+@pytest.mark.parametrize("name", ["lstn", "head/lstm", "elsewhere/lstm"])
+def test_an_unknown_name_is_an_error(name: str) -> None:
+    with pytest.raises(PluginError, match=f"no component named '{name}'"):
+        show_component(name)
+    with pytest.raises(PluginError, match=r"did you mean 'lstm'\?"):
+        show_component("lstn")

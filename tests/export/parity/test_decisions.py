@@ -1,0 +1,209 @@
+"""The comparison of PyTorch and onnxruntime sees every difference, and calls a tie a tie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factory import parts, tiny, writing
+
+from seqpipe.config.loader import load
+from seqpipe.errors import ParityError
+from seqpipe.export.example_inputs import LENGTHS, SIZES, random_batches
+from seqpipe.export.parity.decisions import DecisionParity, Tally
+from seqpipe.export.parity.trial_options import with_short_texts
+from seqpipe.features.document import Arrays
+from seqpipe.nn.search import EOS
+from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.predictor import Run
+from seqpipe.training.pipeline import Pipeline, option_table, predictor
+
+Change = Callable[[Arrays, Arrays], None]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
+    """A pipeline with random weights, and how PyTorch runs it."""
+    torch.set_num_threads(1)
+    config = tiny(tmp_path_factory.mktemp("parity"), "head=tags")
+    pipeline, _ = parts(config)
+    return pipeline, predictor(pipeline, config).run
+
+
+def compared(both: tuple[Pipeline, Run], change: Change, shapes: Any = ((3,), (7,))) -> Tally:
+    """The tally when the other side's decision is PyTorch's, changed."""
+    pipeline, run = both
+
+    def changed(feeds: Arrays) -> Arrays:
+        decision = {name: np.array(array) for name, array in run(feeds).items()}
+        change(feeds, decision)
+        return decision
+
+    parity = DecisionParity(pipeline, run, changed, {})
+    for feeds in random_batches(pipeline.learned, 0, *shapes):
+        parity.compare(feeds, {})
+    return parity.tally
+
+
+def nothing(feeds: Arrays, decision: Arrays) -> None: ...
+
+
+def test_the_same_answers_are_the_same(both: tuple[Pipeline, Run]) -> None:
+    tally = compared(both, nothing, (SIZES[:4], LENGTHS[:4]))
+    tally.check()
+    assert (tally.decisions, tally.different, tally.ties) == (4 * sum(SIZES[:4]), 0, 0)
+
+
+def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Pipeline, Run]) -> None:
+    feeds = list(random_batches(both[0].learned, 1))
+    assert [array["ids"].shape for array in feeds] == [(B, T) for B in SIZES for T in LENGTHS]
+    assert all(array["mask"][0].all() for array in feeds)
+    assert not feeds[-1]["mask"].all()
+    assert all(not array["ids"][~array["mask"]].any() for array in feeds)
+    assert len(np.unique(feeds[-1]["ids"])) == both[0].learned.featurizer.tokenizer.get_vocab_size()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda feeds, made: made["tags"].__setitem__((0, 0), (made["tags"][0, 0] + 1) % 5), "tags"),
+        (lambda feeds, made: made["scores"].__setitem__((0, 0), made["scores"][0, 0] + 3e-4), "scores off by 0.0003"),
+        (lambda feeds, made: made["scores"].__setitem__((0, 0), np.nan), "scores off by nan"),
+        (lambda feeds, made: made.update(tags=made["tags"][:, :-1]), r"tags: shape \(3, 6\), not \(3, 7\)"),
+        (
+            lambda feeds, made: made["opens"].__iadd__(
+                feeds["ids"].sum(1, keepdims=True) * (not feeds["mask"].all()) * 1e-2
+            ),
+            "opens off by|opens changes with what stands in the padding",
+        ),
+    ],
+)
+def test_a_planted_difference_is_found_and_told_with_its_shape(both: Any, change: Change, told: str) -> None:
+    tally = compared(both, change)
+    assert 0 < tally.different <= tally.decisions
+    with pytest.raises(ParityError, match=rf"decisions differ .*({told}).*, at shape \(3, 7\)"):
+        tally.check()
+
+
+def test_a_difference_within_the_tolerance_is_none_and_is_told(both: tuple[Pipeline, Run]) -> None:
+    tally = compared(both, lambda feeds, made: made["scores"].__iadd__(np.float32(5e-5)))
+    tally.check()
+    assert tally.worst == pytest.approx(5e-5, rel=0.3)
+
+
+def test_what_reads_the_padding_is_found(both: tuple[Pipeline, Run]) -> None:
+    def leaks(feeds: Arrays, made: Arrays) -> None:
+        made["scores"] += np.where(feeds["mask"], 0, feeds["ids"]).sum(1, keepdims=True) * np.float32(0.01)
+
+    tally = compared(both, leaks)
+    with pytest.raises(ParityError, match="scores changes with what stands in the padding"):
+        tally.check()
+    assert compared(both, leaks, ((1,), (7,))).different == 0  # one row has no padding: nothing to read
+
+
+def test_an_answer_that_changes_with_the_batch_around_it_is_found(both: tuple[Pipeline, Run]) -> None:
+    def counts_the_rows(feeds: Arrays, made: Arrays) -> None:
+        made["scores"] += np.float32(0.01 if len(feeds["mask"]) == 1 else 0)
+
+    tally = compared(both, counts_the_rows)
+    assert (tally.decisions, tally.different) == (3, 1)
+    with pytest.raises(ParityError, match=r"scores off by 0\.01 \(a row alone, without the batch around it\)"):
+        tally.check()
+
+
+def test_a_run_that_fails_is_a_difference(both: tuple[Pipeline, Run]) -> None:
+    def fails(feeds: Arrays, made: Arrays) -> None:
+        raise RuntimeError("Non-zero status code returned while running Add node")
+
+    with pytest.raises(ParityError, match=r"onnxruntime fails at shape \(3, 7\), where PyTorch answers: Non-zero"):
+        compared(both, fails)
+
+
+def test_equally_good_decisions_are_counted_as_ties_and_many_of_them_are_refused(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "head=tags")
+    pipeline, _ = parts(config)
+    with torch.no_grad():
+        pipeline.head.emissions.weight.zero_()
+        pipeline.head.emissions.bias.zero_()  # every tag is as good as any other
+    run = predictor(pipeline, config).run
+
+    def another(feeds: Arrays, made: Arrays) -> None:
+        made["tags"][0, 0] = 1
+
+    tally = compared((pipeline, run), another, ((7,), (5,)))
+    assert (tally.decisions, tally.ties, tally.different) == (7, 1, 0)
+    DecisionParity(pipeline, run, run, {}, tally).resolve_ties()  # one of a thousand is
+    assert (tally.decisions >= 1_000, tally.ties) == (True, 1)
+    tally = compared((pipeline, run), another, ((7, 7), (5,)))
+    assert tally.ties == 2
+    with pytest.raises(ParityError, match=r"2 of 1,?0\d\d decisions have margins under 0\.0001"):
+        DecisionParity(pipeline, run, run, {}, tally).resolve_ties()
+
+
+def test_a_tie_is_one_in_the_models_own_score_only(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "head=tags")
+    pipeline, _ = parts(config)
+    with torch.no_grad():
+        pipeline.head.emissions.weight.zero_()
+        pipeline.head.emissions.bias.copy_(torch.tensor([1e-3] + [0.0] * (len(pipeline.learned.tasks[0].labels) - 1)))
+
+    def another(feeds: Arrays, made: Arrays) -> None:
+        made["tags"][0, 0] = len(made["tags"]) > 1
+
+    tally = compared((pipeline, predictor(pipeline, config).run), another)
+    assert (tally.ties, tally.different) == (0, 1)
+
+
+def test_a_head_may_say_itself_how_near_it_was_to_the_decision_of_the_graph(both: tuple[Pipeline, Run]) -> None:
+    pipeline, run = both
+
+    def another(feeds: Arrays, made: Arrays) -> None:
+        made["tags"][0, 0] = (made["tags"][0, 0] + 1) % 5
+
+    asked = []
+    for margin, ties in ((5e-5, 1), (2e-4, 0)):
+
+        def told(x: torch.Tensor, tags: torch.Tensor, other_tags: torch.Tensor, m: float = margin) -> torch.Tensor:
+            asked.append((tags[0, 0].item(), other_tags[0, 0].item()))
+            return x.new_full((x.shape[0],), m)
+
+        pipeline.head.margin = told
+        try:
+            tally = compared((pipeline, run), another, ((1,), (7,)))
+        finally:
+            del pipeline.head.margin
+        assert (tally.ties, tally.different) == (ties, 1 - ties)
+    assert all(other == (own + 1) % 5 for own, other in asked)
+
+
+@pytest.fixture(scope="module")
+def writes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
+    """A pipeline with random weights that writes texts of 100 tokens, whatever it reads."""
+    config = load(writing(tmp_path_factory.mktemp("parity")))
+    pipeline, _ = parts(config)
+    with torch.no_grad():
+        pipeline.head.vocabulary.output.bias[EOS] = -100.0
+    run, defaults = predictor(pipeline, config).run, option_arrays(option_table(*config.head), {})
+    return pipeline, lambda feeds: run(defaults | feeds)
+
+
+def test_the_score_of_a_text_may_be_off_by_the_root_of_its_length_times_as_much(writes: tuple[Pipeline, Run]) -> None:
+    pipeline, run = writes
+    made = run(next(random_batches(pipeline.learned, 0, (3,), (7,))))
+    assert ((made["tokens"] != 0).sum(2) == 100).all()
+    allowed = 10 * 1e-4 + 1e-5 * float(np.abs(made["scores"]).min())
+    for off, different in ((0.9 * allowed, 0), (1.5 * allowed, 3)):
+        tally = compared(writes, lambda feeds, made, off=off: made["scores"].__iadd__(np.float32(off)))
+        assert tally.different == different
+
+
+def test_texts_of_random_input_are_short_unless_something_else_is_chosen() -> None:
+    options = {
+        name: {"type": "size", "default": n} for name, n in (("max_length", 100), ("b.max_length", 5), ("beams", 1))
+    }
+    assert with_short_texts(options, {}) == {"max_length": 8, "b.max_length": 5}
+    assert with_short_texts(options, {"max_length": 3, "beams": 2}) == {"max_length": 3, "b.max_length": 5, "beams": 2}

@@ -1,0 +1,140 @@
+"""Weights as integers: how near the products are, and that a row's answer hangs on nothing beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from factory import QUIET, labelling, seqpipe
+from onnx import TensorProto, helper, numpy_helper
+
+from seqpipe import load
+from seqpipe.errors import ParityError
+from seqpipe.export.passes import int8 as quantising
+from seqpipe.export.passes.int8 import in_int8
+
+RANDOM = np.random.default_rng(3)
+V, D, N = 90, 64, 70
+TABLE, W = (RANDOM.normal(size=shape).astype(np.float32) for shape in ((V, D), (D, N)))
+BIAS = RANDOM.normal(size=V).astype(np.float32)
+
+
+def model(table: np.ndarray = TABLE, w: np.ndarray = W) -> bytes:
+    """A table that is looked up in and that makes logits, and in a loop a product with a matrix as it stands."""
+    steps = [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("MatMul", ["x", "w"], ["y"])]
+    inside = [("i", TensorProto.INT64), ("go", TensorProto.BOOL)]
+    body = helper.make_graph(
+        steps,
+        "body",
+        [helper.make_tensor_value_info(name, kind, []) for name, kind in inside],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+        ],
+    )
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"]),
+        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "turned"], ["product"]),
+        helper.make_node("Gemm", ["rows", "table", "bias"], ["logits"], transB=1),
+        helper.make_node("Loop", ["most", ""], ["made"], body=body),
+    ]
+    found = [("x", 3), ("product", 3), ("logits", 2), ("made", 4)]
+    given = [("ids", TensorProto.INT64, ["B", "T"]), ("rows", TensorProto.FLOAT, ["B", D])]
+    constants = {"table": table, "w": w, "bias": BIAS, "most": np.array(2)}
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(*one) for one in given],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * rank) for name, rank in found],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return bytes(made.SerializeToString())
+
+
+def run(data: bytes, **feeds: Any) -> list[Any]:
+    return onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+IDS = RANDOM.integers(0, V, (4, 6))
+ROWS = (RANDOM.normal(size=(4, D)) * [[1], [100], [0], [1e-6]]).astype(np.float32)
+
+
+def test_products_are_near_and_their_weights_stand_there_once_as_integers() -> None:
+    before, after = model(), in_int8(model())
+    for exact, near in zip(run(before, ids=IDS, rows=ROWS), run(after, ids=IDS, rows=ROWS), strict=True):
+        away = np.abs(exact - near).reshape(-1, exact.shape[-1]).max(1)
+        assert (away <= 0.04 * np.abs(exact).reshape(-1, exact.shape[-1]).max(1)).all()
+    kept = {one.name: one for one in onnx.load_from_string(after).graph.initializer}
+    assert sum(np.prod(one.dims) for one in kept.values() if one.data_type == TensorProto.INT8) == V * D + D * N
+    assert not {"table", "w"} & {*kept}
+    assert len(after) < 0.4 * len(before)
+
+
+def test_each_row_and_column_of_a_weight_has_a_scale_of_its_own() -> None:
+    of_rows, of_columns = (np.resize(np.float32([1, 100, 0.01]), size) for size in (V, N))
+    data = model(TABLE * of_rows[:, None], W * of_columns)
+    rows = of_rows[IDS][..., None]
+    scales = (rows, rows * of_rows, of_rows, rows * of_columns)
+    outputs = zip(run(data, ids=IDS, rows=ROWS), run(in_int8(data), ids=IDS, rows=ROWS), scales, strict=True)
+    for number, (exact, near, scale) in enumerate(outputs):
+        bias = BIAS if number == 2 else 0
+        sizes, errors = ((np.abs(one) / scale).max(-1) for one in (exact - bias, exact - near))
+        assert (errors <= 0.04 * sizes + 1e-4).all()
+
+
+def test_a_row_has_the_same_numbers_whatever_stands_beside_it() -> None:
+    data = in_int8(model())
+    whole = run(data, ids=IDS, rows=ROWS)
+    for row in range(4):
+        alone = run(data, ids=IDS[row : row + 1], rows=ROWS[row : row + 1])
+        assert np.array_equal(whole[1][row], alone[1][0])
+        assert np.array_equal(whole[2][row], alone[2][0])
+        assert np.array_equal(whole[3][:, row], alone[3][:, 0])
+
+
+def test_the_largest_sums_do_not_overflow() -> None:
+    table = np.where(np.arange(V)[:, None] % 2, 1.0, -1.0).astype(np.float32).repeat(D, 1)
+    rows = np.ones((2, D), np.float32)
+    logits = run(in_int8(model(table)), ids=IDS, rows=rows)[2]
+    assert np.allclose(logits, rows @ table.T + BIAS, rtol=1e-5)
+
+
+def yaml(folder: Path) -> Path:
+    wide = {"embedding": {"use": "lookup", "dim": 64}, "encoder": {"use": "transformer", "heads": 2}}
+    return labelling(folder, {**wide, "head": "label", "export": {"precision": "int8"}})
+
+
+def test_a_bundle_in_int8_answers_alike_and_is_smaller(tmp_path: Path) -> None:
+    path = yaml(tmp_path)
+    sizes = []
+    for precision in ("int8", "fp32"):
+        done = seqpipe("run", path, f"name={precision}", f"export.precision={precision}", folder=tmp_path)
+        assert done.code == 0, done.err
+        bundle = tmp_path / "runs" / precision / "bundle"
+        sizes.append((bundle / "model.onnx").stat().st_size)
+        assert seqpipe("verify", bundle, folder=tmp_path).code == 0
+    assert sizes[0] < 0.5 * sizes[1]
+    manifest = json.loads((tmp_path / "runs" / "int8" / "bundle" / "bundle.json").read_text(encoding="utf-8"))
+    assert manifest["parity"]["precision"] == "int8"
+    one, other = (load(tmp_path / "runs" / name / "bundle") for name in ("int8", "fp32"))
+    texts = ["a lovely x day", "a sad y day", "a usual z day"]
+    assert [answer["label"] for answer in one(texts)] == [answer["label"] for answer in other(texts)]
+    assert one(texts) != other(texts)
+
+
+def test_a_bundle_that_int8_spoils_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seqpipe.commands.runs.full_run import run_all
+    from seqpipe.config.loader import load as load_config
+
+    monkeypatch.setattr(quantising, "_MOST", 0.1)  # every weight becomes 0
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParityError, match=r"in int8 and .* in fp32 on 12 records; set export.precision: fp32"):
+        run_all(load_config(yaml(tmp_path)), QUIET, "cpu")
+    assert not [*tmp_path.glob("runs/*/bundle")]
