@@ -131,7 +131,7 @@ def target_of(field: Field, record: Record, doc: Doc) -> Target:
             rows[pair["from"]][pair["to"]] = label_ids(ids, [value])[0] if field.type == LABEL else value
         return rows
     if field.per == TEXT:
-        value = _record_value(field, record, present(record, field.target), len(words))
+        value = _record_value(field, record, _text_field(field, record), len(words))
         return _number(field, value, ids, words)
     values = _word_values(field, record, len(words))
     return [_number(field, value, ids, words) for value in values]
@@ -146,6 +146,12 @@ def _number(field: Field, value: Any, ids: Mapping[str, int], words: Sequence[tu
         inside = [] if value is None else [i for i, (a, b) in enumerate(words) if a < value[1] and b > value[0]]
         return [inside[0], inside[-1]] if inside else [-1, -1]
     return value
+
+
+def _text_field(field: Field, record: Record) -> Any:
+    """The value of a record for its text: null only where it means that there is no such word or span."""
+    may_be_none = field.type in (POSITION, SPAN) and field.target in record
+    return record[field.target] if may_be_none else present(record, field.target)
 
 
 def _word_values(field: Field, record: Record, words: int) -> list[Any]:
@@ -209,7 +215,7 @@ def gold_value(field: Field, record: Record, places: Sequence[tuple[int, int]]) 
             (places[pair["from"]], places[pair["to"]]): pair["value"] for pair in pairs if pair["value"] not in outside
         }
     if field.per == TEXT:
-        value = _record_value(field, record, present(record, field.target), len(places))
+        value = _record_value(field, record, _text_field(field, record), len(places))
         return places[value] if field.type == POSITION and value is not None else value
     values = _word_values(field, record, len(places))
     if field.type == POSITION:
