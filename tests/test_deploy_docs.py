@@ -459,6 +459,8 @@ def described(page: str, path: Path) -> list[str]:
     table = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     inner = {key for part in ("inputs", "options") for entry in manifest[part].values() for key in entry}
     inner |= {key for part in ("answer", "limits", "reader") for key in manifest[part]}
+    inner |= {key for field in manifest["answer"].get("fields", []) if isinstance(field, dict) for key in field}
+    inner |= {key for entry in manifest.get("cache", []) for key in entry}
     inner |= {key for example in manifest["golden"] for key in example}
     missing = [key for key in manifest if key not in table]
     return missing + [key for key in sorted(inner) if f"`{key}`" not in page]
