@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from seqpipe.config.hookspecs import hookimpl
 from seqpipe.errors import SeqpipeError
-from seqpipe.types import SIZE, Fraction, Positive, PositiveFloat, Probability, Size, Tokens, Uniform
+from seqpipe.features.kinds import registry as _feature_kinds
+from seqpipe.types import SIZE, Checkpoint, Probability, Size, Tokens, Uniform
 from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
     from seqpipe.answers import tagging_schemes
     from seqpipe.answers.types import Metric
-    from seqpipe.features.checkpoint_tokenizer import LACKING, Checkpoint, pretrained_tokenizer
-    from seqpipe.features.copy import Copy
-    from seqpipe.features.document import Column
-    from seqpipe.features.kinds import Chars, Matrix, Pieces, Sentences
+    from seqpipe.features.checkpoint_tokenizer import LACKING, pretrained_tokenizer
+    from seqpipe.features.kinds.registry import *  # noqa: F403
     from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, word_level
     from seqpipe.runtime.model import Model, load
 
@@ -29,19 +28,10 @@ __all__ = [
     "SIZE",
     "SPECIALS",
     "UNK",
-    "Chars",
     "Checkpoint",
-    "Column",
-    "Copy",
-    "Fraction",
-    "Matrix",
     "Metric",
     "Model",
-    "Pieces",
-    "Positive",
-    "PositiveFloat",
     "Probability",
-    "Sentences",
     "SeqpipeError",
     "Size",
     "Tokens",
@@ -54,31 +44,26 @@ __all__ = [
     "tagging_schemes",
     "word_level",
 ]
+__all__ += _feature_kinds.__all__
 
 __version__ = VERSION
 
 _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime take their time
     "BOS": "seqpipe.features.vocabulary",
-    "Chars": "seqpipe.features.kinds",
-    "Checkpoint": "seqpipe.features.checkpoint_tokenizer",
-    "Column": "seqpipe.features.document",
-    "Copy": "seqpipe.features.copy",
     "EOS": "seqpipe.features.vocabulary",
     "LACKING": "seqpipe.features.checkpoint_tokenizer",
     "MARKS": "seqpipe.features.vocabulary",
     "MASK": "seqpipe.features.vocabulary",
-    "Matrix": "seqpipe.features.kinds",
     "Metric": "seqpipe.answers.types",
     "Model": "seqpipe.runtime.model",
-    "Pieces": "seqpipe.features.kinds",
     "SPECIALS": "seqpipe.features.vocabulary",
-    "Sentences": "seqpipe.features.kinds",
     "UNK": "seqpipe.features.vocabulary",
     "clean": "seqpipe.features.vocabulary",
     "load": "seqpipe.runtime.model",
     "pretrained_tokenizer": "seqpipe.features.checkpoint_tokenizer",
     "word_level": "seqpipe.features.vocabulary",
 }
+_LATER |= {name: _feature_kinds.module_of(name) for name in _feature_kinds.__all__}
 _MODULES = {"tagging_schemes": "seqpipe.answers.tagging_schemes"}
 
 

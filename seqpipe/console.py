@@ -22,10 +22,10 @@ def text_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        gaps = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
-        cells = [
-            gap + cell if numbers and i else cell + gap for i, (cell, gap) in enumerate(zip(row, gaps, strict=True))
-        ]
+        cells = []
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            gap = " " * (width - _width(cell))
+            cells.append(gap + cell if numbers and column else cell + gap)
         lines.append("  ".join(cells).rstrip())
     return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -12,8 +13,6 @@ CHECKPOINT = "checkpoint"  # marks an option that is a folder if there is one of
 TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B, n) int64
 UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 up to but not 1, (B, beams, max_length)
 
-Positive = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a momentum, a decay, a share of the steps
 Probability = Fraction  # of dropout and masking: at 1 nothing would be left
 Size = Annotated[int, Field(ge=1, le=100_000), SIZE]
@@ -30,3 +29,8 @@ class Means:
     """Metadata of an Annotated type: the words by which a person knows what it means."""
 
     words: str
+
+
+Checkpoint = Annotated[
+    str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
+]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
+import seqpipe
 from seqpipe import hookimpl
 from seqpipe.config.plugins import Plugins
 from seqpipe.types import Size
@@ -45,7 +46,7 @@ class Lookup:
 class Chars:
     """A vector from letters."""
 
-    features: ClassVar = {"chars": 20}
+    features: ClassVar = {"chars": seqpipe.Chars(longest=20)}
 
     def __init__(self, sizes, *, dim: Positive = 8, widths: tuple[Positive, ...] = (3,)):
         self.dim = dim
@@ -56,7 +57,7 @@ class Chars:
 class LongChars(Chars):
     """The same, with longer words."""
 
-    features: ClassVar = {"chars": 99}
+    features: ClassVar = {"chars": seqpipe.Chars(longest=99)}
 
 
 class Mean:
@@ -332,9 +333,9 @@ BAD = [
     ),
     Bad(top("no: 1"), ["9:1: no"], "no such key"),
     Bad(top("name: 3"), ["9:7: name"], "should be text, not 3; put it in quotes ('3')"),
-    Bad(top("name: ../x"), ["9:7: name"], "will not do for a run"),
-    Bad(top("name: a b"), ["9:7: name"], "will not do for a run"),
-    Bad(top("name: ''"), ["9:7: name"], "will not do for a run"),
+    Bad(top("name: ../x"), ["9:7: name"], "is no name for a run"),
+    Bad(top("name: a b"), ["9:7: name"], "is no name for a run"),
+    Bad(top("name: ''"), ["9:7: name"], "is no name for a run"),
     Bad(top("name: [a]"), ["9:7: name"], "should be text, not [a]"),
     Bad(
         "name: x\n",
@@ -352,7 +353,7 @@ BAD = [
         "a mapping of keys, not 'x'",
     ),
     Bad(data("train: train.txt"), ["1:1: data.reader"], "there is: lines"),
-    Bad(data("reader: lines"), ["1:1: data.train"], "The file to learn from"),
+    Bad(data("reader: lines"), ["1:1: data.train"], "Training data."),
     Bad(data("reader: lines", "train:"), ["3:9: data.train"], "should be a path, not null"),
     Bad(data("reader: lines", "train: ''"), ["3:10: data.train"], "should be a path, not ''"),
     Bad(data("reader: lines", "train: [train.txt]"), ["3:10: data.train"], "should be a path, not [train.txt]"),
@@ -599,7 +600,7 @@ BAD = [
     Bad(
         stage(embedding="[chars, {use: long-chars}]"),
         ["6:26: embedding.1"],
-        "feature 'chars' is 99 here and 20 in embedding.0 ('chars')",
+        "feature 'chars' is Chars(longest=99, alphabet='') here and Chars(longest=20, alphabet='') in embedding.0",
     ),
     Bad(stage(head="{use: writer, cells: 3}"), ["8:13: head"], "add `target_tokenizer: {use: NAME}` to the head"),
     Bad(stage(head="{use: tagger, target_tokenizer: words}"), ["8:13: head"], "delete `target_tokenizer`"),

@@ -41,7 +41,7 @@ SURE, GUESS = 0.97, 0.85
 LABELS = ("O", "B-person", "B-city", "I-city")
 TAG_OF = {"Anna": "B-person", "Ben": "B-person", "Bern": "B-city", "New": "B-city", "York": "I-city"}
 WORDS = ["Anna", "Ben", "Bern", "New", "York", "calls", "in", "meets", ".", "你", "好"]
-ALPHABET = Chars(longest=6).learn(["ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"])
+ALPHABET = Chars(longest=6, alphabet="ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 Build = Callable[..., Path]
 Install = Callable[..., None]

@@ -47,10 +47,10 @@ from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import BundleError, SeqpipeError
-from seqpipe.features import document as features
-from seqpipe.features import kinds as feature_kinds
+from seqpipe.features import sentence_splitting
 from seqpipe.features.document import Doc
-from seqpipe.features.kinds import Chars
+from seqpipe.features.kinds.chars import Chars
+from seqpipe.features.kinds.registry import feature_kinds
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 
@@ -484,10 +484,8 @@ def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
         shared = page.split("\n### text\n")[1].split("\n### ")[0] if issubclass(kind, Text | FillMask) else ""
         assert [output for output in kind.decided if f"`{output}`" not in section + shared] == []
     assert "\n### joint\n" in page
-    made = vars(feature_kinds).values()
-    inputs = [c for c in made if isinstance(c, type) and isinstance(getattr(c, "axes", None), tuple)]
-    assert {c.kind for c in inputs} == {"chars", "column", "copy", "sentences", "pieces", "segments"}
-    assert all(f"\n### {c.kind}\n" in page for c in inputs)
+    assert {*feature_kinds()} == {"chars", "column", "copy", "matrix", "sentences", "pieces", "segments"}
+    assert all(f"\n### {kind}\n" in page for kind in feature_kinds())
 
 
 # The answers
@@ -592,7 +590,7 @@ def test_the_second_runtime_splits_documents_as_seqpipe_does() -> None:
     ]
     for _ in range(3000):
         text = "".join(dice.choices(parts, k=dice.randint(0, 12)))
-        assert independent.sentences(text) == features.sentences(text)
+        assert independent.sentences(text) == sentence_splitting.sentences(text)
 
 
 # Faults that the comparisons above must see

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import seqpipe
 from seqpipe.config.contract import has_member, member
+from seqpipe.features.kinds.registry import feature_kinds
 
 PACKAGE = Path(seqpipe.__file__).parent
 CONTRACT = PACKAGE / "config" / "contract.py"
@@ -51,3 +53,82 @@ def test_every_room_and_module_says_what_it_is_for() -> None:
     for path in PACKAGE.rglob("*.py"):
         if "templates" not in path.parts:
             assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+@dataclass(frozen=True)
+class ClosedSet:
+    """Kinds that only one room knows apart: the room's module, the kinds' names and classes."""
+
+    room: str
+    names: frozenset[str]
+    classes: frozenset[str]
+
+    def uses(self, source: str) -> Iterator[tuple[int, str]]:
+        """Lines of a source text that compare with a kind's name, look one up by it, or use a kind's class."""
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.Compare(left=left, comparators=others):
+                    constants = [part for side in (left, *others) for part in _parts(side)]
+                case ast.Dict(keys=keys):
+                    constants = [key for key in keys if key is not None]
+                case ast.MatchValue(value=value):
+                    constants = [value]
+                case ast.Call(func=ast.Attribute(attr="get"), args=[key, *_]):
+                    constants = [key]
+                case ast.ImportFrom(module=module, names=aliases) if module == "seqpipe" or (module or "").startswith(
+                    self.room
+                ):
+                    yield from ((node.lineno, alias.name) for alias in aliases if alias.name in self.classes)
+                    continue
+                case _:
+                    continue
+            for constant in constants:
+                if isinstance(constant, ast.Constant) and constant.value in self.names:
+                    yield node.lineno, repr(constant.value)
+
+
+def _parts(side: ast.expr) -> list[ast.expr]:
+    return side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side]
+
+
+def uses_outside(kinds: ClosedSet, other_meanings: Collection[str] = ()) -> list[str]:
+    """Every use of a closed set's kinds outside its room, as `path:line use`.
+
+    `other_meanings`, as `path use`: a name there is not that of a kind.
+    """
+    room = PACKAGE.joinpath(*kinds.room.split(".")[1:])
+    uses = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if not path.is_relative_to(room):
+            name = path.relative_to(PACKAGE)
+            found = kinds.uses(path.read_text(encoding="utf-8"))
+            uses += [f"{name}:{line} {use}" for line, use in found if f"{name} {use}" not in other_meanings]
+    return uses
+
+
+FEATURE_KINDS = ClosedSet(
+    "seqpipe.features", frozenset(feature_kinds()), frozenset(cls.__name__ for cls in feature_kinds().values())
+)
+
+
+def test_nothing_outside_features_tells_feature_kinds_apart() -> None:
+    over_sentences = ("config/attention_stages.py 'sentences'", "runtime/explain/maps.py 'sentences'")  # of attention
+    assert uses_outside(FEATURE_KINDS, over_sentences) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from seqpipe.features.kinds.chars import Chars",
+        "from seqpipe import Chars",
+        "if feature.kind == 'chars': pass",
+        "if 'chars' != kind: pass",
+        "found = kind in ('ids', 'chars')",
+        "found = 'chars' in kinds",
+        "shapes = {'chars': '(B, T, C)'}",
+        "shape = shapes.get('chars')",
+        "match kind:\n    case 'chars': pass",
+    ],
+)
+def test_every_form_of_a_switch_over_kinds_is_seen(line: str) -> None:
+    assert len([*FEATURE_KINDS.uses(line)]) == 1

@@ -20,20 +20,20 @@ GROUPS = 4  # of words of like lengths
 
 
 class CharCNN(nn.Module):
-    """Convolves over the characters of each word and keeps each filter's largest answer.
+    """A convolution over the characters of each word, and the maximum of each filter (Ma and Hovy 2016).
 
-    One width as in Ma and Hovy (2016), several as in Kim (2014). A window stands over each real character; what it sees
-    beyond the word is silent. There is no nonlinearity but the maximum.
+    One width as in Ma and Hovy (2016), several as in Kim (2014). There is one window for each character, with zeros
+    beyond the word, and no nonlinearity except the maximum.
 
-    What a character adds to a filter depends on nothing but the character and its place in the window. So the
-    convolution is a sum of look-ups, in one table (alphabet, D) for each place, and the maximum is kept while a window
-    moves over all words at once: in onnxruntime four times as fast as a convolution, since the numbers stay in the
-    cache.
+    The term of a character in a filter depends only on the character and its position in the window. So the convolution
+    is computed as a sum of look-ups, in one table (alphabet, D) for each position, with a running maximum over the
+    windows of all words at once: in onnxruntime this is four times as fast as a convolution, since the values stay in
+    the cache.
 
     Args:
         dim: Number of filters, shared evenly among the widths.
         char_dim: Width of a character's vector.
-        widths: How many characters each kind of filter sees.
+        widths: Window sizes of the filters, in characters.
         dropout: Dropout probability of the result.
     """
 

@@ -19,10 +19,10 @@ GROUPS = 4  # of words of like lengths
 
 
 class CharLSTM(nn.Module):
-    """Reads the characters of each word from both ends (Ling et al. 2015; Lample et al. 2016).
+    """A bidirectional LSTM over the characters of each word (Ling et al. 2015; Lample et al. 2016).
 
-    A word's vector is the last state of a forward long short-term memory, at the word's end, beside the last of a
-    backward one, at its beginning. A place without a word is 0.
+    The vector of a word is the concatenation of the last states of a forward and a backward LSTM. In the padding it is
+    0.
 
     Args:
         dim: Width of a word's vector, half of it from each direction.

@@ -15,21 +15,21 @@ from seqpipe_plugins.encoders.bilm import BiLM
 
 
 class ELMo(nn.Module):
-    """The mean of the layers of a language model of both directions, by learned weights (Peters et al. 2018).
+    """A learned weighted mean of the layers of a bidirectional language model (Peters et al. 2018).
 
-    x (B, T, 2 H) = γ Σ softmax(w)_j h_j over its layers h_0 … h_L, of which h_0 is what it reads, the vectors of
-    `char-cnn`. w and γ are learned with the task behind, which finds out which layers serve it. The language model
-    itself comes from a run of the head `bilm` on the encoder `bilm` and the embedding `char-cnn`, by `init`.
+    x (B, T, 2 H) = γ Σ softmax(w)_j h_j over the layers h_0 … h_L, where h_0 is the output of `char-cnn`. w and γ are
+    trained with the task. The language model is initialised by `init` from a run of the head `bilm` with the encoder
+    `bilm` and the embedding `char-cnn`.
 
     Args:
-        dim: As `char-cnn` has it.
-        char_dim: As `char-cnn` has it.
-        widths: As `char-cnn` has it.
-        hidden: H, as the encoder `bilm` has it.
-        layers: L, as the encoder `bilm` has it.
-        residual: As the encoder `bilm` has it.
-        layer_norm: Whether each layer is brought to mean 0 and variance 1 at each token first.
-        train: Whether the language model is learned on; otherwise it stays as it is.
+        dim: See `char-cnn`.
+        char_dim: See `char-cnn`.
+        widths: See `char-cnn`.
+        hidden: H; see the encoder `bilm`.
+        layers: L; see the encoder `bilm`.
+        residual: See the encoder `bilm`.
+        layer_norm: Whether each layer is normalised to mean 0 and variance 1 at each token.
+        train: Whether the language model is fine-tuned; otherwise it is frozen.
         dropout: Dropout probability of x.
     """
 

@@ -13,15 +13,15 @@ from seqpipe import Matrix
 
 
 class Linear(nn.Module):
-    """x = W r + b of each row r of numbers; for a source without a tokenizer, whose `field` holds them.
+    """A linear layer over rows of numbers, x = W r + b; for a source without a tokenizer.
 
-    Numbers are normalised by the means and deviations of the training data before, or taken as they are. A record's
-    field holds a list of rows, as of regions of an image or of frames of a recording (attended to like words: Xu et
-    al. 2015), or one row.
+    The record's field `field` is a list of rows, such as the regions of an image or the frames of a recording (attended
+    to like words: Xu et al. 2015), or one row. By default each column is standardised with the mean and standard
+    deviation of the training data.
 
     Args:
-        dim: Width of a row's vector.
-        normalise: Whether numbers are normalised before.
+        dim: Output width.
+        normalise: Whether each column is standardised.
         dropout: Dropout probability.
     """
 

@@ -14,15 +14,15 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class Positions(nn.Module):
-    """A vector that says where in the text a token stands; beside others in a list, it is concatenated to them.
+    """Sinusoidal or learned position embeddings; in a list, concatenated with the other embeddings.
 
     Sinusoidal (Vaswani et al. 2017): p(t)[2i] = sin(t / 10000^(2i / D)) and p(t)[2i + 1] the cosine of the same, from t
-    = 0. Learned (Gehring et al. 2017): a table of `longest` vectors; every token further on has the last of them.
+    = 0. Learned (Gehring et al. 2017): a table of `longest` vectors; all later tokens have the last one.
 
     Args:
         dim: D, the width of the vectors.
-        positions: Whether they are waves of fixed lengths, without an end, or learned.
-        longest: How many positions have a learned vector of their own.
+        positions: Whether position embeddings are sinusoidal, for any length, or learned.
+        longest: Number of learned position vectors.
         dropout: Dropout probability of the vectors.
     """
 

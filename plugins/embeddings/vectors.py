@@ -19,25 +19,26 @@ from .vector_files import Format, entries
 
 
 class Vectors(Lookup):
-    """Looks up pretrained word vectors: word2vec (Mikolov et al. 2013), GloVe (Pennington et al. 2014), fastText
+    """Pretrained word vectors: word2vec (Mikolov et al. 2013), GloVe (Pennington et al. 2014), fastText
     (Bojanowski et al. 2017).
 
-    The file is read line by line, and only the vocabulary's words are kept. They are part of the weights: checkpoints
-    and bundles hold them, and a bundle needs no file. Words are compared as the tokenizer has them: in lower case with
-    its `lowercase`. Words without a vector, and [UNK], start at random, as large as the file's on average.
+    The file is streamed, and only the words of the vocabulary are kept. They are part of the weights of checkpoints and
+    bundles, so a bundle does not need the file. Words are compared after the tokenizer's normalization: in lower case
+    with its `lowercase`. Words without a vector, and [UNK], are initialised at random with the average length of the
+    file's vectors.
 
     Args:
         path: The file, also compressed with gzip.
-        format: How it is written; auto finds out.
-        limit: How many words to read of it, from the beginning; null for all.
-        case: Whether a word without a vector of its own gets that of the first word which differs in case alone.
-        train: Whether the vectors are learned on; otherwise they stay as they are.
-        missing: Words without a vector are trained in any case, or stay at random or at zero where `train` is false.
-        scale: What the file's numbers are multiplied by.
+        format: Format of the file; auto detects it.
+        limit: Maximum number of words to read, from the beginning; null: all.
+        case: Whether a word without a vector gets the vector of the first word that differs only in case.
+        train: Whether the vectors are fine-tuned; otherwise they are frozen.
+        missing: Words without a vector are trained, or stay random or zero if `train` is false.
+        scale: Factor of all vectors.
         dropout: Dropout probability of the vectors.
         locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
-        word_dropout: Probability that a word is blanked in training.
-        rare_dropout: Probability that a word seen once in training is blanked in training.
+        word_dropout: Probability that a word is replaced by [UNK] in training.
+        rare_dropout: The same probability for words that occur once in the training data.
     """
 
     returns: ClassVar = {"x": ""}  # of the table, parts may be frozen

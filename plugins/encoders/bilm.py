@@ -11,17 +11,17 @@ from seqpipe.nn.recurrent import Positive, Rate, ragged_rnn
 
 
 class BiLM(nn.Module):
-    """Two stacks of LSTMs that never meet (Peters et al. 2018), one from left to right, one from right to left.
+    """Two independent stacks of LSTMs, one from left to right, one from right to left (Peters et al. 2018).
 
-    With the head `bilm` they are a language model of both directions: unlike in the encoder `lstm`, no layer joins the
-    two, so the states `forwards` (B, T, H) at a token have seen it and those before it alone, and `backwards` (B, T, H)
-    it and those behind. x (B, T, 2 H) is both side by side. `layers` (B, T, 1 + layers, 2 H) holds every layer, first
-    what they read, twice side by side; the embedding `elmo` makes one of them.
+    With the head `bilm` this is a bidirectional language model. Unlike in the encoder `lstm`, no layer combines the
+    directions: the states `forwards` (B, T, H) depend only on a token and those before it, and `backwards` (B, T, H) on
+    a token and those after it. x (B, T, 2 H) concatenates both. `layers` (B, T, 1 + layers, 2 H) has the outputs of all
+    layers, preceded by the input twice; the embedding `elmo` takes their weighted mean.
 
     Args:
-        hidden: H, units of a direction; an x of another width goes through a linear layer first.
-        layers: Layers on top of each other.
-        residual: Whether a layer but the first adds what it reads to what it makes.
+        hidden: H, number of units of each direction; an x of another width is projected by a linear layer first.
+        layers: Number of layers.
+        residual: Whether all layers except the first have residual connections.
         dropout: Dropout probability of a layer's input.
     """
 

@@ -15,15 +15,15 @@ Positive = Annotated[int, Field(gt=0)]
 class CNN(nn.Module):
     """A convolution over tokens with filters of several widths (Kim 2014; Collobert et al. 2011).
 
-    A filter of width w makes g(W · [x(t - (w-1)/2); …; x(t + w/2)] + b) of the window around token t, halves rounded
-    down. x (B, T, D) becomes (B, T, D'), where D' is `filters` for each width. There is one window for each token, so
-    that tags can be learned from them too: neither narrow as in the paper (no window reaches beyond the text, so there
-    are T - w + 1) nor wide (T + w - 1). Beyond the text a window sees zeros. With the head `label` and its `pool: max`
-    this is the paper's network, the greatest answer of each filter.
+    A filter of width w computes g(W · [x(t - (w-1)/2); …; x(t + w/2)] + b) for the window around token t (halves are
+    rounded down). x (B, T, D) becomes (B, T, D'), where D' is `filters` times the number of widths. There is one window
+    for each token, so that heads for tags can follow: neither a narrow convolution as in the paper (T - w + 1 windows)
+    nor a wide one (T + w - 1). Beyond the text are zeros. With the head `label` and its `pool: max` this is the network
+    of the paper.
 
     Args:
-        filters: Filters of each width.
-        widths: How many tokens each kind of filter sees.
+        filters: Number of filters of each width.
+        widths: Window sizes of the filters, in tokens.
         activation: The function g.
         dropout: Dropout probability of the result.
     """

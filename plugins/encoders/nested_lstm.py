@@ -16,19 +16,19 @@ class NestedLSTM(Recurrent):
     """A nested long short-term memory (Moniz and Krueger 2017).
 
     As in the encoder `lstm`, [i, f, g, o] = W x(t) + b + R h(t-1) + c and h(t) = σ(o) tanh(c(t)). But the cell c(t) is
-    what an inner memory answers, which reads x' = σ(i) tanh(g) and takes h' = σ(f) c(t-1) for its own last state: with
-    [i', f', g', o'] = W' x' + R' h' + b', its cell is c'(t) = σ(f') c'(t-1) + σ(i') tanh(g'), and c(t) = σ(o')
-    tanh(c'(t)). Deeper nested, c' is the answer of a third memory, and so on. All states begin with 0. x (B, T, D)
-    becomes (B, T, D'), where D' is `hidden`, of two directions concatenated twice that. Rows end where their mask ends:
-    what stands in the padding is never read. `state` (B, D') is the top layer's last state, forward's at the row's end,
-    backward's at its beginning; `first` (B, D') its first, at the other end.
+    the output of an inner LSTM, whose input is x' = σ(i) tanh(g) and whose last state is h' = σ(f) c(t-1): with [i',
+    f', g', o'] = W' x' + R' h' + b', its cell is c'(t) = σ(f') c'(t-1) + σ(i') tanh(g'), and c(t) = σ(o') tanh(c'(t)).
+    With a greater depth, c' is the output of a third LSTM, and so on. All states begin with 0. x (B, T, D) becomes (B,
+    T, D'), where D' is `hidden`, or twice that for two concatenated directions. Padding is never read. `state` (B, D')
+    is the last state of the top layer: the forward state at the end of the text and the backward state at its
+    beginning; `first` (B, D') is the first state of each direction.
 
     Args:
-        hidden: Units in each direction, the same in every memory.
-        depth: How many memories stand within each other; of one it is the encoder lstm.
-        layers: Layers on top of each other; each reads the merged states of the one below.
-        direction: Which way a text is read.
-        merge: How the states of both directions become one.
+        hidden: Number of units in each direction, the same in every nested LSTM.
+        depth: Number of nested LSTMs; 1 is the encoder `lstm`.
+        layers: Number of layers; the input of each is the merged output of the one below.
+        direction: Reading direction.
+        merge: How the states of both directions are combined.
         bias: Whether the gates have biases.
         dropout: Dropout probability between two layers.
         locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.

@@ -18,25 +18,26 @@ _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 
 
 class Pretrained(nn.Module):
-    """A pretrained encoder, such as BERT (Devlin et al. 2019), with its first and last token around each text.
+    """A pretrained encoder, such as BERT (Devlin et al. 2019), with its special tokens around each text.
 
-    x (B, T, D) holds the vectors of the text's own tokens, `state` (B, D) that of the first special one ([CLS]). A text
-    that is longer than the window is read in overlapping windows, each with both special tokens; a token's vector is
-    that of the window in which it stands farthest from an edge, and `state` is the mean over the windows. Of a pair of
-    texts each window holds the whole first one and a stretch of the second, with the separators of the checkpoint.
-    `window` (B, T) counts the window of each token, and `other_x` (B, T, D) is its vector in `other_window` (B, T), the
-    neighbour that holds it too, or the same one: a head may ask whether both windows would decide alike.
+    x (B, T, D) has the vectors of the text's tokens, `state` (B, D) that of the first special token ([CLS]). A text
+    that is longer than the window is encoded in overlapping windows, each with both special tokens; a token's vector is
+    taken from the window in which it is farthest from an edge, and `state` is the mean over the windows. For a pair of
+    texts each window contains the whole first text and a part of the second, with the separators of the checkpoint.
+    `window` (B, T) is the index of each token's window, and `other_x` (B, T, D) its vector in `other_window` (B, T), a
+    neighbouring window that also contains it, or the same window: a head can compare the decisions of both windows.
 
     Args:
-        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
-        depth: How many of its layers are kept, counted from below; null for all.
-        layers: The layers whose mean x is; -1 is the last, 0 what the first layer reads.
-        dropout: Dropout probability, everywhere in the encoder; null for the checkpoint's own.
-        layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
-        recompute: Whether training computes each layer again for its gradient: a third slower, in far less memory.
-        window: Tokens of a text that are read at once; null for as many as the checkpoint can read.
-        overlap: Tokens that two neighbouring windows share; null for half a window.
-        first: The most tokens of the first text of a pair, which every window repeats; null for half a window.
+        checkpoint: A folder written by `save_pretrained`, or a name on the hub; the same as for the tokenizer.
+        depth: Number of layers to use, from the bottom; null: all.
+        layers: The layers whose mean is x; -1 is the last, 0 the input of the first.
+        dropout: Dropout probability in the whole encoder; null: that of the checkpoint.
+        layer_decay: Factor of the learning rate from each layer to the one below it (Howard and Ruder 2018).
+        recompute: Gradient checkpointing: training recomputes each layer for its gradient, a third slower and in far
+            less memory.
+        window: Number of tokens of a window; null: the maximum of the checkpoint.
+        overlap: Number of tokens that two neighbouring windows share; null: half a window.
+        first: Maximum number of tokens of the first text of a pair, which is in every window; null: half a window.
     """
 
     returns: ClassVar = {

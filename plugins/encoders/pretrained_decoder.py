@@ -22,18 +22,18 @@ _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none",
 
 
 class PretrainedDecoder(Attending):
-    """A pretrained decoder of which no token sees a later one, for the head `lm`.
+    """A pretrained causal decoder (GPT-2, Llama, Mistral), for the head `lm`.
 
-    GPT-2 (Radford et al. 2019): learned positions, layer norm before each half of a layer. Llama (Touvron et al. 2023)
-    and Mistral: rotary positions (Su et al. 2021), RMS norm (Zhang and Sennrich 2019), gated feed-forward networks
-    (Shazeer 2020), and keys and values that groups of heads share (Ainslie et al. 2023). `table` (V, D) holds the rows
-    that logits are made by, `table_bias` (V,) is as good as minus infinity for tokens that the checkpoint lacks.
+    GPT-2 (Radford et al. 2019): learned positions, layer norm before each sublayer. Llama (Touvron et al. 2023) and
+    Mistral: rotary position embeddings (Su et al. 2021), RMS norm (Zhang and Sennrich 2019), gated feed-forward
+    networks (Shazeer 2020), and grouped-query attention (Ainslie et al. 2023). `table` (V, D) is the weight matrix of
+    the output layer, and `table_bias` (V,) a large negative number for tokens that the checkpoint lacks.
 
     Args:
-        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
-        dropout: Dropout probability of the input, the weights, and of what each half
-            of a layer adds; null: that of the checkpoint.
-        layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
+        checkpoint: A folder written by `save_pretrained`, or a name on the hub; the same as for the tokenizer.
+        dropout: Dropout probability of the input, the attention weights and the output of each sublayer; null: that of
+            the checkpoint.
+        layer_decay: Factor of the learning rate from each layer to the one below it (Howard and Ruder 2018).
     """
 
     returns: ClassVar = {"x": "", "table": "(V, D) float32", "table_bias": "(V,) float32"}

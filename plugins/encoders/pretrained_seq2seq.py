@@ -18,16 +18,16 @@ from seqpipe.nn.t5 import FAMILIES, stack
 
 
 class PretrainedSeq2Seq(nn.Module):
-    """The encoder of a T5 (Raffel et al. 2020), for the head `pretrained-seq2seq` or any other.
+    """The encoder of a T5 (Raffel et al. 2020), for the head `pretrained-seq2seq` or any other head.
 
-    It reads the text and its end. x (B, T, D) holds the vectors of the tokens, `state` (B, D) that of the end, and
-    `table` (V, D) the vectors that tokens are read as, which the decoder reads them as too. How far apart two tokens
-    stand is all that it knows of positions, so that a text may have any length; memory grows with its square.
+    Its input is the text with the end token. x (B, T, D) has the vectors of the tokens, `state` (B, D) that of the end
+    token, and `table` (V, D) the token embeddings, which the decoder shares. Positions are relative, so a text may have
+    any length; memory grows with the square of the length.
 
     Args:
-        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
-        dropout: Dropout probability, everywhere in the encoder; null for the checkpoint's own.
-        layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
+        checkpoint: A folder written by `save_pretrained`, or a name on the hub; the same as for the tokenizer.
+        dropout: Dropout probability in the whole encoder; null: that of the checkpoint.
+        layer_decay: Factor of the learning rate from each layer to the one below it (Howard and Ruder 2018).
     """
 
     returns: ClassVar = {"x": "", "state": "", "table": "(V, D) float32"}

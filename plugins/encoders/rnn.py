@@ -14,15 +14,15 @@ class RNN(Recurrent):
     """A simple recurrent network (Elman 1990).
 
     The state is h(t) = f(W x(t) + b + R h(t-1) + c), from h(0) = 0. x (B, T, D) becomes (B, T, D'), where D' is
-    `hidden`, of two directions (Schuster and Paliwal 1997) concatenated twice that. Rows end where their mask ends:
-    what stands in the padding is never read. `state` (B, D') is the top layer's last state, forward's at the row's end,
-    backward's at its beginning; `first` (B, D') its first, at the other end.
+    `hidden`, or twice that for two concatenated directions (Schuster and Paliwal 1997). Padding is never read. `state`
+    (B, D') is the last state of the top layer: the forward state at the end of the text and the backward state at its
+    beginning; `first` (B, D') is the first state of each direction.
 
     Args:
-        hidden: Units in each direction.
-        layers: Layers on top of each other; each reads the merged states of the one below.
-        direction: Which way a text is read.
-        merge: How the states of both directions become one.
+        hidden: Number of units in each direction.
+        layers: Number of layers; the input of each is the merged output of the one below.
+        direction: Reading direction.
+        merge: How the states of both directions are combined.
         activation: The function f.
         bias: Whether there are the biases b and c.
         dropout: Dropout probability between two layers.

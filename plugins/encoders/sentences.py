@@ -20,26 +20,26 @@ GROUPS = 4  # of sentences of like lengths
 
 
 class Sentences(nn.Module):
-    """Reads each sentence by itself and makes one vector of it (Yang et al. 2016).
+    """Encodes each sentence separately and pools its words into one vector (Yang et al. 2016).
 
-    The words of a sentence go through a recurrent cell, which begins anew with each sentence; its states h(t) are
-    pooled, by attention with the weights a(t) = softmax(v · tanh(U h(t) + b)), into s = Σ a(t) h(t). x (B, T, D)
-    becomes (B, S, D') and the mask (B, S), S being the number of sentences: stages behind it see sentences where they
-    saw words. Hierarchical attention is this encoder, then {use: gru}, then a head that pools by attention.
-    `word_attention` (B, T) has for each word its weight within its sentence: they sum to 1 in each; of other pools, it
-    is the share that each word has: evenly of `mean`, all of `last`, and of `max` the share of places that it wins.
-    `state` (B, D') is the last sentence's vector.
+    A recurrent network encodes the words of each sentence; its states h(t) are pooled by attention with the weights
+    a(t) = softmax(v · tanh(U h(t) + b)) to s = Σ a(t) h(t). x (B, T, D) becomes (B, S, D') and the mask (B, S), where S
+    is the number of sentences: later stages get sentences instead of words. A hierarchical attention network is this
+    encoder, then {use: gru}, then a head with attention pooling. `word_attention` (B, T) is the weight of each word
+    within its sentence; the weights of a sentence sum to 1. For other pools it is the share of each word: equal for
+    `mean`, all for the `last` word, and for `max` the share of columns in which the word has the maximum. `state` (B,
+    D') is the vector of the last sentence.
 
     Args:
-        cell: The recurrent cell, or none: words are pooled as they come.
-        hidden: Units in each direction of the cell.
-        direction: Which way a sentence is read.
-        pool: What is made of the states of a sentence: their mean by attention, their plain mean, the greatest number
-            of each place, or the last state that each direction makes.
-        score: What says how much a word matters, as everywhere in attention.
-        units: Units of the scores additive and concat-tanh.
-        heads: Heads of the score multi-head.
-        split: Where a sentence ends: after its closing mark and at line ends, or at line ends alone.
+        cell: The recurrent cell; none: the word vectors are pooled directly.
+        hidden: Number of units in each direction.
+        direction: Reading direction within a sentence.
+        pool: Pooling of the states of a sentence: mean weighted by attention, mean, maximum, or the last state of each
+            direction.
+        score: Attention score of a word (see `seqpipe.nn.attention`).
+        units: Number of units of the scores `additive` and `concat-tanh`.
+        heads: Number of heads of the score `multi-head`.
+        split: Where a sentence ends: after closing punctuation and at line breaks, or at line breaks only.
         dropout: Dropout probability of a sentence's vector.
     """
 

@@ -15,15 +15,15 @@ LOWEST = -1e4
 
 
 class Words(nn.Module):
-    """One vector a word, made of those of its pieces.
+    """Pools the subword vectors of each word into one vector.
 
-    Of a word of the pieces i to j the vector is x(i) (`first`, as Devlin et al. 2019 tag), the mean of x(i) to x(j), or
-    the greatest number of each place. x (B, T, D) becomes (B, N, D) and the mask (B, N), N being the number of words.
-    Of a tokenizer whose tokens are words, both stay as they are. Of a text that was read in windows the word is in the
-    windows of its first piece, and its `other_x` is made like x.
+    The vector of a word with the subwords i to j is x(i) (`first`, as in Devlin et al. 2019), or the mean or the
+    maximum of x(i) to x(j). x (B, T, D) becomes (B, N, D) and the mask (B, N), where N is the number of words. If the
+    tokens are words, both are unchanged. For a text in windows, a word belongs to the windows of its first subword, and
+    its `other_x` is pooled like x.
 
     Args:
-        pool: What is made of the pieces of a word: the first, their mean, or the greatest number of each place.
+        pool: Pooling of the subwords of a word: the first, the mean, or the maximum.
     """
 
     features: ClassVar[Mapping[str, Any]] = {"pieces": Pieces()}

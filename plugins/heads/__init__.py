@@ -64,7 +64,7 @@ class PooledHead(nn.Module):
         pool: As in `Pool`.
         score: As in `Pool`.
         hidden: Units of the layer between the pooled vector and the output; None for none.
-        dropout: Dropout probability of the pooled vector and of the layer over it.
+        dropout: Dropout probability of the pooled vector and of the hidden layer.
     """
 
     def __init__(

@@ -23,16 +23,16 @@ Side = tuple[Tensor, ...]
 
 
 class AnswerSpan(nn.Module):
-    """A softmax over the passage's tokens for the start of the answer and one for its end (Devlin et al. 2019).
+    """Extractive question answering: a softmax over the passage for the answer's start and one for its end.
 
-    p(span) = p(start) p(end), and the likeliest span of at most `longest` tokens whose end is not before its start is
-    the answer. The loss is -log p(span). With `no_answer` a further place, whose two scores are made of `state` (of a
-    checkpoint the vector of [CLS]; where no encoder gives one as wide as x, the mean of x), means that there is no
-    answer: p(none) is the product of its two probabilities, and none is the answer where no span is likelier. Where
-    the passage has no token, the answer is always none.
+    p(span) = p(start) p(end) (Devlin et al. 2019), and the answer is the most probable span of at most `longest` tokens
+    that does not end before it starts. The loss is -log p(span). With `no_answer` one more position stands for "no
+    answer". Its two scores are computed from `state` (of a checkpoint the vector of [CLS]; without a `state` as wide as
+    x, the mean of x), p(none) is the product of its two probabilities, and there is no answer if no span is more
+    probable. A passage without tokens never has an answer.
 
-    Of a passage that was read in windows, a span within one window is scored by that window. Across a seam it is
-    chosen only if two neighbouring windows both hold its start and its end, and its score is the lesser of theirs.
+    If a passage is read in windows, a span within one window is scored by that window. A span across the boundary of
+    two windows is chosen only if both contain its start and its end, and its score is the lower of the two.
 
     Args:
         no_answer: Whether a question may have no answer.

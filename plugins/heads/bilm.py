@@ -16,12 +16,12 @@ NEVER = -1e4  # the logit of what no text holds
 
 
 class BiLM(nn.Module):
-    """A language model of both directions over the encoder `bilm` (Peters et al. 2018).
+    """A bidirectional language model over the encoder `bilm` (Peters et al. 2018).
 
-    Each token is guessed from those before it, and by itself from those behind it, by one softmax for both:
-    p(t) = softmax(W h + b), where h is the state of the forward stack at t - 1, or of the backward stack at t + 1;
-    before the first token and behind the last it is learned. It needs no labels. Its answer to a text is the mean
-    log-probability of a token, over both directions: exp(-score) is the text's perplexity.
+    Each token is predicted from the tokens before it and, independently, from those after it, with a shared softmax:
+    p(t) = softmax(W h + b), where h is the state of the forward stack at t - 1, or of the backward stack at t + 1, and
+    a learned vector at the ends of the text. No labels are needed. The answer for a text is the mean log-probability of
+    a token over both directions: exp(-score) is the perplexity of the text.
 
     Args:
         dropout: Dropout probability of h.

@@ -45,32 +45,31 @@ class _Step(NamedTuple):
 
 
 class CopySeq2Seq(Writer):
-    """A recurrent decoder that writes words or copies them: a pointer-generator (See, Liu and Manning 2017).
+    """A recurrent decoder that generates words or copies them: a pointer-generator (See, Liu and Manning 2017).
 
-    At each step it reads the token before and its last context (Luong et al. 2015), attends to the source, and from
-    the context c, the state h and what it read, x, makes p = σ(w · [c; h; x] + b), the probability of generating. The
-    next word's probability is p P(word) + (1 - p) times the sum of the attention weights at all places of the source
-    where that word stands; P is a softmax over the vocabulary, linear in tanh(U [h; c]). A word that the vocabulary
-    lacks can be copied: the V words of the vocabulary are followed by those that the source has beside them.
+    The input x of a step is the previous token and the previous context (Luong et al. 2015). The decoder attends to the
+    source and computes p = σ(w · [c; h; x] + b), the probability of generating, from the context c, the state h and x.
+    The probability of the next word is p P(word) + (1 - p) times the sum of the attention weights at all positions of
+    that word in the source; P is a softmax over the vocabulary, linear in tanh(U [h; c]). Out-of-vocabulary words of
+    the source can be copied: their ids follow those of the V words of the vocabulary.
 
-    With `coverage` the attention knows what it has looked at (as `CoverageAttention` has it), and the loss holds for
-    each token `coverage_weight` times the sum over the source of min(weight, coverage), so that it looks elsewhere the
-    next time. [UNK] is learned where a target has a word that neither the vocabulary nor the source has, but never
-    written.
+    With `coverage` the attention depends on its earlier weights (see `CoverageAttention`), and the loss of each token
+    includes `coverage_weight` times the sum over the source of min(weight, coverage), which penalises repeated
+    attention. [UNK] is a target where a word is neither in the vocabulary nor in the source, but it is never generated.
 
     Args:
         cell: The recurrent cell.
-        hidden: Units of each layer.
-        embedding_dim: Width of a target token's vector.
-        layers: Layers on top of each other.
-        attention: What says how well a state and a source position match; with coverage it is additive.
-        units: Units of the scores `additive` and `concat-tanh`.
-        coverage: Whether the attention knows how much of its weight each place of the source got before.
-        coverage_weight: λ, how much looking at a place again costs.
-        coverage_after: From which step of training on that costs: See et al. begin once all else is learned.
-        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
-        dropout: Dropout probability of token vectors, between layers and in the readout.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+        hidden: Number of units of each layer.
+        embedding_dim: Width of the target token embedding.
+        layers: Number of layers.
+        attention: Attention score of a state and a source position; must be additive with `coverage`.
+        units: Number of units of the scores `additive` and `concat-tanh`.
+        coverage: Whether the attention depends on its earlier weights at each source position.
+        coverage_weight: λ, the weight of the coverage loss.
+        coverage_after: Training step from which the coverage loss is used; See et al. begin at the end of training.
+        tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
+        dropout: Dropout probability of the token embedding, between layers and in the readout.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
     """
 
     features: ClassVar = {"copy": Copy()}

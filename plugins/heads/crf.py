@@ -18,16 +18,16 @@ from seqpipe.nn.window_stitching import Windows
 class CRF(nn.Module):
     """A linear-chain conditional random field over linear emissions (Lafferty et al. 2001; Lample et al. 2016).
 
-    Parameters and their initial values are those of pytorch-crf. What the scheme forbids, such as I-X after O, has
-    probability 0 in training and decoding alike.
+    Parameters and their initialisation are those of pytorch-crf. Transitions that the scheme forbids, such as I-X after
+    O, have probability 0 in training and decoding.
 
-    In a text that was read in windows a span crosses a seam only where both windows have it alike; the answer is the
-    best of the sequences without any other such span, and probabilities are among those.
+    If a text is read in windows, a span may cross the boundary of two windows only if both windows predict it; the
+    answer is the best sequence of tags under this constraint, and probabilities are conditioned on it.
 
     Args:
-        scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
+        scheme: Tagging scheme of the spans; none for plain tags, such as parts of speech.
         dropout: Dropout probability of x.
-        constraints: Forbid what the scheme forbids; without, it is only unlikely.
+        constraints: Whether transitions that the scheme forbids are impossible; otherwise they are only improbable.
     """
 
     forbidden: Tensor

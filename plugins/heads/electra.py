@@ -22,22 +22,21 @@ UNLIKELY = -1e4  # the logit of what stands in no gap
 
 
 class Electra(nn.Module):
-    """Tells tokens of a text from plausible ones that were put in their place (Clark et al. 2020). It needs no labels.
+    """Replaced token detection (Clark et al. 2020): classifies each token as original or replaced.
 
-    Some tokens are hidden, a generator guesses them, and what it draws from its guesses stands in their place. The
-    encoder reads that text, and of every token, not of the hidden ones alone, is learned whether it is the one that
-    was there: p(replaced) = σ(w · g(W x + b) + c). The generator is a small masked language model of its own, a
-    Transformer, and learns to guess; the loss is its cross-entropy + `weight_of_detection` times that of detection.
-    Only the encoder is of use afterwards.
+    Some tokens are masked, and a generator samples replacements for them. The encoder reads the result, and every
+    token, masked or not, is classified as original or replaced: p(replaced) = σ(w · g(W x + b) + c). The generator is a
+    small masked language model, a Transformer, and is trained too; the loss is its cross-entropy +
+    `weight_of_detection` times that of the detection. No labels are needed, and only the encoder is used afterwards.
 
-    Its answer to a text is the mean probability of a token to be the one that belongs there.
+    The answer for a text is the mean probability that a token is original.
 
     Args:
-        share: The probability that a token is hidden; at least one of a text is.
-        generator: Width of the generator; a quarter to a half of the encoder's does best.
-        layers: Its layers.
-        heads: Heads of each.
-        weight_of_detection: What the error of detection counts beside the generator's.
+        share: Probability that a token is masked; at least one token of each text is.
+        generator: Width of the generator; best is a quarter to a half of the encoder's width.
+        layers: Number of layers of the generator.
+        heads: Number of attention heads of each layer of the generator.
+        weight_of_detection: Weight of the detection loss relative to the loss of the generator.
     """
 
     answer = "score"

@@ -21,37 +21,37 @@ NEVER = -1e4  # a logit whose probability is 0
 
 
 class Label(PooledHead):
-    """Labels of a text whose tokens are pooled into one vector h: multinomial or binary logistic regression.
+    """Text classification: the tokens are pooled into one vector h, followed by logistic regression.
 
-    One label: p = softmax(W h + b), and the likeliest is the answer; or, of two labels, `positive` if its probability
-    is at least the threshold. Any number (`multi`): p = sigmoid(W h + b), and all whose probability is at least the
-    threshold are. With `hidden`, h is relu(V h + c) first.
+    Single label: p = softmax(W h + b), and the answer is the most probable label; or, of two labels, `positive` if its
+    probability reaches the threshold. Multi-label (`multi`): p = sigmoid(W h + b), and the answer is all labels whose
+    probability reaches the threshold. With `hidden`, h is replaced by relu(V h + c).
 
-    Out of scope (Larson et al. 2019): the softmax is over all labels but `out_of_scope`, and where the likeliest of
-    them has a probability p under the threshold, the answer is `out_of_scope`, with the score 1 - p. Training texts of
-    that label teach nothing but by `exposure` (outlier exposure, Hendrycks et al. 2019: p should be even on them). On
-    dev they serve to choose the threshold.
+    Out-of-scope detection (Larson et al. 2019): the softmax is over all labels except `out_of_scope`; if the
+    probability p of the most probable label is below the threshold, the answer is `out_of_scope`, with the score 1 - p.
+    Training texts with that label are used only with `exposure` (outlier exposure, Hendrycks et al. 2019: their p
+    should be uniform). On dev they are used to choose the threshold.
 
-    Chosen on dev, after each epoch: the temperature T in softmax(z / T) or sigmoid(z / T) of greatest likelihood (Guo
-    et al. 2017), then the threshold: of greatest accuracy with `out_of_scope`, of greatest F1 of `positive`, and with
-    `multi` one for all labels, of greatest micro F1 (Lipton et al. 2014).
+    After each epoch, dev data determines the temperature T in softmax(z / T) or sigmoid(z / T) with the maximum
+    likelihood (Guo et al. 2017), then the threshold: that with the best accuracy for `out_of_scope`, with the best F1
+    for `positive`, and for `multi` one threshold for all labels with the best micro F1 (Lipton et al. 2014).
 
     Args:
-        multi: Whether a text has any number of labels, in a list; its field is then `labels`.
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
-        score: How attention scores a token (see `seqpipe.nn.attention`).
-        hidden: Units of a layer between the pooled vector and the output; null for none.
-        dropout: Dropout probability of the pooled vector and of the layer over it.
-        label_smoothing: The share of the target that is spread over all labels in training (Szegedy et al. 2016).
-        class_weights: What a text of a label counts in the loss, such as {rare: 5.0}, 1 if not named; or balanced:
-            the rarer the more, N / (labels * its texts).
-        threshold: From which probability on `positive` and the labels of `multi` are answered, and under which the
-            answer is `out_of_scope`; dev: chosen on dev data; null: 0.5 with `multi`.
-        positive: Of two labels, the one that the threshold is for.
-        out_of_scope: The label of texts that none of the other labels fits.
-        exposure: What a training text that is out of scope counts in the loss.
-        calibrate: Whether a temperature is chosen on dev data, so that scores are as often right as they say.
+        multi: Multi-label classification: a text has any number of labels; the record's field is then `labels`, a list.
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
+        hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
+        dropout: Dropout probability of the pooled vector and of the hidden layer.
+        label_smoothing: The share of the target probability that is spread over all labels (Szegedy et al. 2016).
+        class_weights: Weight of each label in the loss, such as {rare: 5.0}, by default 1; or balanced: N / (number of
+            labels * number of texts with the label).
+        threshold: Minimum probability of `positive` and of the labels of `multi`; below it the answer is
+            `out_of_scope`; dev: chosen on dev data; null: 0.5 with `multi`.
+        positive: The label, of two, that the threshold applies to.
+        out_of_scope: The label of out-of-scope texts.
+        exposure: Weight of an out-of-scope training text in the loss.
+        calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
 
     weights: Tensor

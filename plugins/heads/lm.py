@@ -21,25 +21,25 @@ NEVER = -1e4  # the logit of what no text holds
 
 
 class LM(nn.Module):
-    """A language model: p(text) is the product of p(token | those before) (Bengio et al. 2003; Radford et al. 2018).
+    """A causal language model: p(text) = Π p(token | tokens before) (Bengio et al. 2003; Radford et al. 2018).
 
-    The logits of the token behind x are W x + b, W being the table of the token vectors where the two are tied (Press
-    and Wolf 2017; b is 0 then). The encoders below must be causal: `transformer` with causal: true, or `lstm`, `gru`,
-    `rnn` with direction: forward.
+    The logits of the next token are W x + b. With tied weights, W is the token embedding and b is 0 (Press and Wolf
+    2017). The encoders must be causal: `transformer` with causal: true, or `lstm`, `gru`, `rnn` with direction:
+    forward.
 
-    Texts that are `packed` are one long text, cut into windows of `context` tokens anywhere; it continues any prompt
-    but an empty one. Else each record is a text of its own, from [BOS] to [EOS].
+    With `packed`, all texts are concatenated and cut into windows of `context` tokens at any position; the model needs
+    a prompt of at least one token. Otherwise each record is one training sequence, from [BOS] to [EOS].
 
-    A graph reads the prompt once, then writes token by token and reads none twice. What it keeps of the text is
-    also an output and an optional input, so that a caller may have a text in pieces.
+    The graph processes the prompt once, then generates token by token with a cache. The cache is also an output and an
+    optional input, so that a text can be generated in several runs.
 
     Args:
-        packed: Whether the records are one text; [EOS] stands between them where there are several.
-        context: Tokens of a window of packed texts.
+        packed: Whether records are concatenated to one text, with [EOS] between two.
+        context: Number of tokens of a window of packed texts.
         stateful: Whether a window of packed texts begins, in training, with the final states of the one before it:
             truncated back-propagation through time (Williams and Peng 1990), for recurrent encoders.
-        tie: Whether the token vectors are also the rows that logits are made by.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+        tie: Whether the output layer shares its weights with the token embedding.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
     """
 
     answer = "generation"

@@ -24,26 +24,27 @@ UNLIKELY = -1e4  # the logit of what stands in no gap
 
 
 class MaskedLM(nn.Module):
-    """Guesses words that are hidden in training (Devlin et al. 2019), anew in every epoch (Liu et al. 2019).
+    """A masked language model (Devlin et al. 2019), with new masks in every epoch (Liu et al. 2019).
 
-    It needs no labels. Of each text a share of the tokens is chosen; most of them are read as [MASK], some as a random
-    token, the others as they are, and what stood there is to be guessed from the encoder's x: p = softmax(E z + b),
-    z = LN(g(W x + c)). The decision fills each [MASK] of a text by itself, and of several gaps the n best fillings are
-    those with the greatest product of probabilities. A text without a gap is answered as it is.
+    No labels are needed. In each text a share of the tokens is selected; most of them are replaced by [MASK], some by a
+    random token, and the others are unchanged. The original tokens are predicted from the encoder's x: p = softmax(E z
+    + b), z = LN(g(W x + c)). The decision fills each [MASK] of a text independently; the n best fillings of several
+    masks are those with the greatest product of probabilities. A text without a mask is returned unchanged.
 
-    With `next_sentence` a record has two texts (`field: [text, text_pair]`). Half of the pairs get the second text of
-    another row of the batch, and a linear layer over the pooled pair learns to predict which: w · h + d.
+    With `next_sentence` a record has two texts (`field: [text, text_pair]`). In half of the pairs the second text is
+    replaced by that of another row of the batch, and a linear layer over the pooled pair, w · h + d, is trained to
+    predict which.
 
     Args:
-        share: The probability that a token is chosen; at least one of a text is.
-        masked: Of the chosen tokens, the part that is read as [MASK].
-        random: Of the chosen tokens, the part that is read as a random token.
-        whole_words: Whether all pieces of a word are chosen together (of a tokenizer whose tokens are words or
-            characters each is one).
+        share: Probability that a token is selected; at least one token of each text is.
+        masked: Share of the selected tokens that is replaced by [MASK].
+        random: Share of the selected tokens that is replaced by a random token.
+        whole_words: Whole-word masking: all subwords of a word are selected together (with tokenizers of words or
+            characters, each token is a word).
         activation: The function g.
-        tie: Whether E is the table of token vectors of the embedding, such as `lookup`, which is then as wide as x.
-        next_sentence: Whether it also learns which pairs of texts belong together.
-        pool: What h is made of (see head `label`).
+        tie: Whether E is the token embedding, such as `lookup`, whose width must then equal that of x.
+        next_sentence: Whether next sentence prediction is trained too.
+        pool: Pooling of h (see the head `label`).
     """
 
     answer = "fill-mask"

@@ -44,28 +44,27 @@ class Source(NamedTuple):
 class Pointer(nn.Module):
     """A pointer network (Vinyals, Fortunato and Jaitly 2015): the answer is a sequence of positions of the input.
 
-    A recurrent decoder begins with tanh(W s + b), s being the encoder's `state` or, where none is as wide as x, the
-    mean of x; each step reads the vector of the position chosen before. Its state h glimpses at the positions that can
-    still be chosen (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017): each glimpse adds to h what several heads of
-    attention find by LN(h), then what a feed-forward network makes of LN(h). The next position is drawn by a softmax of
-    the score of h with each of them, and with a learned vector that stands for the end. The score of position t is less
-    by t / 1000, so that of two that are alike, such as points on one place, the first is chosen.
+    The initial state of a recurrent decoder is tanh(W s + b), where s is the encoder's `state` or, without a `state` as
+    wide as x, the mean of x; the input of each step is the vector of the last position. The state h takes glimpses at
+    the positions that can still be chosen (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017): each glimpse adds to h
+    the multi-head attention of LN(h), then a feed-forward network of LN(h). The probability of the next position is a
+    softmax over the scores of h with these positions, and with a learned vector for the end. The score of position t is
+    reduced by t / 1000, so that of two equal positions, such as identical points, the first is chosen.
 
     Args:
-        task: What the positions are, which decides metrics and pictures: any sequence, the corners of the convex hull
-            of points, three at least where there are three, or a round trip through points.
-        once: Whether no position is chosen twice.
-        every: Whether each position is chosen, once: an order, a round trip.
-        close: Whether an answer returns to its first position, which stands at its end once more; so do targets.
+        task: Meaning of the positions, which determines metrics and plots: any sequence, the corners of the convex hull
+            of points (at least three if there are three points), or a round trip through points.
+        once: Whether each position is chosen at most once.
+        every: Whether each position is chosen exactly once: an order, a round trip.
+        close: Whether answers and targets are closed: they repeat their first position at the end.
         cell: The recurrent cell.
-        hidden: Units of each layer.
-        layers: Layers on top of each other.
-        score: What says how well h and a position match.
-        units: Units of the score `additive`.
-        glimpses: How often h looks at the positions before it chooses one.
-        heads: Heads of a glimpse; they divide the units of a layer.
-        dropout: Dropout probability of a step's input, between layers, in what a
-            glimpse adds.
+        hidden: Number of units of each layer.
+        layers: Number of layers.
+        score: Score of the state h and a position.
+        units: Number of units of the score `additive`.
+        glimpses: Number of glimpses before each choice.
+        heads: Number of heads of a glimpse; a divisor of the units of a layer.
+        dropout: Dropout probability of the input of a step, between layers, and of the output of a glimpse.
     """
 
     answer = "pointers"

@@ -18,21 +18,21 @@ EQUAL = 1e-7  # targets whose deviation is a smaller part of their mean are all 
 
 
 class Score(PooledHead):
-    """A number of a text whose tokens are pooled into one vector h: y = m + s (w · h + b).
+    """Regression: the tokens are pooled into one vector h, and y = m + s (w · h + b).
 
-    m and s are the mean and the deviation of the targets seen in training, so that numbers far from 0 are learned as
-    fast as those near it (van Hasselt et al. 2016, "Pop-Art"); they are exact after the first epoch. The loss is of
-    (y - target) / s. With `bounds`, y = low + (high - low) sigmoid(w · h + b), and s = high - low. With `hidden`, h is
-    relu(V h + c) first.
+    m and s are the mean and the standard deviation of the training targets, so that large numbers are learned as fast
+    as small ones (van Hasselt et al. 2016, "Pop-Art"); they are exact after the first epoch. The loss is that of (y -
+    target) / s. With `bounds`, y = low + (high - low) sigmoid(w · h + b), and s = high - low. With `hidden`, h is
+    replaced by relu(V h + c).
 
     Args:
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
-        score: How attention scores a token (see `seqpipe.nn.attention`).
-        hidden: Units of a layer between the pooled vector and the output; null for none.
-        dropout: Dropout probability of the pooled vector and of the layer over it.
-        loss: Squared error, absolute error, or squared to one deviation and absolute beyond (huber, Huber 1964).
-        bounds: The least and the greatest number of an answer, such as [0, 100]; null for any number.
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
+        hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
+        dropout: Dropout probability of the pooled vector and of the hidden layer.
+        loss: Squared error, absolute error, or (Huber 1964) squared up to one standard deviation and absolute beyond.
+        bounds: Minimum and maximum of an answer, such as [0, 100]; null: no bounds.
     """
 
     answer = "score"

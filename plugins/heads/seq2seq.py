@@ -29,38 +29,40 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class Seq2Seq(Writer):
     """A recurrent decoder with attention (Bahdanau et al. 2015; Luong et al. 2015).
 
-    Its state begins as tanh(W s + b), s being the encoder's `state` or, where none is as wide as x, the mean of x; of
-    several sources s has that of each, and each has an attention of its own (Libovický and Helcl 2017). At each step
-    it reads the token before and, with `input_feeding`, its last readout (Luong et al. 2015). The readout is
-    tanh(U [h; c]) of the top layer's state h and the context c that h attends to; the next token's logits are linear
-    in it. Without attention the source is known by s alone (Sutskever et al. 2014), and the readout is h. With
-    `intra_attention` (Paulus et al. 2018) it is tanh(U [h; c; d]), d being the context of its own states before that h
-    attends to; with `hard_attention` (Xu et al. 2015) c is what stands at one position of the source.
+    The initial state is tanh(W s + b), where s is the encoder's `state` or, without a `state` as wide as x, the mean of
+    x; with several sources s concatenates those of all, and each has a separate attention (Libovický and Helcl 2017).
+    The input of a step is the previous token and, with `input_feeding`, the previous readout (Luong et al. 2015). The
+    readout is tanh(U [h; c]), where h is the state of the top layer and c the context that h attends to; the logits of
+    the next token are linear in it. Without attention the decoder gets only s (Sutskever et al. 2014), and the readout
+    is h. With `intra_attention` (Paulus et al. 2018) it is tanh(U [h; c; d]), where d is the context from the earlier
+    states of the decoder; with `hard_attention` (Xu et al. 2015) c is the vector of one source position.
 
-    In training it reads the true token before. With `scheduled_sampling` (Bengio et al. 2015) it does so with a
-    probability ε alone, and else one drawn from its own prediction; after i steps of training, k being
+    In training the previous token is that of the target (teacher forcing). With `scheduled_sampling` (Bengio et al.
+    2015) it is so with probability ε, and otherwise sampled from the prediction; after i training steps, with k =
     `sampling_steps`, ε is 1 - i / k (linear), exp(-i / k) or k / (k + exp(i / k)), and at least `sampling_floor`.
 
     Args:
         cell: The recurrent cell.
-        hidden: Units of each layer.
-        embedding_dim: Width of a target token's vector.
-        layers: Layers on top of each other.
-        attention: What says how well a state and a source position match; none for no attention.
-        units: Units of the scores `additive` and `concat-tanh`.
-        heads: Heads of the score `multi-head`.
-        combine: How the contexts of several sources become one: side by side, or by a second attention over them.
-        hard_attention: Whether it attends to one position at a time, the one of most weight, and how that is trained:
-            as if it were the mean by the weights (Bengio et al. 2013), or by drawing positions (Williams 1992).
-        intra_attention: Whether it attends to what it has already written.
-        input_feeding: Whether a step reads the readout of the step before; only with attention.
-        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
-        dropout: Dropout probability of token vectors, between layers and in the readout.
-        scheduled_sampling: How the true tokens that it reads in training become fewer.
-        sampling_steps: k, in steps of training; of the inverse sigmoid also where the fall is steepest, at k ln k.
-        sampling_floor: The least probability of reading the true token.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
-        equal_length: Whether a text has as many tokens as its first source, as a verse has that answers another.
+        hidden: Number of units of each layer.
+        embedding_dim: Width of the target token embedding.
+        layers: Number of layers.
+        attention: Attention score of a state and a source position; none: no attention.
+        units: Number of units of the scores `additive` and `concat-tanh`.
+        heads: Number of heads of the score `multi-head`.
+        combine: How the contexts of several sources are combined: by concatenation, or by a second attention over them.
+        hard_attention: Whether each step attends only to the position with the greatest weight, and how that is
+            trained: by the straight-through estimator (Bengio et al. 2013), or by sampling positions (REINFORCE,
+            Williams 1992).
+        intra_attention: Whether each step also attends to the text generated so far.
+        input_feeding: Whether the previous readout is an input of a step; only with attention.
+        tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
+        dropout: Dropout probability of the token embedding, between layers and in the readout.
+        scheduled_sampling: How the probability of teacher forcing decreases.
+        sampling_steps: k, in training steps; the inverse sigmoid is steepest at k ln k.
+        sampling_floor: Minimum probability of teacher forcing.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
+        equal_length: Whether the generated text has as many tokens as the first source, such as the second line of a
+            couplet.
     """
 
     trained: Tensor

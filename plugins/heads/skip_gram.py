@@ -17,19 +17,20 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class SkipGram(nn.Module):
-    """The skip-gram model with negative sampling (Mikolov et al. 2013) over the table of an embedding such as `lookup`.
+    """Skip-gram with negative sampling (Mikolov et al. 2013), over the table of an embedding such as `lookup`.
 
-    The vector v of a word learns to tell the words o around it from words n drawn by chance, by vectors u of their own:
-    -log σ(u_o · v) - Σ log σ(-u_n · v), the mean over all pairs. A word's window reaches up to b words to each side, b
-    drawn from 1 to `window`. Words are drawn by the power `power` of how often they occur. Before, each occurrence of a
-    word of share f is left out with the probability 1 - √(subsample / f), and unknown words always. It needs no labels
-    and no encoder. `seqpipe vectors RUN` writes the vectors to a file. Its answer to a text is the mean of its words'.
+    The vector v of a word is trained to distinguish the words o around it from random words n, which have separate
+    vectors u: the loss is -log σ(u_o · v) - Σ log σ(-u_n · v), the mean over all pairs. The window has up to b words on
+    each side, with b uniformly sampled from 1 to `window`. Random words are sampled in proportion to their count to the
+    power `power`. Occurrences of a word with relative frequency f are dropped with probability 1 - √(subsample / f),
+    and unknown words always. Labels and an encoder are not needed. `seqpipe vectors RUN` writes the vectors to a file.
+    The answer for a text is the mean of its word vectors.
 
     Args:
-        window: The most words to each side.
-        negatives: How many words are drawn for each pair.
-        subsample: Words of a greater share than this are left out now and then; 0 leaves out none.
-        power: Of the counts by which words are drawn; 1: as often as they occur, 0: all alike.
+        window: Maximum number of words on each side.
+        negatives: Number of negative samples for each pair.
+        subsample: Words with a greater relative frequency are randomly dropped; 0: none.
+        power: Exponent of the counts for negative samples; 1: proportional to the counts, 0: uniform.
     """
 
     answer = "vector"

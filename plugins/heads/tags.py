@@ -15,13 +15,13 @@ from seqpipe.nn.window_stitching import Windows
 
 
 class Tags(nn.Module):
-    """A softmax over the tags of each token.
+    """A softmax over the tags, for each token independently.
 
-    In a text that was read in windows a span crosses a seam only where both windows have it alike; elsewhere each token
-    at a seam has the likeliest tag that begins or ends one.
+    If a text is read in windows, a span may cross the boundary of two windows only if both windows predict it;
+    otherwise the tokens at the boundary get the most probable tags that begin or end a span.
 
     Args:
-        scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
+        scheme: Tagging scheme of the spans; none for plain tags, such as parts of speech.
         dropout: Dropout probability of x.
     """
 

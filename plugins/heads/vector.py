@@ -15,21 +15,21 @@ LEAST = 1e-6  # length of a vector: one of no length has no direction
 
 
 class Vector(PooledHead):
-    """A text's tokens pooled into one vector, which a linear layer may bring to another width; learned from labels.
+    """Sentence embeddings: the tokens are pooled into one vector, trained by a contrastive loss on labels.
 
-    The supervised contrastive loss (Khosla et al. 2020, equation 2) over the texts of a batch, with z = v / |v|,
-    P(i) the other texts of the label of i, and temperature τ: the mean over all i with such texts of
-    -1 / |P(i)| sum over p in P(i) of log(exp(z_i · z_p / τ) / sum over a != i of exp(z_i · z_a / τ)).
-    A batch teaches only by texts whose label it holds twice: of many labels make `train.batch_tokens` large.
+    The supervised contrastive loss (Khosla et al. 2020, equation 2) over the texts of a batch, with z = v / |v|, P(i)
+    the other texts with the label of i, and temperature τ: the mean over all i with such texts of -1 / |P(i)| sum over
+    p in P(i) of log(exp(z_i · z_p / τ) / sum over a != i of exp(z_i · z_a / τ)). Only texts whose label occurs at least
+    twice in the batch contribute: with many labels use a large `train.batch_tokens`.
 
     Args:
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
-        score: How attention scores a token (see `seqpipe.nn.attention`).
-        width: Numbers of the vector, by a linear layer over the pooled one; null: as wide as that, without a layer.
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
+        width: Width of the vector, by a linear layer; null: that of the pooled vector, without a layer.
         dropout: Dropout probability of the pooled vector.
-        normalize: Whether the answer has length 1, so that a product of two vectors is their cosine.
-        temperature: τ; the lower, the more the nearest texts of other labels count.
+        normalize: Whether vectors have length 1, so that a dot product is the cosine similarity.
+        temperature: τ; a lower value gives hard negatives more weight.
     """
 
     answer = "vector"

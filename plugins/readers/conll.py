@@ -31,23 +31,24 @@ class Layout:
 
 
 class Conll:
-    """Reads sentences with a word and its tag a line.
+    """Reads CoNLL: one word and its tag a line, an empty line between sentences.
 
-    Comments `# key = value` before a sentence, and further columns that have names, become fields of its record. The
-    names come from `columns` or from a first line `# columns: word pos ner` (or CoNLL-U Plus' `# global.columns = …`).
+    Comments `# key = value` before a sentence, and further named columns, become fields of the record. Columns are
+    named by `columns`, or by a first line `# columns: word pos ner` (or `# global.columns = …` of CoNLL-U Plus).
 
     Args:
-        words: Column of the words, by number (0 is the first, -1 the last) or by name.
-        tags: Column of the tags, likewise; null for a file without tags.
-        columns: Names of all columns, in order; a column named _ is left out.
-        separator: What stands between columns; "tab" for exactly one tab, null for any run of blanks and tabs.
-        scheme: How the tags mark spans; none takes them as plain tags, such as parts of speech.
-        ill_formed: Whether tags that break the scheme are an error, or repaired as conlleval reads them.
-        comment: How a comment line before a sentence begins; null for no comments.
-        document: The first column of a line that opens a document; records get its running number as field `document`.
-        skip: Regular expression of the beginning of lines to leave out, such as [0-9]+[-.] in CoNLL-U.
-        pattern: Regular expression that picks the word out of its column (its group, if it has one), such as ^(.)
-        joiner: What stands between two words in the record's text; "" for Chinese characters.
+        words: Column of the words, by index (0 is the first, -1 the last) or by name.
+        tags: Column of the tags, by index or by name; null for a file without tags.
+        columns: Names of all columns, in order; a column named _ is skipped.
+        separator: Separator of columns; "tab" for exactly one tab, null for any sequence of spaces and tabs.
+        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        comment: Beginning of comment lines before a sentence; null: no comments.
+        document: First column of a line that begins a document; records get the document's number as the field
+            `document`.
+        skip: Regular expression of the beginning of lines to skip, such as [0-9]+[-.] in CoNLL-U.
+        pattern: Regular expression that extracts the word from its column (its group, if it has one), such as ^(.)
+        joiner: Text between two words; "" for Chinese characters.
     """
 
     fields = ("text", "words", "tags", "where")

@@ -34,15 +34,15 @@ class Sentence:
 
 
 class Conllu:
-    """Reads CoNLL-U: ten columns parted by tabs, an empty line after each sentence.
+    """Reads CoNLL-U (Universal Dependencies): ten tab-separated columns, an empty line after each sentence.
 
-    Lines of ranges (1-2) and of empty nodes (1.1) are no words. The text is what `# text = …` says, otherwise the
-    words with blanks between them but where `SpaceAfter=No` stands. Where words are no part of the text as written
-    (French du = de le), the words take its place. Each further column is a field of the record, a value a word, and so
-    is each comment `# key = value`.
+    Lines of multiword tokens (1-2) and of empty nodes (1.1) are skipped. The text is that of the comment `# text = …`,
+    otherwise the words joined by spaces, except after `SpaceAfter=No`. If the words are not substrings of the text
+    (French du = de le), the text is the joined words. Each other column becomes a field with one value per word, and
+    each comment `# key = value` a field.
 
     Args:
-        tags: Column that gives the words' tags; null for a file without annotation.
+        tags: Column of the tags; null for a file without annotation.
     """
 
     fields = ("text", "words", "tags", "lemma", "upos", "xpos", "feats", "head", "deprel", "where")

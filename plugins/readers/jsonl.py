@@ -18,19 +18,19 @@ _LABEL_KEYS = ("label", "entity_group", "entity", "type")
 class Jsonl:
     """Reads JSON lines such as `{"text": …, "spans": [{"start", "end", "label"}]}` or `{"words": […], "tags": […]}`.
 
-    With `text: null` lines may have any keys, such as those of two texts: `{"question": …, "context": …, …}`.
+    With `text: null` lines may have any keys, such as two texts: `{"question": …, "context": …, …}`.
 
-    Offsets count code points, and `end` is exclusive. Every further key becomes a field of the record; a list of
-    `labels` (one text may have several) holds each once.
+    Offsets count code points, and `end` is exclusive. All other keys become fields of the record; a list of `labels`
+    (for several labels) has no duplicates.
 
     Args:
-        text: Key of the text; null if none is special, as where there are two texts.
-        words: Key of the words, where the text is already split.
-        tags: Key of the words' tags.
-        spans: Key of the text's spans; one may also be a list [start, end, label].
-        scheme: How the tags mark spans; none takes them as plain tags, such as parts of speech.
-        ill_formed: Whether tags that break the scheme are an error, or repaired as conlleval reads them.
-        joiner: What stands between two words in the record's text; "" for Chinese characters.
+        text: Key of the text; null if there is none, for example with two texts.
+        words: Key of the words of a pre-split text.
+        tags: Key of the tags.
+        spans: Key of the spans; a span may also be a list [start, end, label].
+        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        joiner: Text between two words; "" for Chinese characters.
     """
 
     fields = ("text", "words", "tags", "spans", "where")

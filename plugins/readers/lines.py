@@ -9,7 +9,7 @@ from . import Record, numbered, read_file
 
 
 class Lines:
-    """Reads plain text, a record a line; lines of nothing but blanks are left out."""
+    """Reads plain text, one record a line; blank lines are skipped."""
 
     fields = ("text", "where")
 

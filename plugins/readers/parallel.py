@@ -15,17 +15,17 @@ from . import IllFormed, Record, SchemeOption, TagError, file_lines, numbered, t
 
 
 class Parallel:
-    """Reads one file a field: line n of each makes record n.
+    """Reads parallel files, one for each field: line n of all files is record n.
 
-    `data.train` (dev, test) names one of the files; the others stand beside it. A `*` in the names stands for what
-    differs between train, dev and test: `{text: "*.en", target: "*.de"}` reads dev.en and dev.de for `dev: dev.en`.
-    Fields `words` and `tags` are split at blanks; the other fields are the lines as they stand.
+    `data.train` (dev, test) names one of the files; the others are in the same folder. In the names, `*` is the part
+    that differs between train, dev and test: `{text: "*.en", target: "*.de"}` reads dev.en and dev.de for `dev:
+    dev.en`. The fields `words` and `tags` are split at white space; all others are whole lines.
 
     Args:
         fields: The file of each field, such as {words: seq.in, tags: seq.out, label: label}.
-        scheme: How the tags mark spans; none takes them as plain tags, such as parts of speech.
-        ill_formed: Whether tags that break the scheme are an error, or repaired as conlleval reads them.
-        joiner: What stands between two words in the record's text; "" for Chinese characters.
+        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        joiner: Text between two words; "" for Chinese characters.
     """
 
     fields = ("text", "words", "tags", "label", "where")

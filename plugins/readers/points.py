@@ -27,20 +27,20 @@ _BLOCK = 1024  # records that are made together
 
 
 class Points:
-    """Reads the format of pointer networks (Vinyals et al. 2015): `x1 y1 x2 y2 … output i1 i2 …`, a record a line.
+    """Reads points and pointers (Vinyals et al. 2015), one record a line: `x1 y1 x2 y2 … output i1 i2 …`.
 
-    A record has `points`, a list of rows of numbers, and `pointers`, the positions behind `output`, which count from 1
-    in the file and from 0 in the record; what ends where it began does so in both.
+    A record has `points`, a list of rows of numbers, and `pointers`, the positions after `output`, which count from 1
+    in the file and from 0 in the record; a closed sequence repeats its first position at the end in both.
 
-    A file whose name ends in .json is a recipe: `{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}`. It
-    makes so many records of points drawn evenly from the unit square, from the least to the most points (one number:
-    just as many), and what is right for them: `hull`, the corners of the convex hull, counter-clockwise from the
-    smallest position, closed; `tour`, a shortest round trip from the first point, of its two directions that with the
-    smaller second position, closed (at most 12 points); `sort`, rows of one number in rising order. The training file
-    makes other records in every epoch, a function of the seed and the epoch's number alone.
+    A file whose name ends in .json describes data to generate: `{"task": "hull", "points": [5, 10], "records": 20000,
+    "seed": 1}` is 20,000 records of 5 to 10 points (or a fixed number), uniformly distributed in the unit square, with
+    the answer of the task: `hull`, the corners of the convex hull, counter-clockwise from the smallest position,
+    closed; `tour`, a shortest round trip from the first point, in the direction with the smaller second position,
+    closed (at most 12 points); `sort`, rows of one number in ascending order. The training file has different records
+    in every epoch, determined by the seed and the number of the epoch.
 
     Args:
-        width: Numbers of a row.
+        width: Number of values in a row.
     """
 
     fields = ("points", "pointers", "where")

@@ -18,9 +18,9 @@ _FORM = 'write {"data": [{"paragraphs": [{"context": "…", "qas": [{"id", "ques
 
 
 class Squad:
-    """Reads the JSON of SQuAD, version 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), an article of `data` at a time.
+    """Reads SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), one article of `data` at a time.
 
-    A record has `question`, `context`, `answers` ({"text": […], "answer_start": […]}, both empty where the question
+    A record has `question`, `context`, `answers` ({"text": […], "answer_start": […]}, both empty if the question
     `is_impossible`) and `id`.
     """
 

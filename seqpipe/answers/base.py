@@ -22,6 +22,7 @@ from seqpipe.answers.types import (
     HeadInfo,
     MakeTargets,
     Metric,
+    Targets,
 )
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -294,13 +295,14 @@ class HeadAnswer(AnswerKind):
             self.decided, decision, mask, self.counts(mask)
         )
 
-    def equal_decisions(self, one: Arrays, other: Arrays, masks: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    def equal_decisions(self, expected: Arrays, got: Arrays, masks: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
         """Whether two decisions agree in each thing decided; of numbers, whether they are as near as int8 allows."""
         outputs = [name for choice in self.choices[:1] for name in choice.outputs]
-        yield from decision_checks.equal_decisions(self.decided, outputs, (one, other), masks)
+        yield from decision_checks.equal_decisions(self.decided, outputs, (expected, got), masks)
         for name in self.decided if self.is_numeric else ():
-            if name in one and one[name].dtype.kind == "f" and not self.decided[name].values:
-                yield np.abs(one[name] - other[name]).ravel() <= LOOSE * np.maximum(1, np.abs(one[name]).ravel())
+            if name in expected and expected[name].dtype.kind == "f" and not self.decided[name].values:
+                allowed = LOOSE * np.maximum(1, np.abs(expected[name]))
+                yield (np.abs(expected[name] - got[name]) <= allowed).ravel()
 
     def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
         """Other valid values of a target, which the loss has to notice."""
@@ -386,3 +388,8 @@ def present(record: Record, name: str) -> Any:
     if record.get(name) is None:
         raise DataError.at(record, f"no field {name!r}; the record has: {', '.join(record)}")
     return record[name]
+
+
+def no_targets(record: Record, doc: Doc) -> Targets:
+    """The targets of a self-supervised head, which makes them itself."""
+    return {}

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.types import LOG_ZERO, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Scores, Targets
 from seqpipe.errors import DataError
-from seqpipe.features.axes import TOKENS, WORDS
 from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.kinds.base import TOKENS, WORDS
 
 LINE, POLYGON = "line", "polygon"  # how positions among points are drawn
 

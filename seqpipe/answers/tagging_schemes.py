@@ -41,7 +41,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
     A span opens at B and S, after O, E and S, and where the label changes. Plain tags count as O.
     """
-    found: list[Span] = []
+    spans: list[Span] = []
     before = _OUTSIDE
     for i, tag in enumerate(tags):
         prefix, label = parts(tag)
@@ -49,11 +49,11 @@ def spans(tags: Sequence[str]) -> list[Span]:
         if prefix in ("O", ""):
             prefix, label = _OUTSIDE
         elif prefix in ("B", "S") or before[0] in ("O", "E", "S") or before[1] != label:
-            found.append((label, i, i + 1))
+            spans.append((label, i, i + 1))
         else:
-            found[-1] = (label, found[-1][1], i + 1)
+            spans[-1] = (label, spans[-1][1], i + 1)
         before = prefix, label
-    return found
+    return spans
 
 
 def from_scheme(tags: Sequence[str], scheme: Scheme) -> list[Span]:

@@ -13,9 +13,9 @@ from seqpipe.answers.decision_checks import changed_values
 from seqpipe.answers.metrics.text import TextCounter
 from seqpipe.answers.types import LOG_ZERO, Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.copy import Copy
 from seqpipe.features.document import Arrays, Doc, Record, place_of
 from seqpipe.features.encoding import encode
+from seqpipe.features.extended_vocabulary import ExtendedVocabulary
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, clean, special_id
 
 END = SPECIALS.index(EOS)
@@ -41,7 +41,7 @@ class Text(HeadAnswer):
     Args:
         tokenizer: Of what is written.
         target: The record's field with the reference, or a list of them.
-        copies: How words of the source are named, where some of them may be written that the tokenizer lacks.
+        copies: What it may write, where words of the source may be copied that the tokenizer lacks.
     """
 
     kind = "text"
@@ -57,20 +57,19 @@ class Text(HeadAnswer):
     counts_tokens = True
     step_output = "tokens"
 
-    def __init__(self, tokenizer: Tokenizer, target: str | None = None, copies: Copy | None = None):
+    def __init__(self, tokenizer: Tokenizer, target: str | None = None, copies: ExtendedVocabulary | None = None):
         self.tokenizer, self.target, self.copies = tokenizer, target, copies
         self._end = special_id(tokenizer, EOS)
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
-        return cls(
-            required(tokenizer), head.target, Copy(head.same_tokenizer, tokenizer=tokenizer) if head.copies else None
-        )
+        writer = required(tokenizer)
+        return cls(writer, head.target, ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None)
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
-        copies = manifest.get("copies")
-        return cls(required(tokenizer), manifest["target"], copies and Copy(copies["same"], tokenizer=tokenizer))
+        writer, copies = required(tokenizer), manifest.get("copies")
+        return cls(writer, manifest["target"], ExtendedVocabulary(writer, copies["same"]) if copies else None)
 
     def manifest(self) -> dict[str, Any]:
         stated = {"kind": self.kind, "target": self.target}

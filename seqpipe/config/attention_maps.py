@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from seqpipe.features.axes import AXES
+from seqpipe.features.kinds.base import SENTENCES, TOKENS, WORDS
 
 OVER = ("words", "sentences", "pairs", "written", "steps")
+AXES = (TOKENS, WORDS, SENTENCES)
 PREFIX = "explain."  # of the graph's outputs
 
 

@@ -13,6 +13,7 @@ from seqpipe.config.component import Component, describe
 from seqpipe.config.members import MEMBERS, REQUIRED
 from seqpipe.config.signature import DecodeOption, keyword_options, optional_names
 from seqpipe.errors import PluginError
+from seqpipe.features.kinds.base import FeatureKind
 
 Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
 
@@ -77,12 +78,16 @@ def decode_options(cls: type) -> dict[str, DecodeOption]:
     return keyword_options(cls, decide) if decide is not None else {}
 
 
-def declared_features(stage: Component) -> Mapping[str, Any]:
-    """The features that a stage declares; PluginError if they are no dict."""
+def declared_features(stage: Component) -> Mapping[str, FeatureKind]:
+    """The features that a stage declares; PluginError if they are no dict of features."""
     features = declaration(stage, "features")
     if not isinstance(features, Mapping):
         message = f"its `features` must be a dict from names to features, not {type(features).__name__}"
         raise PluginError(f"{describe(stage)}: {message}")
+    for name, feature in features.items():
+        if not isinstance(feature, FeatureKind):
+            message = f"its feature {name!r} must be one such as seqpipe.Chars(), not {feature!r}"
+            raise PluginError(f"{describe(stage)}: {message}")
     return features
 
 
@@ -109,14 +114,9 @@ def special_tokens(head: Component) -> tuple[str, ...]:
     return tuple(declaration(head, "special_tokens"))
 
 
-def feature_kind(feature: object) -> str:
-    """The kind of a declared feature; "" of an object that is none, which is refused elsewhere."""
-    return str(getattr(feature, "kind", ""))
-
-
 def can_copy(head: Component) -> bool:
     """Whether a head may copy words of its input."""
-    return any(feature_kind(feature) == "copy" for feature in declared_features(head).values())
+    return any(feature.copies_tokens for feature in declared_features(head).values())
 
 
 def is_stateful(head: Component) -> bool:

@@ -103,7 +103,7 @@ class _PipelineCheck(ComponentChecks):
         for name, keys in named.items():
             where = ("inputs", name)
             if not INPUT_NAME.fullmatch(name):
-                self.complain(where, "a source is called by letters, digits and '_', the first a letter", key=True)
+                self.complain(where, "the name of a source has letters, digits and '_', the first a letter", key=True)
             if not isinstance(keys, dict):
                 self.complain(where, unlike(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
                 return None
@@ -146,9 +146,9 @@ class _PipelineCheck(ComponentChecks):
         return common.field if common else None
 
     def name(self, name: Plain, path: Path) -> str:
-        rule = "will not do for a run; write a name of letters, digits, '.', '_' and '-', the first a letter or digit"
+        rule = "is no name for a run; write letters, digits, '.', '_' and '-', the first a letter or digit"
         if name is None and not _NAME.fullmatch(path.stem):
-            self.missing(("name",), f"the file's own name, {path.stem!r}, {rule}")
+            self.missing(("name",), f"the file's name {path.stem!r} {rule}")
         elif name is not None and not isinstance(name, str):
             self.complain(("name",), unlike("text", name))
         elif name is not None and not _NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""Names that pass between stages, each with its shape and dtype where the frame gives it."""
+"""Names that pass between stages, with the shapes and dtypes of those that seqpipe itself provides."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "ids": ("(B, T)", "int64"),
     "mask": ("(B, T)", "bool"),
     "x": ("(B, T, D)", "float32"),
-    "matrix": ("(B, T, F)", "float32"),
-    "chars": ("(B, T, C)", "int64"),
-    "sentences": ("(B, S, W)", "int64"),
-    "copy": ("(B, T)", "int64"),
-    "pieces": ("(B, N)", "int64"),
-    "segments": ("(B, T)", "int64"),
-    "column": ("(B, 1)", "int64"),
     "incremental": ("the stages", "by token"),
     "dim": ("", "int"),
     "vocabulary": ("V", "text"),

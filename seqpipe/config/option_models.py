@@ -87,7 +87,7 @@ def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | Non
     for error_details in errors:
         mistake = _mistake(error_details, data, fields)
         mistakes.setdefault(mistake.where, mistake)
-    # Of a union, the member that got furthest counts: a mistake inside a value goes before that the value is wrong.
+    # Of a union, the member that got furthest counts: a mistake inside a value replaces the one about the value.
     return None, [m for w, m in mistakes.items() if not any(len(o) > len(w) and o[: len(w)] == w for o in mistakes)]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
+import pkgutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,10 +41,9 @@ class Offer:
         """The component's class; PluginError names the distribution if it cannot be had."""
         if isinstance(self.target, type):
             return self.target
-        module, _, attribute = self.target.partition(":")
         try:
             with contextlib.redirect_stdout(sys.stderr):  # standard output is for answers
-                cls = getattr(importlib.import_module(module), attribute)
+                cls = pkgutil.resolve_name(self.target)
         except (Exception, SystemExit) as error:  # a plugin may raise anything at all
             raise PluginError(self._blame(_reason(error))) from error
         if not isinstance(cls, type):
@@ -166,11 +165,15 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
     manager.add_hookspecs(hookspecs)
     manager.register(plugin, name=distribution)
     manager.check_pending()
-    if not manager.get_hookcallers(plugin):
+    callers = {caller.name: caller for caller in manager.get_hookcallers(plugin) or ()}
+    if not callers:
         raise TypeError("it has no hook; decorate register_readers, register_encoders … with @seqpipe.hookimpl")
     offers = []
     for kind in KINDS:
-        for implementation in getattr(manager.hook, f"register_{kind}s").get_hookimpls():
+        caller = callers.get(f"register_{kind}s")
+        if caller is None:
+            continue
+        for implementation in caller.get_hookimpls():
             table = implementation.function()
             if not isinstance(table, Mapping):
                 raise TypeError(f"register_{kind}s must return a dict of names, not {type(table).__name__}")

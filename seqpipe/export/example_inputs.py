@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seqpipe.features import vocabulary
-from seqpipe.features.copy import Copy
-from seqpipe.features.document import Arrays, Column, Doc, Featurizer
-from seqpipe.features.sources import MASK, Inputs, Rows, Several, mask_of, masks, together
-from seqpipe.features.vocabulary import SPECIALS, UNK
+from seqpipe.features.document import MASK, Arrays, Doc, join_sources
+from seqpipe.features.multi_source import MultiSource
+from seqpipe.features.numeric_source import NumericSource
+from seqpipe.features.sources import InputSource, mask_of, masks
+from seqpipe.features.text_source import TextSource
 from seqpipe.features.word_pieces import splits_words
 from seqpipe.training.fit import Learned
 
@@ -32,26 +33,26 @@ def random_batches(
             yield learned.featurizer.collate([random_doc(learned.featurizer, int(n), random) for n in counts])
 
 
-def random_doc(source: Inputs, length: int, random: np.random.Generator, unlike: bool = False) -> Doc:
+def random_doc(source: InputSource, length: int, random: np.random.Generator, unlike: bool = False) -> Doc:
     """A text of `length` random tokens, or as many rows of random numbers.
 
     Of several sources the further ones have up to as many tokens; with `unlike`, as an example for export needs it, so
     many that no two axes have the same size.
     """
-    if isinstance(source, Several):
+    if isinstance(source, MultiSource):
         lengths = [
             length + _LENGTH_STEP * i if unlike or not i else int(random.integers(1, length + 1))
             for i in range(len(source.sources))
         ]
-        return together([random_doc(part, n, random) for part, n in zip(source.sources.values(), lengths, strict=True)])
-    if isinstance(source, Rows):
-        width = next((feature.size for feature in source.features.values()), 1)
-        rows = random.normal(size=(length, width)).astype(np.float32)
+        parts = zip(source.sources.values(), lengths, strict=True)
+        return join_sources([random_doc(part, n, random) for part, n in parts])
+    if isinstance(source, NumericSource):
+        rows = random.normal(size=(length, source.width)).astype(np.float32)
         return Doc("", [row.tobytes().hex() for row in rows], [], [1] * length, rows=rows)
     return _random_text(source, length, random)
 
 
-def _random_text(source: Featurizer, length: int, random: np.random.Generator) -> Doc:
+def _random_text(source: TextSource, length: int, random: np.random.Generator) -> Doc:
     """Random words with random ids, sentences of any length; in some texts the longest word is short.
 
     Of a tokenizer that splits words, some tokens continue a word. From 5 tokens on there are two sentences and two
@@ -66,34 +67,22 @@ def _random_text(source: Featurizer, length: int, random: np.random.Generator) -
     if mask_id is not None:  # one in a large vocabulary would hardly ever come
         ids = [mask_id if hidden else i for i, hidden in zip(ids, random.random(length) < MASKED_SHARE, strict=True)]
     for feature in source.features.values():
-        if isinstance(feature, Copy):
-            words, ids = _mix_known_words(feature, words, ids, random)
+        words, ids = feature.example_tokens(words, ids, random)
     text, offsets = "", []
     for word, begin in zip(words, begins, strict=True):
         text += " " * bool(begin and text)
         offsets.append((len(text), len(text) + len(word)))
         text += word
     second = int(random.integers(1, length + 1)) if source.pairs else None
-    columns = {f.field: str(random.choice(f.values)) for f in source.features.values() if isinstance(f, Column)}
+    columns: dict[str, str] = {}
+    for feature in source.features.values():
+        columns |= feature.example_fields(random.choice)
     if not splits_words(source.tokenizer):
         return Doc(text, words, offsets, ids, second=second, columns=columns)
     starts = np.flatnonzero(begins).tolist()
     ends = [*(start - 1 for start in starts[1:]), length - 1]
     places = [(offsets[first][0], offsets[last][1]) for first, last in zip(starts, ends, strict=True)]
     return Doc(text, words, offsets, ids, starts, places, second, columns=columns)
-
-
-def _mix_known_words(
-    copy: Copy, words: list[str], ids: list[int], random: np.random.Generator
-) -> tuple[list[str], list[int]]:
-    """The words and ids with none, half or all of them from the target vocabulary; a head can only copy the others."""
-    known = random.random(len(words)) < random.choice([0.0, 0.5, 1.0])
-    target_words = sorted(copy.learned.get_vocab())
-    words = [
-        str(random.choice(target_words)) if is_known else word for word, is_known in zip(words, known, strict=True)
-    ]
-    unknown = SPECIALS.index(UNK)
-    return words, [i if is_known or not copy.same else unknown for i, is_known in zip(ids, known, strict=True)]
 
 
 def _random_words(length: int, random: np.random.Generator) -> list[str]:

@@ -8,8 +8,9 @@ from typing import Any
 from seqpipe.export.parity.answers import Comparison
 from seqpipe.export.parity.generated_records import probe_records
 from seqpipe.export.parity.trial_options import with_short_texts
-from seqpipe.features.document import Featurizer, Record
+from seqpipe.features.document import Record
 from seqpipe.features.sources import columns
+from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.model import TOLERANCE, same_answer
 
 EXAMPLES, TOKENS = 8, 40  # that a bundle carries, and of the longest of them
@@ -27,7 +28,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[d
     """
     source = comparison.featurizer
     chosen = _short(comparison, records)
-    alternate = isinstance(source, Featurizer) and source.fields == ("text",)
+    alternate = isinstance(source, TextSource) and source.fields == ("text",)
     inputs: list[dict[str, Any]] = []
     for record in chosen:
         words = len(inputs) % 2 and alternate and record.get("words") is not None

@@ -1,4 +1,4 @@
-"""A checkpoint in the format of `transformers` in, its tokenizer with our ids out; PyTorch is not needed for it."""
+"""The tokenizer of a checkpoint in the format of `transformers`, with our ids; needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -7,24 +7,19 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError, EnvError
 from seqpipe.features.vocabulary import MASK, SPECIALS
-from seqpipe.types import CHECKPOINT, Means
-
-Checkpoint = Annotated[
-    str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
-]
 
 LACKING = -1
-_OF_WRITERS = ("pad_token", "unk_token", "bos_token", "eos_token")  # the same in a checkpoint that only writes
+_DECODER_ROLES = ("pad_token", "unk_token", "bos_token", "eos_token")  # the same in a checkpoint without an encoder
 _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # what stands for SPECIALS in a checkpoint
 
 
-class Pieces(NamedTuple):
+class CheckpointTokenizer(NamedTuple):
     """A checkpoint's tokenizer under our ids; of each id the checkpoint's own; how many separators part two texts.
 
     A checkpoint that writes texts may lack tokens that we have; their id there is LACKING.
@@ -35,7 +30,7 @@ class Pieces(NamedTuple):
     separators: int
 
 
-def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
+def pretrained_tokenizer(checkpoint: str | Path) -> CheckpointTokenizer:
     """The checkpoint's tokenizer with the special tokens as ids 0 to 3.
 
     Its tokens for padding, unknown pieces, the beginning and the end of a text become `SPECIALS`; all others keep their
@@ -48,42 +43,44 @@ def pretrained_tokenizer(checkpoint: str | Path) -> Pieces:
     from transformers import AutoTokenizer
 
     with reading(checkpoint, "tokenizer"):
-        found = AutoTokenizer.from_pretrained(**where(checkpoint), trust_remote_code=False)
-    if not getattr(found, "is_fast", False):
-        told = f"its tokenizer {type(found).__name__} is written in Python, which no bundle can hold"
-        raise DataError(f"{checkpoint}: {told}; choose a checkpoint that has a tokenizer.json")
-    content = json.loads(found.backend_tokenizer.to_str())
+        original = AutoTokenizer.from_pretrained(**where(checkpoint), trust_remote_code=False)
+    if not getattr(original, "is_fast", False):
+        message = f"its tokenizer {type(original).__name__} is written in Python, which no bundle can hold"
+        raise DataError(f"{checkpoint}: {message}; choose a checkpoint that has a tokenizer.json")
+    content = json.loads(original.backend_tokenizer.to_str())
     names: dict[str, str] = {}
-    if found.cls_token is None and found.eos_token is not None:
-        return Pieces(*_of_writer(found, content, checkpoint), 1)
+    if original.cls_token is None and original.eos_token is not None:
+        return CheckpointTokenizer(*_of_decoder(original, content, checkpoint), 1)
     for role, special in zip(_ROLES, SPECIALS, strict=True):
-        token = getattr(found, role, None)
+        token = getattr(original, role, None)
         if token is None or token in names:
-            told = "none" if token is None else f"{token!r}, which is something else too"
-            raise DataError(f"{checkpoint}: the tokenizer has {told} for its {role}; choose a checkpoint of an encoder")
+            message = "none" if token is None else f"{token!r}, which is something else too"
+            raise DataError(
+                f"{checkpoint}: the tokenizer has {message} for its {role}; choose a checkpoint of an encoder"
+            )
         names[token] = special
     content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": []}
-    ids = _renumbered(content["model"], names, getattr(found, "mask_token", None), checkpoint)
-    separators = max(1, found.num_special_tokens_to_add(pair=True) - 2)  # all but the first and the last token
-    return Pieces(Tokenizer.from_str(json.dumps(content)), ids, separators)
+    ids = _renumbered(content["model"], names, getattr(original, "mask_token", None), checkpoint)
+    separators = max(1, original.num_special_tokens_to_add(pair=True) - 2)  # all but the first and the last token
+    return CheckpointTokenizer(Tokenizer.from_str(json.dumps(content)), ids, separators)
 
 
-def _of_writer(found: Any, content: dict[str, Any], checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
+def _of_decoder(original: Any, content: dict[str, Any], checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
     """The same of a checkpoint that writes texts and has no token for some of what we have.
 
     The further special tokens of a unigram model, T5's `<extra_id_0>` and so on, mean in a text what they mean there.
     """
-    names: dict[str, str] = {found.eos_token: SPECIALS[-1]}
-    for role, special in zip(_OF_WRITERS, SPECIALS, strict=True):
-        if (token := getattr(found, role, None)) is not None:
+    names: dict[str, str] = {original.eos_token: SPECIALS[-1]}
+    for role, special in zip(_DECODER_ROLES, SPECIALS, strict=True):
+        if (token := getattr(original, role, None)) is not None:
             names.setdefault(token, special)
     model, marks = content["model"], []
     scores: dict[str, float] | None = None
     if not isinstance(model["vocab"], dict):
         scores = dict(map(tuple, model["vocab"]))
-        marks = [one for one in content["added_tokens"] if one["special"] and one["content"] not in names]
-    held = [*(model["vocab"] if scores is None else scores), *(one["content"] for one in marks)]
-    old: dict[str, int] = {token: found.convert_tokens_to_ids(token) for token in (*names, *held)}
+        marks = [token for token in content["added_tokens"] if token["special"] and token["content"] not in names]
+    held = [*(model["vocab"] if scores is None else scores), *(token["content"] for token in marks)]
+    old: dict[str, int] = {token: original.convert_tokens_to_ids(token) for token in (*names, *held)}
     if doubled := [special for special in SPECIALS if special in old and special not in names]:
         raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
     known = {special: old[token] for token, special in names.items()}
@@ -95,7 +92,7 @@ def _of_writer(found: Any, content: dict[str, Any], checkpoint: str | Path) -> t
         model |= {"vocab": [[token, scores.get(token, 0.0)] for token in order], "unk_id": 1}
     if model.get("unk_token") is not None:
         model["unk_token"] = SPECIALS[1]
-    added = [one | {"id": order.index(one["content"])} for one in marks]
+    added = [token | {"id": order.index(token["content"])} for token in marks]
     content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": added}
     ids = [known.get(special, LACKING) for special in SPECIALS] + [old[token] for token in others]
     return Tokenizer.from_str(json.dumps(content)), ids
@@ -153,13 +150,13 @@ def reading(checkpoint: str | Path, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # transformers and huggingface_hub raise many kinds
-        told = " ".join(str(error).split())[:300]
+        reason = " ".join(str(error).split())[:300]
         if is_folder(checkpoint):
-            raise DataError(f"{checkpoint}: its {what} cannot be read: {told}") from error
+            raise DataError(f"{checkpoint}: its {what} cannot be read: {reason}") from error
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
         cure = "HF_HUB_OFFLINE is set: unset it, or name a folder" if offline else "name a folder, or check the name"
         raise EnvError(
-            f"{checkpoint}: no such folder, and from the hub its {what} cannot be had ({cure}): {told}"
+            f"{checkpoint}: no such folder, and from the hub its {what} cannot be had ({cure}): {reason}"
         ) from error
     finally:
         logging.set_verbosity(verbosity)

@@ -1,4 +1,4 @@
-"""Texts in, tokens out; whatever the `tokenizers` library raises or panics with becomes a DataError with the place."""
+"""Encode texts; whatever the `tokenizers` library raises or panics with becomes a DataError with the place."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def shown(text: str) -> str:
 def regular_expressions(content: Any) -> list[str]:
     """Every regular expression in the JSON of a tokenizer, once each."""
     if isinstance(content, list):
-        found = [pattern for value in content for pattern in regular_expressions(value)]
+        patterns = [pattern for value in content for pattern in regular_expressions(value)]
     elif isinstance(content, dict):
-        own = [content["Regex"]] if isinstance(content.get("Regex"), str) else []
+        here = [content["Regex"]] if isinstance(content.get("Regex"), str) else []
         parts = [value for key, value in content.items() if key not in ("vocab", "merges")]
-        found = own + regular_expressions(parts)
+        patterns = here + regular_expressions(parts)
     else:
-        found = []
-    return list(dict.fromkeys(found))
+        patterns = []
+    return list(dict.fromkeys(patterns))

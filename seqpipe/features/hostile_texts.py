@@ -1,4 +1,4 @@
-"""A tokenizer in, the texts that it cannot split, or takes too long for, out: what `check` tries a pattern with."""
+"""Texts that a tokenizer cannot split, or takes too long for: what `check` tries a pattern with."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def fault_of(tokenizer: Tokenizer) -> Fault | None:
         except DataError as error:
             return Fault(text, str(error.__cause__ or error), True)
         if slow is None and seconds > SLOW and _grows(tokenizer, text):
-            told = f"{seconds:.2g} s for {shown(text)}, and four times as long for a text twice as long"
-            slow = Fault(text, told, False)
+            message = f"{seconds:.2g} s for {shown(text)}, and four times as long for a text twice as long"
+            slow = Fault(text, message, False)
         if time.thread_time() > end:
             break
     return slow

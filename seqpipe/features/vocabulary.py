@@ -1,4 +1,4 @@
-"""Words in, a vocabulary out: the special tokens, their fixed ids, and word-level tokenizers learned from texts."""
+"""The special tokens and their fixed ids, vocabularies, and word-level tokenizers trained on texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seqpipe.features.encoding import guard
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 SPECIALS = (PAD, UNK, BOS, EOS)  # ids 0 to 3 of every vocabulary
 MASK = "[MASK]"  # of vocabularies that a head asks for it: what hides a token
-MARKS = tuple(f"<extra_id_{i}>" for i in range(100))  # likewise: each hides a span of tokens, and begins it where told
+MARKS = tuple(f"<extra_id_{i}>" for i in range(100))  # likewise: each hides a span, and begins it in the target
 _AS_WRITTEN = frozenset((MASK, *MARKS))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -41,10 +41,10 @@ def clean(text: str) -> str:
 
 def special_id(tokenizer: Tokenizer, token: str) -> int:
     """The id of a special token; DataError if the tokenizer has none."""
-    found = tokenizer.token_to_id(token)
-    if found is None:
+    token_id = tokenizer.token_to_id(token)
+    if token_id is None:
         raise DataError(f"the tokenizer has no token {token}; it needs {', '.join(SPECIALS)} as ids 0 to 3")
-    return found
+    return token_id
 
 
 def normal(tokenizer: Tokenizer, word: str) -> str:
@@ -56,8 +56,7 @@ def normal(tokenizer: Tokenizer, word: str) -> str:
 def token_id(tokenizer: Tokenizer, word: str) -> int | None:
     """The id of a word that is split already, normalised; None if it is unknown, or looks like a special token."""
     token = word if word in _AS_WRITTEN else normal(tokenizer, word)
-    found: int | None = None if token in SPECIALS else tokenizer.token_to_id(token)
-    return found
+    return None if token in SPECIALS else tokenizer.token_to_id(token)
 
 
 def vocabulary_of(tokenizer: Tokenizer, counts: Sequence[int] | None = None) -> Vocabulary:

@@ -1,4 +1,4 @@
-"""Texts, or words and their places, in; the pieces of each word out, as a tokenizer finds them that splits words."""
+"""The pieces of each word of a text, for tokenizers that split words."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def splits_words(tokenizer: Tokenizer) -> bool:
 
 def of_text(encoding: Encoding, text: str) -> list[list[Piece]]:
     """The pieces of each word, words being what the pre-tokenizer made; what is nothing but blanks is left out."""
-    return [found for found in _by_word(encoding, text, [], 0) if found]
+    return [pieces for pieces in _by_word(encoding, text, [], 0) if pieces]
 
 
 def of_words(tokenizer: Tokenizer, places: Sequence[Place], text: str, at: str = "") -> list[list[Piece]]:
     """The pieces of the word at each place, none of a word of which the normalizer leaves nothing.
 
-    A word is given to the tokenizer with the white space that stands before it in the text, one code point of it: many
+    The tokenizer gets a word with the white space that stands before it in the text, one code point of it: many
     mark the first piece of a word by that. DataError, prefixed with `at`, if they cannot be split.
     """
     begins = [start - text[start - 1 : start].isspace() for start, _ in places]  # before 0 is nothing
-    given = [text[begin:end] for begin, (_, end) in zip(begins, places, strict=True)]
-    return _by_word(encode(tokenizer, given, at), text, begins, len(places))
+    words = [text[begin:end] for begin, (_, end) in zip(begins, places, strict=True)]
+    return _by_word(encode(tokenizer, words, at), text, begins, len(places))
 
 
 def _by_word(encoding: Encoding, text: str, begins: Sequence[int], count: int) -> list[list[Piece]]:

@@ -11,23 +11,21 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.errors import BundleError
-from seqpipe.features.document import Feature
-from seqpipe.features.kinds import Chars, Matrix
+from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.runtime.decode_options import MOST_SIZE
 
 MOST_TOKENS = 1_000_000  # that `limits` may let into one text
-MOST_CHARACTERS = 10_000  # of a word, as a feature of kind `chars` reads it
 MOST_GROWTH = 100  # how many times longer a tokenizer may make a text by replacing
 
 
 def limits_of(stated: Mapping[str, Any]) -> dict[str, int]:
     """The limits of a bundle; ValueError for one that is no limit."""
-    found = {name: stated[name] for name in ("tokens", "first_tokens") if name == "tokens" or name in stated}
-    for name, value in found.items():
+    limits = {name: stated[name] for name in ("tokens", "first_tokens") if name == "tokens" or name in stated}
+    for name, value in limits.items():
         if type(value) is not int or not 1 <= value <= MOST_TOKENS:
             raise ValueError(f"limits.{name}: {value!r} is no whole number from 1 to {MOST_TOKENS:,}")
-    return found
+    return limits
 
 
 def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
@@ -44,15 +42,11 @@ def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
             raise ValueError(f"options.{name}: the minimum {low} is over the maximum {high}")
 
 
-def check_features(features: Iterable[Feature]) -> None:
+def check_features(features: Iterable[FeatureKind]) -> None:
     """ValueError for a feature that would take any amount of memory, or divide by 0."""
     for feature in features:
-        if isinstance(feature, Chars) and not 1 <= feature.longest <= MOST_CHARACTERS:
-            raise ValueError(f"chars.longest: {feature.longest} is not between 1 and {MOST_CHARACTERS:,}")
-        if isinstance(feature, Matrix):
-            numbers = [*feature.means, *feature.deviations]
-            if not all(map(math.isfinite, numbers)) or min(feature.deviations, default=1.0) <= 0:
-                raise ValueError("matrix: means that are not finite, or deviations that are not above 0")
+        if message := feature.out_of_bounds():
+            raise ValueError(message)
 
 
 def check_labels(kind: AnswerKind, shapes: Mapping[str, Sequence[Any]], what: str) -> None:
@@ -76,20 +70,22 @@ def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
         raise BundleError(f"{what}: pads or truncates texts, which no bundle's tokenizer does; export it again")
     for part in (tokenizer.normalizer, tokenizer.decoder):
         if part is not None and (growth := _growth(json.loads(part.__getstate__()))) > MOST_GROWTH:
-            told = f"makes a text up to {growth:.2g} times longer by replacing; at most {MOST_GROWTH} times is allowed"
-            raise BundleError(f"{what}: {told}")
+            message = (
+                f"makes a text up to {growth:.2g} times longer by replacing; at most {MOST_GROWTH} times is allowed"
+            )
+            raise BundleError(f"{what}: {message}")
 
 
 def _growth(part: Mapping[str, Any]) -> float:
     """How many times longer than its input a normalizer or decoder can make a text by what it puts in."""
     growth = 1.0
-    for one in _steps(part):
-        if one["type"] == "Replace":
-            text = one["pattern"].get("String", "")  # of a regular expression: it may match nothing
-            inserted = len(one["content"])
+    for step in _steps(part):
+        if step["type"] == "Replace":
+            text = step["pattern"].get("String", "")  # of a regular expression: it may match nothing
+            inserted = len(step["content"])
             growth *= max(1.0, inserted / len(text) if text else 1.0 + inserted)
-        elif one["type"] == "Prepend":
-            growth *= 1.0 + len(one["prepend"])
+        elif step["type"] == "Prepend":
+            growth *= 1.0 + len(step["prepend"])
     return growth
 
 
@@ -98,5 +94,5 @@ def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if part["type"] != "Sequence" or not inner:
         yield part
         return
-    for one in inner:
-        yield from _steps(one)
+    for part_inside in inner:
+        yield from _steps(part_inside)

@@ -20,8 +20,8 @@ def reader_from(stated: Mapping[str, Any], plugins: Plugins) -> Any:
     cls = plugins.find("reader", stated["use"]).load()
     options, mistakes = validate(options_model(cls), stated["options"])
     if options is None:
-        told = "; ".join(f"{'.'.join(map(str, one.where))}: {one.message}" for one in mistakes)
-        raise BundleError(f"bundle.json: reader.options: {told}; export the bundle again")
+        messages = "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
+        raise BundleError(f"bundle.json: reader.options: {messages}; export the bundle again")
     try:
         return cls(**values(options))
     except UsageError as error:

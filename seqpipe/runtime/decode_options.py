@@ -47,7 +47,7 @@ class Chosen:
         return len(self.arrays[name]) if name in self.arrays else otherwise
 
 
-def chosen(known: Known, given: Mapping[str, Any], kind: AnswerKind | None = None) -> Chosen:
+def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = None) -> Chosen:
     """The options that are known, as given or by default.
 
     Tokens are given as a text, which the target tokenizer of the answer kind splits, as a list of tokens, or as their
@@ -58,25 +58,25 @@ def chosen(known: Known, given: Mapping[str, Any], kind: AnswerKind | None = Non
     """
     seeds = {}
     for name, option in known.items():
-        seed = given.get(_beside(name, SEED)) if option["type"] == "uniform" else None
+        seed = values.get(_beside(name, SEED)) if option["type"] == "uniform" else None
         if seed is not None:
             seeds[name] = _whole(_beside(name, SEED), seed)
     named = {_beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
-    for name in given:
+    for name in values:
         if name in named.values():
             raise UsageError(f"{name}: the numbers are made of a whole number; give it as {_beside(name, SEED)}")
         if name not in named and name not in known:
-            names = [one for one in known if one not in named.values()] + [*named]
-            told = f"(there is: {', '.join(names) or 'none'})"
-            raise UsageError(f"no decode option {name!r}{nearest(name, names)} {told}")
-    arrays = {name: _array(name, option, given.get(name, option["default"]), kind) for name, option in known.items()}
-    _check(arrays, given, {_beside(name, SEED) for name in seeds})
+            names = [name for name in known if name not in named.values()] + [*named]
+            known_names = f"(there is: {', '.join(names) or 'none'})"
+            raise UsageError(f"no decode option {name!r}{nearest(name, names)} {known_names}")
+    arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
+    _check(arrays, values, {_beside(name, SEED) for name in seeds})
     return Chosen(arrays, seeds)
 
 
-def option_arrays(known: Known, given: Mapping[str, Any]) -> Arrays:
+def option_arrays(known: Known, values: Mapping[str, Any]) -> Arrays:
     """Decode options as graph inputs, where nothing is drawn."""
-    return chosen(known, given).arrays
+    return chosen(known, values).arrays
 
 
 def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
@@ -103,8 +103,8 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
     if not ((low is None or value >= low) and (high is None or value <= high)):  # nan is not between either
         raise UsageError(f"{name}: {value} is not {_bounds(low, high)}")
     if abs(value) > _LARGEST.get(option["type"], math.inf):
-        told = f"{MOST_SIZE:,}, the most there is" if option["type"] == "size" else "the graph's numbers hold"
-        raise UsageError(f"{name}: {value} is more than {told}; choose a smaller one")
+        most = f"{MOST_SIZE:,}, the most there is" if option["type"] == "size" else "the graph's numbers hold"
+        raise UsageError(f"{name}: {value} is more than {most}; choose a smaller one")
     return np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, _DTYPES[option["type"]])
 
 
@@ -128,23 +128,23 @@ def _token_ids(name: str, value: Any, kind: AnswerKind | None) -> list[int]:
     return kind.parts[head].token_ids(name, value)
 
 
-def _check(arrays: Arrays, given: Mapping[str, Any], seeds: set[str]) -> None:
+def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
     """Refuses options that do not go together."""
     for name, array in arrays.items():
-        wide, long, seed = (_beside(name, other) for other in ("beams", "max_length", SEED))
+        wide, long, seed = (_beside(name, option) for option in ("beams", "max_length", SEED))
         beams, most = (len(arrays[size]) if size in arrays else math.inf for size in (wide, long))
-        told = ""
+        message = ""
         match name.rpartition(".")[2]:
             case "n_best" if len(array) > beams:
-                told = f"{len(array)} answers need as many beams; {wide} is {beams}: give {wide}={len(array)}"
+                message = f"{len(array)} answers need as many beams; {wide} is {beams}: give {wide}={len(array)}"
             case "min_length" if array >= most:
-                told = f"{array} tokens and an end do not fit into {long} {most}: give {long}={array + 1}"
+                message = f"{array} tokens and an end do not fit into {long} {most}: give {long}={array + 1}"
             case "prefix" if (tokens := array.shape[1]) >= most:
-                told = f"{tokens} tokens leave nothing to write of {long} {most}: give a greater {long}"
-            case last if last in DRAWING and name in given and seed not in seeds:
-                told = f"it is for texts that are drawn: give {seed} too, a whole number"
-        if told:
-            raise UsageError(f"{name}: {told}")
+                message = f"{tokens} tokens leave nothing to write of {long} {most}: give a greater {long}"
+            case last if last in DRAWING and name in values and seed not in seeds:
+                message = f"it is for texts that are drawn: give {seed} too, a whole number"
+        if message:
+            raise UsageError(f"{name}: {message}")
 
 
 def _whole(name: str, value: Any) -> int:
@@ -153,6 +153,6 @@ def _whole(name: str, value: Any) -> int:
     return value
 
 
-def _beside(name: str, other: str) -> str:
+def _beside(name: str, option: str) -> str:
     """Another option of the same head."""
-    return f"{name[: -len(name.rpartition('.')[2])]}{other}"
+    return f"{name[: -len(name.rpartition('.')[2])]}{option}"

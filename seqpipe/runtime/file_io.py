@@ -74,8 +74,8 @@ def predict_file(
             answering.add(record, _checked(model, record, where))
         answering.flush()
     if answering.skipped:
-        told = f"{answering.skipped:,} of {answering.count:,} inputs have no answer"
-        raise SkippedError(f"{name}: {told}; each has its error in its place. Correct them and give them again")
+        message = f"{answering.skipped:,} of {answering.count:,} inputs have no answer"
+        raise SkippedError(f"{name}: {message}; each has its error in its place. Correct them and give them again")
 
 
 class _Answering:

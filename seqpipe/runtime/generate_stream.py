@@ -36,27 +36,27 @@ def stream(model: Model, record: Record, **options: Any) -> Iterator[str]:
     if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
         raise UsageError(f"stream: a text that is written as it comes is one alone; leave {several[0]} out")
     (doc,) = predictor.docs([record])
-    given = chosen(predictor.options, options, kind).of([doc])
-    return _pieces(model, cast(Generation, kind), doc, given)
+    option_arrays = chosen(predictor.options, options, kind).of([doc])
+    return _pieces(model, cast(Generation, kind), doc, option_arrays)
 
 
-def _pieces(model: Model, kind: Generation, doc: Any, given: dict[str, np.ndarray]) -> Iterator[str]:
-    most, least, numbers = len(given["max_length"]), int(given["min_length"]), given["uniform"]
+def _pieces(model: Model, kind: Generation, doc: Any, option_arrays: dict[str, np.ndarray]) -> Iterator[str]:
+    most, least, numbers = len(option_arrays["max_length"]), int(option_arrays["min_length"]), option_arrays["uniform"]
     most = min(most, numbers.shape[2]) if numbers.shape[2] else most
-    ends = {special_id(kind.tokenizer, EOS), *given["stop"].ravel().tolist()}
+    ends = {special_id(kind.tokenizer, EOS), *option_arrays["stop"].ravel().tolist()}
     feeds = model.predictor.featurizer.collate([doc])
     cache: dict[str, np.ndarray] = {}
     written: list[int] = []
     shown, size = "", 1
     while len(written) < most:
         n = min(size, most - len(written))
-        options = given | {
+        options = option_arrays | {
             "max_length": np.zeros(n, np.int64),
-            "min_length": np.array(max(0, least - len(written)), given["min_length"].dtype),
+            "min_length": np.array(max(0, least - len(written)), option_arrays["min_length"].dtype),
             "uniform": numbers[:, :, len(written) : len(written) + n],
         }
-        made = model.run_with_cache(feeds | options | cache)
-        tokens = [token for token in made["tokens"][0, 0].tolist() if token]
+        decision = model.run_with_cache(feeds | options | cache)
+        tokens = [token for token in decision["tokens"][0, 0].tolist() if token]
         written += tokens
         ended = len(tokens) < n or tokens[-1] in ends
         text = kind.decode(written, doc)
@@ -66,4 +66,4 @@ def _pieces(model: Model, kind: Generation, doc: Any, given: dict[str, np.ndarra
             return
         shown, size = whole, min(2 * size, MOST)
         feeds = feeds | {"ids": np.array([tokens[-1:]], np.int64), "mask": np.ones((1, 1), bool)}
-        cache = next_inputs(model.cache, made)
+        cache = next_inputs(model.cache, decision)

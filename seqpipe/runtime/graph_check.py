@@ -206,11 +206,11 @@ def _integers(data: bytes, wire: int, at: int, end: int) -> list[int]:
     """One integer, or several that are packed: of very many the first."""
     if wire == _VARINT:
         return [_signed(at)]
-    found: list[int] = []
-    while at < end and len(found) <= _SHAPE:
+    sizes: list[int] = []
+    while at < end and len(sizes) <= _SHAPE:
         value, at = _varint(data, at)
-        found.append(_signed(value))
-    return found
+        sizes.append(_signed(value))
+    return sizes
 
 
 def _signed(value: int) -> int:
@@ -221,10 +221,12 @@ def _refuse_large(graph: _Graph) -> None:
     """Refuses an operator whose constant inputs make it write more elements than any sound graph does."""
     for operator, name in graph.sized:
         for numbers in graph.constants.get(name, ()):
-            sizes = [max(1.0, abs(one)) for one in numbers]
+            sizes = [max(1.0, abs(number)) for number in numbers]
             _check_size(operator, max(sizes) if operator == b"Pad" else math.prod(sizes))
     for inputs in graph.ranges:
-        start, limit, step = ([one[0] for one in graph.constants.get(name, ())] for name in (*inputs, b"", b"")[:3])
+        start, limit, step = (
+            [number[0] for number in graph.constants.get(name, ())] for name in (*inputs, b"", b"")[:3]
+        )
         if start and limit and any(step):
             span = max(max(limit) - min(start), max(start) - min(limit))
             _check_size(b"Range", span / min(abs(by) for by in step if by))

@@ -20,7 +20,8 @@ from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.encoding import is_library_error
-from seqpipe.features.kinds import feature_from
+from seqpipe.features.kinds.base import SENTENCES
+from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.sources import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
 from seqpipe.runtime import bundle, devices, graph_check
 from seqpipe.runtime.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
@@ -81,8 +82,8 @@ def verify_bundle(
     if wrong:
         raise BundleError("\n".join([f"{path}: answers differ on this machine:", *wrong]))
     golden = len(model.manifest["golden"])
-    found = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
-    return found if golden else {**found, "no_golden": model.manifest["no_golden"]}
+    report = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
+    return report if golden else {**report, "no_golden": model.manifest["no_golden"]}
 
 
 class Model:
@@ -101,14 +102,18 @@ class Model:
         manifest, self.sha256 = content.manifest, content.sha256
         self.manifest = manifest
         sources = manifest["field"] if isinstance(manifest["field"], dict) else ("",)
-        own = {name: tokenizer_file_of(name) for name in sources}
-        tokenizers = {name: _tokenizer(content, file) for name, file in own.items() if file in content.files}
+        tokenizer_files = {name: tokenizer_file_of(name) for name in sources}
+        tokenizers = {
+            name: _tokenizer(content, file) for name, file in tokenizer_files.items() if file in content.files
+        }
         try:
             heads = manifest["answer"].get("parts", {""})
             writers = {head: tokenizer_file(head) for head in heads if tokenizer_file(head) in content.files}
             targets = {head: _tokenizer(content, file) for head, file in writers.items()}
             files = {tokenizer_file(head): tokenizer for head, tokenizer in targets.items()}
-            features = {name: feature_from(made, files) for name, made in manifest["inputs"].items() if "kind" in made}
+            features = {
+                name: feature_from(stated, files) for name, stated in manifest["inputs"].items() if "kind" in stated
+            }
             kind = answer_from(manifest["answer"], targets)
             featurizer = source_from(manifest["field"], features, tokenizers, kind.is_generated)
             limits = limits_of(manifest["limits"])
@@ -145,7 +150,7 @@ class Model:
         past = {entry.input for entry in self.cache}
         odd = sorted(inputs ^ {*manifest["inputs"], *options, *past}) + sorted({*self._caches} - {*outputs})
         odd += sorted({*kind.outputs} - {*self._outputs})
-        odd += sorted({*self._weights} ^ {one.output for one in self._attended})
+        odd += sorted({*self._weights} ^ {attended.output for attended in self._attended})
         if odd:
             raise BundleError(f"{content.path}: model.onnx and {bundle.MANIFEST} disagree about {', '.join(odd)}")
         check_labels(kind, {output.name: output.shape for output in self.session.get_outputs()}, str(content.path))
@@ -180,8 +185,8 @@ class Model:
             late = f"the graph ran for over {self._watchdog.seconds:g} seconds, and was ended"
             return BundleError(f"{self._path}: {late}; `load(…, timeout=…)` and `predict --timeout` allow more")
         if any(sign in str(error) for sign in ("allocate", "bad_alloc")):
-            told = "needs more memory for this input than there is; shorten the text, or lower decode options"
-            return DataError(f"{self._path}: the graph {told} ({error})")
+            reason = "needs more memory for this input than there is; shorten the text, or lower decode options"
+            return DataError(f"{self._path}: the graph {reason} ({error})")
         return BundleError(f"{self._path}: onnxruntime could not run the graph: {error}")
 
     def _is_huge_or_after(self, feeds: Arrays) -> bool:
@@ -203,8 +208,8 @@ class Model:
             options: Decode options of the bundle, such as `n_best=3`.
         """
         if isinstance(inputs, str | Mapping):
-            one = self.predictor.document if documents else self.predictor.answer
-            return one(self.record(inputs), **options)
+            answer_one = self.predictor.document if documents else self.predictor.answer
+            return answer_one(self.record(inputs), **options)
         if isinstance(inputs, list | tuple):
             return list(self._stream(inputs, documents, chunk, options))
         if not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
@@ -239,19 +244,26 @@ class Model:
             answer = kind.empty_for(decoding.arrays)
             return Explanation(doc.text, answer, kind.lines(answer), ())
         features = self.predictor.featurizer.collate([doc])
-        made = self.run_all(features | decoding.of([doc]))
-        found, copied = [], {}
-        for one in self._attended:
-            writer, ids = self._written(one.key, made)
-            if one.over != "steps":
+        decision = self.run_all(features | decoding.of([doc]))
+        attentions, copied = [], {}
+        for attended in self._attended:
+            writer, ids = self._written(attended.key, decision)
+            if attended.over != "steps":
                 steps = writer.step_names(ids, doc) if writer else []
-                found.append(attention(one, doc, made[one.output][0], self._sentences(features), steps))
+                attentions.append(
+                    attention(attended, doc, decision[attended.output][0], self._sentences(features), steps)
+                )
             elif writer and writer.copies:
-                weights, tokens = made[f"{one.output.rpartition('.')[0]}.attention"][0], writer.step_names(ids, doc)
+                weights, tokens = (
+                    decision[f"{attended.output.rpartition('.')[0]}.attention"][0],
+                    writer.step_names(ids, doc),
+                )
                 words, _ = writer.copies.read(doc)
-                copied[one.key] = origins(doc, writer.step_ids(ids), words, tokens, weights, made[one.output][0])
-        answer = self.predictor.read([doc], made)[0]
-        return Explanation(doc.text, answer, kind.lines(answer), tuple(found), figure(kind, doc, answer), copied)
+                copied[attended.key] = origins(
+                    doc, writer.step_ids(ids), words, tokens, weights, decision[attended.output][0]
+                )
+        answer = self.predictor.read([doc], decision)[0]
+        return Explanation(doc.text, answer, kind.lines(answer), tuple(attentions), figure(kind, doc, answer), copied)
 
     def _written(self, key: str, decision: Arrays) -> tuple[HeadAnswer | None, list[int]]:
         """If the stage of this key is a head that answers step by step, its kind, and its first answer."""
@@ -265,8 +277,8 @@ class Model:
 
     def _sentences(self, features: Arrays) -> np.ndarray | None:
         """Which tokens make which sentence of the first text, (S, W), where the bundle knows sentences."""
-        kinds = {name: made.get("kind") for name, made in self.manifest["inputs"].items()}
-        return next((array[0] for name, array in features.items() if kinds[name] == "sentences"), None)
+        declared = self.predictor.featurizer.features
+        return next((features[name][0] for name, feature in declared.items() if SENTENCES in feature.axes), None)
 
     def _stream(self, inputs: Iterable[Any], documents: bool, chunk: int, options: dict[str, Any]) -> Iterator[Answer]:
         records = (self.record(item) for item in inputs)
@@ -279,9 +291,9 @@ class Model:
         featurizer = self.predictor.featurizer
         fields = fields_of(featurizer)
         if not isinstance(item, Mapping) and not one_text(featurizer):
-            told = " and ".join(map(repr, fields))
+            names = " and ".join(map(repr, fields))
             raise UsageError(
-                f"an input is a record (dict with {told}), not {type(item).__name__}: this bundle reads "
+                f"an input is a record (dict with {names}), not {type(item).__name__}: this bundle reads "
                 f"{'pairs' if featurizer.pairs else 'several sources' if len(fields) > 1 else 'rows of numbers'}"
             )
         if isinstance(item, str):
@@ -306,15 +318,17 @@ class Model:
         return wrong
 
 
-def same_answer(one: Any, other: Any, tolerance: float = TOLERANCE) -> bool:
+def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
     """Equal in everything decided; numbers may differ by the tolerance, of those over 1 by this share of `other`."""
-    if isinstance(one, float) and isinstance(other, float):
-        return abs(one - other) <= tolerance * max(1.0, abs(other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_answer(one[key], other[key], tolerance) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(same_answer(*pair, tolerance) for pair in zip(one, other, strict=True))
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(first, float) and isinstance(second, float):
+        return abs(first - second) <= tolerance * max(1.0, abs(second))
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(same_answer(first[key], second[key], tolerance) for key in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(
+            same_answer(*pair, tolerance) for pair in zip(first, second, strict=True)
+        )
+    return type(first) is type(second) and bool(first == second)
 
 
 def _tokenizer(content: bundle.Bundle, name: str) -> Tokenizer:

@@ -21,8 +21,10 @@ from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.registry import metric_types
 from seqpipe.answers.types import Answer, Metric
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Featurizer, Record, sentences
-from seqpipe.features.sources import Inputs
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.sentence_splitting import sentences
+from seqpipe.features.sources import InputSource
+from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.decode_options import Chosen, chosen
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Predictor:
 
     def __init__(
         self,
-        featurizer: Inputs,
+        featurizer: InputSource,
         kind: AnswerKind,
         run: Run,
         options: Mapping[str, Mapping[str, Any]],
@@ -88,15 +90,15 @@ class Predictor:
             raise UsageError(f"documents are split for spans and tags; this bundle answers with {self.kind.kind!r}")
         if options.get("n_best", 1) != 1:
             raise UsageError("n_best is for single sentences; leave it out for documents")
-        if not isinstance(self.featurizer, Featurizer) or self.featurizer.pairs:
+        if not isinstance(self.featurizer, TextSource) or self.featurizer.pairs:
             raise UsageError("documents are single texts; this bundle reads something else")
         text, field = self.featurizer.text(record), self.featurizer.fields[0]
         places = sentences(text)
         parts = ({**record, "words": None, field: text[a:b]} for a, b in places)
-        found = self.stream(parts, **options)
+        answers = self.stream(parts, **options)
         return [
             {**part, "start": part["start"] + a, "end": part["end"] + a}
-            for (a, _), answer in zip(places, found, strict=True)
+            for (a, _), answer in zip(places, answers, strict=True)
             for part in answer
         ]
 
@@ -109,19 +111,19 @@ class Predictor:
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
         """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""
-        found, tasks = self._docs_or_errors(records, before), []
-        docs = {i: doc for i, doc in enumerate(found) if isinstance(doc, Doc)}
-        lengths = [self._tokens(docs[i]) if i in docs else 0 for i in range(len(found))]
+        docs_or_errors, tasks = self._docs_or_errors(records, before), []
+        docs = {i: doc for i, doc in enumerate(docs_or_errors) if isinstance(doc, Doc)}
+        lengths = [self._tokens(docs[i]) if i in docs else 0 for i in range(len(docs_or_errors))]
         self._free_memory(max(lengths, default=0))
         for rows in batches(lengths):
             batch = [docs[i] for i in rows], decoding, [_place(records[i], before + i) for i in rows]
-            if self._pool is None or len(found) <= 1:
+            if self._pool is None or len(docs_or_errors) <= 1:
                 done: Future[list[Answer | DataError]] = Future()
                 done.set_result(self._answers_or_errors(*batch))
                 tasks.append((rows, done))
             else:
                 tasks.append((rows, self._pool.submit(self._answers_or_errors, *batch)))
-        return [None if isinstance(one, Doc) else one for one in found], tasks
+        return [None if isinstance(doc, Doc) else doc for doc in docs_or_errors], tasks
 
     def _free_memory(self, longest: int) -> None:
         """Gives back what a huge text before left; called before each run, with the tokens of its longest text."""
@@ -131,10 +133,10 @@ class Predictor:
 
     def _docs_or_errors(self, records: Sequence[Record | DataError], before: int) -> Sequence[Doc | DataError]:
         """The records split, and in place of one that cannot be answered the reason."""
-        given = [record for record in records if not isinstance(record, DataError)]
-        if len(given) == len(records):
+        answerable = [record for record in records if not isinstance(record, DataError)]
+        if len(answerable) == len(records):
             with suppress(DataError):  # which record it is shows one by one
-                return self.docs(given, before)
+                return self.docs(answerable, before)
         return [self._doc_or_error(record, number) for number, record in enumerate(records, before)]
 
     def _doc_or_error(self, record: Record | DataError, before: int) -> Doc | DataError:
@@ -235,8 +237,8 @@ def refuse_long(
         divided: Whether a text may be answered sentence by sentence, which is then the cure.
     """
     for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
-        if told := _too_long(doc, limits, divided):
-            raise DataError(f"{record.get('where', f'record {i}')}: {told}")
+        if message := _too_long(doc, limits, divided):
+            raise DataError(f"{record.get('where', f'record {i}')}: {message}")
 
 
 def _too_long(doc: Doc, limits: Mapping[str, int], divided: bool) -> str:
@@ -246,8 +248,10 @@ def _too_long(doc: Doc, limits: Mapping[str, int], divided: bool) -> str:
         return f"{len(doc):,} tokens are over the limit of {limits['tokens']:,}; split the text{cure}"
     first = (doc.second or 1) - 1
     if first > limits.get("first_tokens", first):
-        told = f"the first text has {first:,} tokens, and at most {limits['first_tokens']:,} leave room for the second"
-        return f"{told}; shorten it, or make it the second of the two, which may have any length"
+        message = (
+            f"the first text has {first:,} tokens, and at most {limits['first_tokens']:,} leave room for the second"
+        )
+        return f"{message}; shorten it, or make it the second of the two, which may have any length"
     return ""
 
 

@@ -72,8 +72,8 @@ def _resource() -> Any:
     try:
         import resource
     except ImportError as error:
-        told = "this platform cannot limit the memory and time of a process (it has no setrlimit)"
-        raise EnvError(f"--untrusted: {told}; verify the bundle in a container or a virtual machine") from error
+        message = "this platform cannot limit the memory and time of a process (it has no setrlimit)"
+        raise EnvError(f"--untrusted: {message}; verify the bundle in a container or a virtual machine") from error
     return resource
 
 
@@ -83,10 +83,10 @@ def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> d
         raise BundleError(f"{path}: took more than {limits.seconds:g} seconds, and was ended; --timeout allows more")
     if not said:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        told = (
+        message = (
             f"the process that opened it ended {how}: it needs more than {limits.memory:g} GiB (--memory allows more)"
         )
-        raise BundleError(f"{path}: {told}, or makes onnxruntime or tokenizers crash; do not use it")
+        raise BundleError(f"{path}: {message}, or makes onnxruntime or tokenizers crash; do not use it")
     result: dict[str, Any] = json.loads(said)
     if "error" in result:
         raise _KINDS.get(result["exit_code"], BundleError)(result["error"])
@@ -100,8 +100,8 @@ def _limit(memory: int, seconds: int) -> None:
         try:
             resource.setrlimit(getattr(resource, name), (value, value))
         except (AttributeError, ValueError, OSError) as error:
-            told = f"this platform does not set {name} of a process to {value} ({error})"
-            raise EnvError(f"--untrusted: {told}; verify the bundle in a container or a virtual machine") from error
+            message = f"this platform does not set {name} of a process to {value} ({error})"
+            raise EnvError(f"--untrusted: {message}; verify the bundle in a container or a virtual machine") from error
 
 
 def main(path: str, writer: str, memory: str, seconds: str, sha256: str) -> None:

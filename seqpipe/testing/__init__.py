@@ -190,7 +190,7 @@ def report(
     content: str | bytes | None = None,
     expected: Sequence[Mapping[str, Any]] = (),
 ) -> Report:
-    """Everything that is looked at in a component of this kind. What needs torch is imported here."""
+    """The report of all checks of a component. What needs torch is imported here."""
     name = name or f"{subject.kind} {subject.cls.__name__}"
     with tempfile.TemporaryDirectory(prefix="seqpipe-testing-") as path:
         folder = Path(path)

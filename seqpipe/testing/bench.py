@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from seqpipe.answers.base import HeadAnswer, check_settings
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.types import PASSAGE
 from seqpipe.config import loader
-from seqpipe.config.contract import expected_outputs, feature_kind, member, under_options
+from seqpipe.config.contract import expected_outputs, member, under_options
 from seqpipe.config.head_answers import answer_settings
 from seqpipe.config.model import Config
 from seqpipe.config.names import ROWLESS
@@ -24,7 +24,9 @@ from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import wired
 from seqpipe.config.yaml_text import dump, plain
 from seqpipe.errors import ConfigError
-from seqpipe.features.document import Arrays, Column, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.kinds.base import WORDS, FeatureKind
+from seqpipe.features.kinds.registry import pair_features
 from seqpipe.testing.options import Subject
 from seqpipe.testing.report import FaultError
 from seqpipe.testing.toy_records import LABELS, number_rows, records, text_pair, word_list
@@ -43,7 +45,7 @@ from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
 from seqpipe.training.fit import Learned, learn
 from seqpipe.training.pipeline import Pipeline, option_table
 
-RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are looked at alone and together
+RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are compared alone and together
 _WIRING = (
     "Every name that a method asks for must be given: ids and mask, the features that the class declares, x, what "
     "earlier stages return (here: state), and in `loss` the targets of the answer kind"
@@ -65,7 +67,7 @@ class Bench:
     def config(self) -> Config:
         """The checked pipeline, its head looking at everything that the component returns."""
         if self.subject.kind == "head":
-            encoder = ToyPlaces if "copy" in self._kinds() else ToyEncoder
+            encoder = ToyPlaces if self._copies else ToyEncoder
             return self._load(ToyCausal if self.is_language_model else encoder, watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
@@ -95,7 +97,7 @@ class Bench:
     @property
     def numbers(self) -> bool:
         """Whether the component reads rows of numbers."""
-        return "matrix" in self._kinds()
+        return any(feature.reads_numbers for feature in self._features())
 
     @property
     def pairs(self) -> bool:
@@ -104,8 +106,8 @@ class Bench:
         if self.subject.kind != "head":
             return False
         kind, settings = self._declared_answer
-        asks_for_segments = "segments" in inspect.signature(cls.__dict__.get("decide", len)).parameters
-        return kind.declared_subject(settings) == PASSAGE or asks_for_segments
+        names = inspect.signature(cls.__dict__.get("decide", len)).parameters
+        return kind.declared_subject(settings) == PASSAGE or not pair_features().keys().isdisjoint(names)
 
     @cached_property
     def _declared_answer(self) -> tuple[type[HeadAnswer], Mapping[str, Any]]:
@@ -120,7 +122,7 @@ class Bench:
     @cached_property
     def records(self) -> list[Record]:
         """The toy records, with a value in every field that the component reads as a column, and what it learns."""
-        fields = {feature.field for feature in self._features() if isinstance(feature, Column)}
+        fields = {field for feature in self._features() for field in feature.fields}
         toy_records: list[Record] = [
             {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
         ]
@@ -131,29 +133,26 @@ class Bench:
 
     @property
     def _tokenizer(self) -> type:
-        kinds = self._kinds()
-        return ToyPieces if "pieces" in kinds else ToyFewWords if "copy" in kinds else ToyTokenizer
+        if any(WORDS in feature.axes for feature in self._features()):
+            return ToyPieces
+        return ToyFewWords if self._copies else ToyTokenizer
 
-    def _kinds(self) -> set[str]:
-        """The kinds of feature that the component declares."""
-        return {feature_kind(feature) for feature in self._features()}
+    @property
+    def _copies(self) -> bool:
+        return any(feature.copies_tokens for feature in self._features())
 
-    def _features(self) -> list[Any]:
-        """The features that the component declares, under its options."""
-        return [*under_options(self.subject.cls, "features", self.subject.chosen).values()]
+    def _features(self) -> list[FeatureKind]:
+        """The features that the component declares, under its options; what is none is refused with the pipeline."""
+        declared = under_options(self.subject.cls, "features", self.subject.chosen).values()
+        return [feature for feature in declared if isinstance(feature, FeatureKind)]
 
     def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
         kind, cls = self.subject.kind, self.subject.cls
-        toys: dict[str, type | None] = {
-            "reader": ToyReader,
-            "tokenizer": self._tokenizer,
-            "embedding": ToyEmbedding,
-            "encoder": encoder,
-            "head": head,
-        } | {kind: cls}
-        content: dict[str, Any] = {
-            key: {"use": toy.__name__} for key, toy in toys.items() if toy is not None and key != "reader"
-        }
+        toys: dict[str, type] = {"tokenizer": self._tokenizer, "embedding": ToyEmbedding, "head": head}
+        if encoder is not None:
+            toys["encoder"] = encoder
+        toys[kind] = cls
+        content: dict[str, Any] = {key: {"use": toy.__name__} for key, toy in toys.items()}
         content[kind] |= plain(dict(self.subject.options))
         if kind == "head" and "target_vocabulary" in wired(cls):
             content[kind]["target_tokenizer"] = "same"
@@ -166,9 +165,9 @@ class Bench:
         content["name"] = "toy"
         content["data"] = {"reader": "ToyReader", "train": "toy", "dev": "toy"}
         content["train"] = {"epochs": 2, "batch_tokens": 16, "checkpoint_steps": 1, "threads": 1}
-        plugins = Plugins([])
-        owner = cls.__module__.partition(".")[0]
-        plugins.offers = [Offer(key, toy.__name__, owner, "0", toy) for key, toy in toys.items() if toy is not None]
+        plugins, owner = Plugins([]), cls.__module__.partition(".")[0]
+        toys["reader"] = ToyReader
+        plugins.offers = [Offer(key, toy.__name__, owner, "0", toy) for key, toy in toys.items()]
         path = self.folder / "toy.yaml"
         path.write_text(dump(content), encoding="utf-8")
         try:
@@ -205,13 +204,11 @@ class Bench:
 
         In every field that is read as a column stands one of its values.
         """
-        columns = [column for column in self.learned.featurizer.features.values() if isinstance(column, Column)]
-        return self.learned.featurizer.docs(
-            [
-                {**self._unanswered(i, n), **{column.field: column.values[i % column.size] for column in columns}}
-                for i, n in enumerate(lengths)
-            ]
-        )
+        records = [dict(self._unanswered(i, n)) for i, n in enumerate(lengths)]
+        for i, record in enumerate(records):
+            for feature in self.learned.featurizer.features.values():
+                record |= feature.example_fields(partial(_nth, i))
+        return self.learned.featurizer.docs(records)
 
     def _unanswered(self, i: int, tokens: int) -> Record:
         """What is split into so many tokens, or has so many rows."""
@@ -249,6 +246,10 @@ class Bench:
     def module(self, pipeline: Pipeline) -> nn.Module:
         """The component itself."""
         return next(module for stage, module in pipeline.stages if stage.kind == self.subject.kind)
+
+
+def _nth(i: int, values: Sequence[str]) -> str:
+    return values[i % len(values)]
 
 
 def set_padding(pipeline: Pipeline, value: float) -> None:

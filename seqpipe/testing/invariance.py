@@ -10,7 +10,6 @@ import torch
 from seqpipe.export.example_inputs import TOKENS
 from seqpipe.export.parity.decisions import CLOSE, TIE
 from seqpipe.features.document import Arrays
-from seqpipe.features.kinds import Matrix
 from seqpipe.testing.bench import RAGGED, Bench, set_padding, tensors
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.shapes import SHAPES
@@ -72,14 +71,14 @@ def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
     V = len(learned.tasks[0].target_vocabulary or ())
     counts = {"label": len(learned.tasks[0].labels), "token": V, "position": T}
     sizes = {"ids": len(learned.vocabulary)}
-    sizes |= {name: feature.size for name, feature in learned.featurizer.features.items()}
-    sizes |= {name: counts.get(array.values, 2) for name, array in targets.items()} | {"copy": V}
+    sizes |= {name: feature.size or V for name, feature in learned.featurizer.features.items()}
+    sizes |= {name: counts.get(array.values, 2) for name, array in targets.items()}
     changed = {}
     for name, array in feeds.items():
         outside = ~feeds[targets[name].mask if name in targets else "mask"]
         feature = learned.featurizer.features.get(name)
         by_token = feature is None or feature.axes[1] == TOKENS
-        if isinstance(feature, Matrix):
+        if feature is not None and by_token and array.dtype.kind == "f":
             array = np.where(outside[..., None], np.float32("nan"), array)
         if array.dtype.kind == "i" and array.shape[:2] == outside.shape and by_token:
             array = np.array(array)

@@ -94,7 +94,7 @@ def _import(module: str, needs_torch: bool) -> tuple[float, bool, str, str]:
     return seconds, torch, printed.strip(), error
 
 
-# What Python tells of files, addresses and processes goes through an audit hook. One cannot be taken away again, so
+# Python reports files, addresses and processes to audit hooks. One cannot be removed again, so
 # there is one, and it listens only while something is watched.
 
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind", "socket.sendto")
@@ -105,7 +105,7 @@ _CODE_ENDINGS = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")
 
 
 class _Watch:
-    """What code of one package touches while it is watched."""
+    """The files and addresses that the code of one package touches while it is watched."""
 
     def __init__(self, subject: Subject, allowed: tuple[Path, ...]):
         top = subject.cls.__module__.partition(".")[0]
@@ -127,7 +127,7 @@ class _Watch:
         if event == "open":
             return self.opened(*args[:3])
         if event in ("os.listdir", "os.scandir"):
-            return "" if args[0] is None or self.is_allowed(args[0]) else f"looks into the folder {args[0]}"
+            return "" if args[0] is None or self.is_allowed(args[0]) else f"lists the folder {args[0]}"
         if event in _NETWORK:
             return f"reaches for the network ({event} {args[1:] if event.startswith('socket.c') else args})"
         if event in _PROCESS:
@@ -171,7 +171,7 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     global _watch
     watch = _watch
     if watch is not None and event.startswith(("open", "os.", "socket.", "subprocess.", "shutil.")):
-        _watch = None  # what is asked here is nobody's doing
+        _watch = None  # what this hook itself opens is not watched
         try:
             watch.heard(event, args)
         finally:

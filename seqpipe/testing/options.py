@@ -27,7 +27,7 @@ _PLAIN = (
 
 @dataclass(frozen=True)
 class Subject:
-    """What is looked at: a class of one of the five kinds, and the options it is to have."""
+    """A component under test: a class of one of the five kinds, and its options."""
 
     kind: str
     cls: type

@@ -73,7 +73,7 @@ def _component(offer: Offer, settings: Mapping[str, Any]) -> Report:
 
 
 def _options(cls: type, name: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The options to look at a component with, and those required that nobody gave."""
+    """The options to check a component with, and the required ones that are missing."""
     chosen, missing = {}, []
     for option, info in option_fields(options_model(cls)).items():
         set_values = [settings[key] for key in (f"{name}.{option}", option) if key in settings]

@@ -17,7 +17,7 @@ RECORDS, WHERE, BAD, STREAMS = "expected records", "where is file:line", "a bad 
 LARGE = 4_000_000  # bytes of the file that no reader should hold
 _BAD_LINE = b"\xff\xfe\xfa no text \xff"
 
-_RECORDS = "Compare the fields one by one; text, words, tags, spans and label are the names that the frame knows"
+_RECORDS = "Compare the fields one by one; text, words, tags, spans and label are the names that seqpipe knows"
 _WHERE = "Give every record `where`, the file's path as it was given, a colon, and its first line counted from 1"
 _BAD = (
     "Open the file in binary, decode line by line, and raise seqpipe.errors.DataError(f'{path}:{number}: what is "

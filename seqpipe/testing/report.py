@@ -70,7 +70,7 @@ class NotApplicableError(Exception):
 
 
 class Check(NamedTuple):
-    """One thing to look at: it returns if all is well. `needs` are checks without which it would tell nothing new."""
+    """One check: `run` returns if all is well. It is skipped where one of the checks in `needs` did not pass."""
 
     name: str
     run: Callable[[], None]

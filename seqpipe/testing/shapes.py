@@ -54,7 +54,7 @@ def _check_shapes(bench: Bench) -> None:
 
 @torch.no_grad()
 def _check_batch(bench: Bench, pipeline: Pipeline, feeds: Arrays) -> None:
-    """One batch through the stages, what they return looked at; then the decision."""
+    """Check what the stages return for one batch, and that the head decides."""
     names = pipeline(tensors(feeds))
     x, mask = names.get("x"), names["mask"]
     expected_shape = bench.replaces_mask or mask.shape == feeds["mask"].shape

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tokenizers import Tokenizer
 
-from seqpipe.features.document import Doc, Featurizer
+from seqpipe.features.document import Doc
+from seqpipe.features.text_source import TextSource
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.features.word_pieces import splits_words
 from seqpipe.testing.isolation import access_check, import_check
@@ -110,7 +111,7 @@ class _TokenizerChecks:
                 raise FaultError(f"{text!r} is written otherwise after saving and loading", _DATA)
 
     def docs(self) -> Iterator[Doc]:
-        featurizer = Featurizer(self.trained(), {})
+        featurizer = TextSource(self.trained(), {})
         yield from featurizer.docs([{"text": text} for text in (*TEXTS, *UNSEEN)])
 
     def offsets(self) -> None:
@@ -128,7 +129,7 @@ class _TokenizerChecks:
 
     def words(self) -> None:
         tokenizer = self.trained()
-        featurizer = Featurizer(tokenizer, {})
+        featurizer = TextSource(tokenizer, {})
         if splits_words(tokenizer):
             self.pieces(featurizer)
             return
@@ -146,7 +147,7 @@ class _TokenizerChecks:
             odd = sorted(again.get_vocab().keys() ^ tokenizer.get_vocab().keys())[:5]
             raise FaultError(f"trained on its own words it has another vocabulary: {odd}", _WORDS)
 
-    def pieces(self, featurizer: Featurizer) -> None:
+    def pieces(self, featurizer: TextSource) -> None:
         """A text whose words are given has the pieces of the text."""
         for doc in self.docs():
             words = [doc.text[a:b] for a, b in doc.word_offsets]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.multi_head import tokenizer_file
-from seqpipe.answers.registry import head_answer_from, joined
+from seqpipe.answers.registry import ANSWER_KINDS, head_answer_from, joined
 from seqpipe.answers.text import target_text, text_of
 from seqpipe.answers.types import EACH_WORD, PASSAGE, WHOLE_TEXT, HeadInfo
 from seqpipe.config.checks.attention import axis_of
@@ -30,11 +30,14 @@ from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import FORM, LEARNED, refuse_other_form
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
-from seqpipe.features.copy import Copy
-from seqpipe.features.document import Column, Doc, Feature, Featurizer, Record, place_of, token_counts
+from seqpipe.features.document import Doc, Record, place_of, token_counts
 from seqpipe.features.encoding import CURE, cannot_split, is_panic
-from seqpipe.features.kinds import Matrix, Segments, feature_from
-from seqpipe.features.sources import Inputs, Rows, Several, source_from, tokenizer_file_of, tokenizers_of
+from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
+from seqpipe.features.kinds.registry import feature_from, pair_features
+from seqpipe.features.multi_source import MultiSource
+from seqpipe.features.numeric_source import NumericSource
+from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of, tokenizers_of
+from seqpipe.features.text_source import TextSource
 from seqpipe.features.vocabulary import SPECIALS, UNK, Vocabulary, vocabulary_of
 from seqpipe.features.word_pieces import splits_words
 from seqpipe.files import read_json, write
@@ -69,7 +72,7 @@ class Learned:
     `longest`: how many tokens the longest text of training has.
     """
 
-    featurizer: Inputs
+    featurizer: InputSource
     counts: Mapping[str, Sequence[int]]
     tasks: tuple[Task, ...]
     longest: int = 0
@@ -140,8 +143,8 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     sources = by_source(config.inputs)
     heads = config.head if len(sources) == 1 else ()
     found = {name: _source(one, heads, records) for name, one in sources.items()}
-    featurizer: Inputs = (
-        found[""][0] if "" in found else Several({name: source for name, (source, *_) in found.items()})
+    featurizer: InputSource = (
+        found[""][0] if "" in found else MultiSource({name: source for name, (source, *_) in found.items()})
     )
     counts = {name: counted for name, (_, counted, _) in found.items() if counted is not None}
     tokenizers = [*tokenizers_of(featurizer).values()]
@@ -153,13 +156,13 @@ def learn(config: Config, records: Sequence[Record]) -> Learned:
     return Learned(featurizer, counts, tasks, sum(longest for _, _, longest in found.values()))
 
 
-def _let_copy(config: Config, source: Inputs, tasks: Sequence[Task]) -> None:
-    """Tells the feature by which a head copies what it writes with; ConfigError where the two cannot go together."""
+def _let_copy(config: Config, source: InputSource, tasks: Sequence[Task]) -> None:
+    """Give the feature by which a head copies its target tokenizer; ConfigError where the two cannot go together."""
     copying = [(head, task) for head, task in zip(config.head, tasks, strict=True) if can_copy(head)]
     for head, task in copying:
         told, encoder, writer = "", _replacing(config.inputs[0]), task.target_tokenizer
         same = head.frame.get("target_tokenizer") == "same"
-        if not isinstance(source, Featurizer) or writer is None:
+        if not isinstance(source, TextSource) or writer is None:
             continue
         if encoder:
             told = f"behind the encoder {encoder.use!r} there are no tokens to copy; leave that encoder out"
@@ -169,20 +172,20 @@ def _let_copy(config: Config, source: Inputs, tasks: Sequence[Task]) -> None:
             told = "several heads copy, which can be of one vocabulary only: write target_tokenizer: same in each"
         if told:
             raise ConfigError([head.problem(f"{describe(head)}: {told}")])
-        made = Copy(same, tokenizer_file(task.name), writer)
-        source.features.update((name, made) for name, one in declared_features(head).items() if one.kind == Copy.kind)
+        for name in declared_features(head):
+            source.features[name] = source.features[name].with_target_tokenizer(same, tokenizer_file(task.name), writer)
 
 
 def _source(
     one: Input, heads: Sequence[Component], records: Sequence[Record]
-) -> tuple[Featurizer | Rows, list[int] | None, int]:
+) -> tuple[TextSource | NumericSource, list[int] | None, int]:
     """What makes arrays of one source, how often each of its tokens occurs, and how many the longest text has."""
-    found: dict[str, Feature] = {}
+    found: dict[str, FeatureKind] = {}
     for stage in (*one.stages, *heads):
         mine = {name: found.get(name, feature) for name, feature in declared_features(stage).items()}
         if source := stage.frame.get("init"):
             older = Learned.load(source).featurizer.features
-            mine = {name: feature.following(older.get(name)) for name, feature in mine.items()}
+            mine = {name: feature.initialise_from(older.get(name)) for name, feature in mine.items()}
         found |= mine
     if one.tokenizer is None:
         _refuse_without_words(heads, "rows of numbers have no words; take a source with a tokenizer")
@@ -199,24 +202,20 @@ def _source(
     _refuse_no_words(one, heads, tokenizer)
     _refuse_no_passage(one, heads)
     lossless = any(map(is_language_model_head, heads))
-    columns = {name: replace(feature, values=()) for name, feature in found.items() if isinstance(feature, Column)}
-    splitter = Featurizer(tokenizer, columns, field, lossless)
+    unfitted = {name: feature.unfitted() for name, feature in found.items()}
+    splitter = TextSource(tokenizer, unfitted, field, lossless)
     docs: Iterable[Doc] = splitter.docs(records) if isinstance(records, list) else _Split(splitter, records)
     counts, longest = token_counts(docs, tokenizer.get_vocab_size())
-    found |= {"segments": Segments()} if len(fields) == 2 and not lossless else {}
-    features = {
-        name: feature.fitted(docs)
-        if isinstance(feature, Column)
-        else feature.learn(word for doc in docs for word in doc.words)
-        for name, feature in found.items()
-    }
-    return Featurizer(tokenizer, features, field, lossless), counts, longest
+    if len(fields) == 2 and not lossless:
+        found |= pair_features()
+    features = {name: feature.fit(docs) for name, feature in found.items()}
+    return TextSource(tokenizer, features, field, lossless), counts, longest
 
 
 class _Split(Iterable[Doc]):
     """The records of a stream split, anew each time they are gone through."""
 
-    def __init__(self, splitter: Featurizer, records: Sequence[Record]):
+    def __init__(self, splitter: TextSource, records: Sequence[Record]):
         self.splitter, self.records = splitter, records
 
     def __iter__(self) -> Iterator[Doc]:
@@ -241,15 +240,15 @@ def _shared(heads: Sequence[Component]) -> list[str]:
     return [head.frame.get("target") or "target" for head in writing if answer_kind(head).has_target_text]
 
 
-def _numbers(field: str, features: Mapping[str, Feature], records: Sequence[Record]) -> tuple[Rows, int]:
+def _numbers(field: str, features: Mapping[str, FeatureKind], records: Sequence[Record]) -> tuple[NumericSource, int]:
     """A source of numbers with the means and deviations of these records, and the most rows of one.
 
     Raises:
         DataError: if their widths differ.
     """
-    numbers = {name: one for name, one in features.items() if isinstance(one, Matrix)}
-    docs = Rows({}, field).docs(records)
-    return Rows({name: one.fitted(docs) for name, one in numbers.items()}, field), max(map(len, docs), default=0)
+    docs = NumericSource({}, field).docs(records)
+    fitted = {name: feature.fit(docs) for name, feature in features.items() if feature.reads_numbers}
+    return NumericSource(fitted, field), max(map(len, docs), default=0)
 
 
 def _refuse_without_words(heads: Sequence[Component], cure: str) -> None:
@@ -264,13 +263,13 @@ def _subject(head: Component) -> str:
 
 def _refuse_no_words(one: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
     """ConfigError where a head is to tag words and gets something else: pieces of words, or sentences."""
-    kinds = {feature.kind for stage in one.encoder for feature in declared_features(stage).values()}
+    axes = {axis for stage in one.encoder for feature in declared_features(stage).values() for axis in feature.axes}
     cure = ""
     if one.pairs:
         cure = "a pair of texts has no words to tag; let the tokenizer read one field"
-    elif "sentences" in kinds:
+    elif SENTENCES in axes:
         cure = "behind an encoder that makes sentences of words there are none to tag; leave that encoder out"
-    elif splits_words(tokenizer) and "pieces" not in kinds and one.tokenizer is not None:
+    elif splits_words(tokenizer) and WORDS not in axes and one.tokenizer is not None:
         cure = (
             f"the tokenizer {one.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
             "{use: words} to the encoders, which makes words of pieces, or choose the tokenizer words"
@@ -332,7 +331,7 @@ def _old_labels(head: Component) -> Sequence[str]:
     there = counterpart(head, source)
     task = Learned.load(source).tasks[there.number]
     old_kind, kind, where = task.answer["kind"], answer_kind(head), f"the run {relative_path(source)}"
-    if old_kind != kind.kind:
+    if old_kind != kind.kind and not (kind.needs_tokenizer and ANSWER_KINDS[old_kind].needs_tokenizer):
         cure = "give its options their old values, or delete init"
         message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {cure}"
         raise ConfigError([head.problem(message)])

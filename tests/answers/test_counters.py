@@ -12,7 +12,7 @@ import sklearn.metrics
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.answers.base import HeadAnswer, Metric, Scores
+from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.metrics import retrieval
@@ -22,6 +22,7 @@ from seqpipe.answers.metrics.table import shown, table
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
+from seqpipe.answers.types import Metric, Scores
 from seqpipe_plugins.tokenizers.chars import Chars
 
 KINDS: dict[str, HeadAnswer] = {

@@ -21,7 +21,7 @@ from seqpipe.answers.registry import head_answer_from
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.features.document import Featurizer
+from seqpipe.features.text_source import TextSource
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.fit import learn
 from seqpipe_plugins.tokenizers.words import Words
@@ -251,7 +251,7 @@ def test_a_pipeline_without_a_passage_to_choose_from_is_refused(
 
 
 def test_the_answer_is_cut_from_the_second_text_and_fillers_are_dropped() -> None:
-    featurizer = Featurizer(Words().train(["a b c"]), {}, ["q", "p"])
+    featurizer = TextSource(Words().train(["a b c"]), {}, ["q", "p"])
     docs = featurizer.docs([{"q": "é b", "p": " a  b c"}, {"q": "", "p": "b"}])
     decision = {
         "starts": np.array([[4, -1], [1, -1]]),

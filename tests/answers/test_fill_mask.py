@@ -12,7 +12,7 @@ from seqpipe.answers.fill_mask import FillMask
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.registry import head_answer_from
 from seqpipe.errors import DataError
-from seqpipe.features.document import Featurizer
+from seqpipe.features.text_source import TextSource
 from seqpipe.features.vocabulary import MASK
 from seqpipe.features.word_pieces import splits_words
 from seqpipe_plugins.tokenizers.bpe import BPE
@@ -45,7 +45,7 @@ def filled(name: str, share: float = 0.3, fields: tuple[str, ...] = ("text",)) -
 
 def answered(kind: FillMask, record: dict[str, Any], right: list[int]) -> Any:
     """The answer where the gaps are filled with these ids, from left to right."""
-    (doc,) = Featurizer(kind.tokenizer, {}, kind.fields).docs([record])
+    (doc,) = TextSource(kind.tokenizer, {}, kind.fields).docs([record])
     gap, given = kind.tokenizer.token_to_id(MASK), iter(right)
     ids = [next(given) if i == gap else i for i in doc.ids]
     assert next(given, None) is None
@@ -69,7 +69,7 @@ def test_a_text_whose_words_were_hidden_and_filled_again_is_the_text(name: str, 
 def test_all_pieces_of_a_word_are_hidden_or_none() -> None:
     kind = filled("wordpiece", 0.5)
     left = kind.question({"text": TEXTS[0]})["text"].replace(MASK, " ")
-    words = Featurizer(kind.tokenizer, {}).docs([{"text": TEXTS[0]}])[0]
+    words = TextSource(kind.tokenizer, {}).docs([{"text": TEXTS[0]}])[0]
     assert {*left.replace("(", " ").replace(")", " ").replace(",", " ").replace(".", " ").split()} <= {
         TEXTS[0][a:b] for a, b in words.word_offsets
     }
@@ -119,7 +119,7 @@ def test_of_a_pair_both_texts_have_gaps() -> None:
 
 def test_fillings_that_do_not_exist_are_left_out() -> None:
     kind = filled("words")
-    (doc,) = Featurizer(kind.tokenizer, {}).docs([{"text": "walk"}])
+    (doc,) = TextSource(kind.tokenizer, {}).docs([{"text": "walk"}])
     decision = {"tokens": np.array([[doc.ids] * 3]), "scores": np.array([[0.0, -1e9, -1e9]])}
     nothing = {"generated_text": "walk", "score": 1.0, "words": []}
     assert kind.answers([doc], decision) == [[nothing]]

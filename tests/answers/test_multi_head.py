@@ -11,8 +11,8 @@ import torch
 from factory import QUIET, Watched, parts, seqpipe, tagging, tiny, write_jsonl, writing
 
 from seqpipe import load as open_bundle
-from seqpipe.answers.base import Metric
 from seqpipe.answers.metrics.table import table
+from seqpipe.answers.types import Metric
 from seqpipe.commands.runs.run_folder import load_trained, open_run
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml_text import dump

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
+import seqpipe
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.config.checks.dataflow import explain, problems
@@ -34,25 +35,27 @@ def text(embedding: list[type], encoder: list[type]) -> Input:
     return Input("", None, component("tokenizer", object), embeddings, encoders)
 
 
-def told(
+def messages(
     embedding: list[type], encoder: list[type], head: type, options: Mapping[str, Any] | None = None, **frame: Any
 ) -> list[str]:
-    found = problems([text(embedding, encoder)], [component("head", head, options or {"scheme": "IOB2"}, **frame)])
-    assert all((p.file, p.line, p.column) == ("f.yaml", 7, 3) for p in found)
-    return [f"{p.key}: {p.message}" for p in found]
+    all_problems = problems(
+        [text(embedding, encoder)], [component("head", head, options or {"scheme": "IOB2"}, **frame)]
+    )
+    assert all((p.file, p.line, p.column) == ("f.yaml", 7, 3) for p in all_problems)
+    return [f"{p.key}: {p.message}" for p in all_problems]
 
 
 def test_stages_that_fit_have_no_problem() -> None:
-    assert told([Lookup, Chars], [Mean, Mean], Tagger) == []
-    assert told([], [FromIds, Mean], Tagger) == []
-    assert told([Lookup], [], Tagger) == []
-    assert told([Lookup], [Mean], Writer, target_tokenizer="same") == []
+    assert messages([Lookup, Chars], [Mean, Mean], Tagger) == []
+    assert messages([], [FromIds, Mean], Tagger) == []
+    assert messages([Lookup], [], Tagger) == []
+    assert messages([Lookup], [Mean], Writer, target_tokenizer="same") == []
 
 
 def test_what_a_stage_lacks_is_told_with_what_there_is() -> None:
-    (first, second) = told([Lookup], [Lost], Tagger)
-    asked = "encoder.0: encoder 'lost' of toys: `forward` asks for 'masks', which nothing provides"
-    assert first == f"{asked}; did you mean 'mask'? (there is: ids, mask, x)"
+    (first, second) = messages([Lookup], [Lost], Tagger)
+    message = "encoder.0: encoder 'lost' of toys: `forward` asks for 'masks', which nothing provides"
+    assert first == f"{message}; did you mean 'mask'? (there is: ids, mask, x)"
     assert "'tags', which nothing provides here; a target is given to `loss`" in second
 
 
@@ -62,8 +65,8 @@ def test_what_a_later_stage_returns_is_not_there_for_an_earlier_one() -> None:
 
         def forward(self, x, state): ...
 
-    assert told([Lookup], [Mean, Wants], Tagger) == []
-    assert len(told([Lookup], [Wants, Mean], Tagger)) == 1
+    assert messages([Lookup], [Mean, Wants], Tagger) == []
+    assert len(messages([Lookup], [Wants, Mean], Tagger)) == 1
 
 
 def test_an_embedding_sees_features_and_not_x() -> None:
@@ -72,7 +75,7 @@ def test_an_embedding_sees_features_and_not_x() -> None:
 
         def forward(self, ids, x): ...
 
-    assert "asks for 'x'" in told([Lookup, Wants], [], Tagger)[0]
+    assert "asks for 'x'" in messages([Lookup, Wants], [], Tagger)[0]
 
 
 def test_a_feature_is_there_for_every_stage_once_one_declares_it() -> None:
@@ -81,8 +84,8 @@ def test_a_feature_is_there_for_every_stage_once_one_declares_it() -> None:
 
         def forward(self, chars): ...
 
-    assert told([Lookup, Chars], [Wants], Tagger) == []
-    assert "asks for 'chars'" in told([Lookup], [Wants], Tagger)[0]
+    assert messages([Lookup, Chars], [Wants], Tagger) == []
+    assert "asks for 'chars'" in messages([Lookup], [Wants], Tagger)[0]
 
 
 def test_targets_are_for_loss_and_decisions_for_score() -> None:
@@ -101,11 +104,11 @@ def test_targets_are_for_loss_and_decisions_for_score() -> None:
     class Cheats(Writer):
         def score(self, x, target_ids): ...
 
-    assert "`score` asks for 'target_ids'" in told([Lookup], [Mean], Cheats, target_tokenizer="same")[0]
-    assert "`decide` asks for 'tags'" in told([Lookup], [], Peeks)[0]
-    assert "`score` asks for 'tokens'" in told([Lookup], [], Wrong)[0]
-    assert told([Lookup], [], Right) == []
-    assert "`loss` asks for 'target_ids'" in told([Lookup], [], Writes)[0]
+    assert "`score` asks for 'target_ids'" in messages([Lookup], [Mean], Cheats, target_tokenizer="same")[0]
+    assert "`decide` asks for 'tags'" in messages([Lookup], [], Peeks)[0]
+    assert "`score` asks for 'tokens'" in messages([Lookup], [], Wrong)[0]
+    assert messages([Lookup], [], Right) == []
+    assert "`loss` asks for 'target_ids'" in messages([Lookup], [], Writes)[0]
 
 
 def test_a_stage_without_its_methods_is_told() -> None:
@@ -118,8 +121,8 @@ def test_a_stage_without_its_methods_is_told() -> None:
         forward = _forward_unimplemented
 
     for cls in (Nothing, Module):
-        assert "its class has no `forward`, which every encoder needs" in told([Lookup], [cls], Tagger)[0]
-    assert told([Lookup], [], Nothing)[1:] == [
+        assert "its class has no `forward`, which every encoder needs" in messages([Lookup], [cls], Tagger)[0]
+    assert messages([Lookup], [], Nothing)[1:] == [
         f"head: head 'nothing' of toys: its class has no `{method}`, which every head needs"
         for method in ("decide", "loss")
     ]
@@ -135,7 +138,7 @@ def test_a_score_is_not_asked_for() -> None:
 
         def decide(self, x): ...
 
-    assert told([Lookup], [], Silent) == []
+    assert messages([Lookup], [], Silent) == []
 
 
 def test_methods_that_take_anything_or_options_in_the_wrong_place_are_told() -> None:
@@ -149,8 +152,8 @@ def test_methods_that_take_anything_or_options_in_the_wrong_place_are_told() -> 
 
         def forward(self, x, *, scale: float = 1.0): ...
 
-    assert "'*inputs' asks for nothing by name" in told([Lookup], [Vague], Tagger)[0]
-    assert "only `decide` has options" in told([Lookup], [Optional], Tagger)[0]
+    assert "'*inputs' asks for nothing by name" in messages([Lookup], [Vague], Tagger)[0]
+    assert "only `decide` has options" in messages([Lookup], [Optional], Tagger)[0]
 
 
 def test_a_decode_option_is_checked_and_cannot_shadow_a_name() -> None:
@@ -163,9 +166,9 @@ def test_a_decode_option_is_checked_and_cannot_shadow_a_name() -> None:
     class Fine(Tagger):
         def decide(self, x, *, beams: Size = 3): ...
 
-    assert "decode option 'mask' has a name that seqpipe itself provides" in told([Lookup], [], Shadow)[0]
-    assert "'beams' has no type" in told([Lookup], [], Untyped)[0]
-    assert told([Lookup], [], Fine) == []
+    assert "decode option 'mask' has a name that seqpipe itself provides" in messages([Lookup], [], Shadow)[0]
+    assert "'beams' has no type" in messages([Lookup], [], Untyped)[0]
+    assert messages([Lookup], [], Fine) == []
 
 
 def test_constructors_get_what_there_is() -> None:
@@ -177,41 +180,50 @@ def test_constructors_get_what_there_is() -> None:
     class Labels(Writer):
         def __init__(self, dim, labels, target_vocabulary): ...
 
-    assert "a stage of one source knows of no other" in told([Lookup], [Sources], Tagger)[0]
+    assert "only a head is built from all sources" in messages([Lookup], [Sources], Tagger)[0]
     assert (
         "built from 'labels', and the answer of the head has none"
-        in told([Lookup], [Mean], Labels, target_tokenizer="same")[0]
+        in messages([Lookup], [Mean], Labels, target_tokenizer="same")[0]
     )
-    assert "built from 'target_vocabulary', and there is none" in told([Lookup], [Mean], Writer)[0]
+    assert "built from 'target_vocabulary', and there is none" in messages([Lookup], [Mean], Writer)[0]
     assert (
         "built without a target vocabulary; delete `target_tokenizer`"
-        in told([Lookup], [], Tagger, target_tokenizer="same")[0]
+        in messages([Lookup], [], Tagger, target_tokenizer="same")[0]
     )
 
 
 def test_one_feature_name_means_one_feature() -> None:
     class Long(Chars):
-        features: ClassVar = {"chars": 99}
+        features: ClassVar = {"chars": seqpipe.Chars(longest=99)}
 
     class Same(Chars): ...
 
     class Own(Chars):
-        features: ClassVar = {"mask": 1, "chars": 20}
+        features: ClassVar = {"mask": seqpipe.Pieces(), "chars": seqpipe.Chars(longest=20)}
 
     class List(Chars):
         features: ClassVar = ["chars"]
 
-    assert told([Chars, Same], [], Tagger) == []
-    assert "feature 'chars' is 99 here and 20 in embedding.0 ('chars')" in told([Chars, Long], [], Tagger)[0]
-    assert "feature 'mask' has a name that seqpipe itself provides" in told([Own], [], Tagger)[0]
-    assert "must be a dict from names to features, not list" in told([List], [], Tagger)[0]
+    class Number(Chars):
+        features: ClassVar = {"chars": 20}
+
+    assert messages([Chars, Same], [], Tagger) == []
+    (message,) = messages([Chars, Long], [], Tagger)
+    assert "feature 'chars' is Chars(longest=99, alphabet='') here and Chars(longest=20, alphabet='') in" in message
+    assert "embedding.0 ('chars')" in message
+    assert "feature 'mask' has a name that seqpipe itself provides" in messages([Own], [], Tagger)[0]
+    assert "must be a dict from names to features, not list" in messages([List], [], Tagger)[0]
+    assert "its feature 'chars' must be one such as seqpipe.Chars(), not 20" in messages([Number], [], Tagger)[0]
 
 
 def test_returns_is_a_tuple_of_names() -> None:
     class Word(Mean):
         returns = "x"
 
-    assert "its `returns` must be a tuple of names such as ('x', 'state'), not 'x'" in told([Lookup], [Word], Tagger)[0]
+    assert (
+        "its `returns` must be a tuple of names such as ('x', 'state'), not 'x'"
+        in messages([Lookup], [Word], Tagger)[0]
+    )
 
 
 def test_an_encoder_that_returns_no_x_leaves_the_one_before() -> None:
@@ -221,8 +233,8 @@ def test_an_encoder_that_returns_no_x_leaves_the_one_before() -> None:
     class Alone(FromIds):
         returns = ("state",)
 
-    assert told([Lookup], [StateOnly], Tagger) == []
-    assert "asks for 'x'" in told([], [Alone], Tagger)[1]
+    assert messages([Lookup], [StateOnly], Tagger) == []
+    assert "asks for 'x'" in messages([], [Alone], Tagger)[1]
 
 
 def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:
@@ -237,10 +249,10 @@ def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:
     class Asks(Tagger):
         def decide(self, x, mask, window): ...
 
-    (lacks,) = told([Lookup], [Windowed, Mean], Asks)
+    (lacks,) = messages([Lookup], [Windowed, Mean], Asks)
     assert "`decide` asks for 'window', which nothing provides" in lacks
-    assert told([Lookup], [Windowed, Passing], Asks) == []
-    (lacks,) = told([Lookup], [Mean, Passing], Asks)  # it passes on only what it was given
+    assert messages([Lookup], [Windowed, Passing], Asks) == []
+    (lacks,) = messages([Lookup], [Mean, Passing], Asks)  # it passes on only what it was given
     assert "`decide` asks for 'window', which nothing provides" in lacks
 
 
@@ -267,7 +279,7 @@ def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it(
         (Silent, "its class has no `answer`"),
         (Number, "`answer` is 3"),
     ):
-        (only,) = told([Lookup], [], cls)
+        (only,) = messages([Lookup], [], cls)
         assert words in only
     with pytest.raises(PluginError, match="did you mean 'tags'"):
         answer_kind(component("head", Mute))
@@ -295,14 +307,14 @@ def test_a_member_that_is_nearly_one_of_the_contract_is_a_problem() -> None:
         explians: ClassVar = {"attention": "words"}
         _retruns = ("x",)
 
-    assert [line for line in told([Lookup], [Misspelt], Tagger) if "not read" in line] == [
+    assert [line for line in messages([Lookup], [Misspelt], Tagger) if "not read" in line] == [
         "encoder.0: encoder 'misspelt' of toys: its member 'explians' is not read; did you mean 'explains'?"
     ]
 
     class Head(Tagger):
         need_dev = None
 
-    assert any("'need_dev' is not read; did you mean 'needs_dev'?" in line for line in told([Lookup], [], Head))
+    assert any("'need_dev' is not read; did you mean 'needs_dev'?" in line for line in messages([Lookup], [], Head))
 
 
 def test_a_stage_may_state_the_shapes_of_what_it_returns() -> None:

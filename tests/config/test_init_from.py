@@ -49,20 +49,20 @@ def test_what_stands_there_is_read_from_the_folder_of_the_yaml(yaml: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("gone", "told"),
+    ("gone", "message"),
     [
         (["run.json"], r"runs/old is not a run \(no run.json\); name a folder that"),
         (["checkpoints/last.ckpt"], "is not trained yet; train it first: seqpipe train .*runs/old/pipeline.yaml"),
         (["checkpoints/best-0001.safetensors"], "stopped before its first epoch ended; resume it first"),
     ],
 )
-def test_what_is_no_trained_run_is_told_with_a_cure(yaml: Path, gone: Sequence[str], told: str) -> None:
+def test_what_is_no_trained_run_is_told_with_a_cure(yaml: Path, gone: Sequence[str], message: str) -> None:
     old = run(yaml.parent / "runs/old", encoder={"use": "lstm"})
     for name in gone:
         (old / name).unlink()
     (only,) = problems(yaml, "encoder.init=runs/old")
     assert only.key == "encoder.init"
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load(yaml, ["encoder.init=runs/old"])
     assert load(yaml, ["encoder.init=runs/old"], runs=False)
 
@@ -93,7 +93,7 @@ def test_the_stage_of_the_same_place_goes_first_then_the_only_one_of_its_use(yam
 
     for folder, places in (("a", [0, 1]), ("b", [2, 0])):
         config = load(yaml, [f"embedding.0.init={folder}", f"embedding.1.init={folder}"])
-        assert [counterpart(one, yaml.parent / folder).number for one in config.inputs[0].embedding] == places
+        assert [counterpart(stage, yaml.parent / folder).number for stage in config.inputs[0].embedding] == places
 
 
 def test_a_run_without_such_a_stage_is_told_with_what_it_has(yaml: Path) -> None:

@@ -62,8 +62,8 @@ GOODS = [
 ]
 
 
-def valid(value: object, made: dict[str, Any] = TOY_SCHEMA) -> bool:
-    return bool(Draft202012Validator(made).is_valid(value))
+def valid(value: object, json_schema: dict[str, Any] = TOY_SCHEMA) -> bool:
+    return bool(Draft202012Validator(json_schema).is_valid(value))
 
 
 @pytest.fixture
@@ -98,14 +98,14 @@ def test_the_shipped_schema_is_that_of_the_built_in_components(monkeypatch: pyte
 
 
 def test_it_is_a_schema_of_its_dialect() -> None:
-    for made in (TOY_SCHEMA, schema(Plugins([])), shipped()):
-        Draft202012Validator.check_schema(made)
+    for json_schema in (TOY_SCHEMA, schema(Plugins([])), shipped()):
+        Draft202012Validator.check_schema(json_schema)
     assert shipped()["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
 
 def shipped() -> dict[str, Any]:
-    made: dict[str, Any] = json.loads((PIPELINES / "schema.json").read_text(encoding="utf-8"))
-    return made
+    json_schema: dict[str, Any] = json.loads((PIPELINES / "schema.json").read_text(encoding="utf-8"))
+    return json_schema
 
 
 @pytest.mark.parametrize("path", sorted(PIPELINES.glob("*.yaml")), ids=lambda path: path.stem)
@@ -115,8 +115,8 @@ def test_every_shipped_pipeline_is_taken_as_written_and_with_every_default(path:
 
 
 def test_what_init_writes_is_taken(tmp_path: Path) -> None:
-    made = init_yaml(write_conll(tmp_path / "train.conll", 20, 1), tmp_path / "mine.yaml")
-    Draft202012Validator(shipped()).validate(yaml.parse(made.read_bytes(), "mine.yaml").data)
+    text = init_yaml(write_conll(tmp_path / "train.conll", 20, 1), tmp_path / "mine.yaml")
+    Draft202012Validator(shipped()).validate(yaml.parse(text.read_bytes(), "mine.yaml").data)
 
 
 # What is wrong
@@ -124,13 +124,15 @@ def test_what_init_writes_is_taken(tmp_path: Path) -> None:
 
 def numbers(folder: Path, bad: Bad, wrong: list[Problem]) -> bool:
     """JSON has one kind of number, so 3.0 is a whole one, and none that is infinite."""
-    found = [(at(yaml.parse(encoded(bad), "x").data, one.key), one.message) for one in wrong]
-    return all(isinstance(v, float) and (not math.isfinite(v) or f"; write {v:.0f}" in told) for v, told in found)
+    values = [(at(yaml.parse(encoded(bad), "x").data, problem.key), problem.message) for problem in wrong]
+    return all(
+        isinstance(v, float) and (not math.isfinite(v) or f"; write {v:.0f}" in message) for v, message in values
+    )
 
 
 def files(folder: Path, bad: Bad, wrong: list[Problem]) -> bool:
     """What there is on the disk, and what may be a path at all, a schema does not know."""
-    return not problems(write(folder, bad.yaml), files=False) or all("U+0000" in one.message for one in wrong)
+    return not problems(write(folder, bad.yaml), files=False) or all("U+0000" in problem.message for problem in wrong)
 
 
 def wired(folder: Path, bad: Bad, wrong: list[Problem]) -> bool:
@@ -144,13 +146,13 @@ def between_keys(folder: Path, bad: Bad, wrong: list[Problem]) -> bool:
     """A rule between two keys is code, and would stand in the schema a second time: another key mends it."""
     path = write(folder, bad.yaml)
     mended = ("train.optimizer.momentum=0.9", "data.dev=dev.txt", "head.1.name=another", "inputs.a.field=y")
-    return any(not problems(path, one) for one in mended)
+    return any(not problems(path, override) for override in mended)
 
 
 def requirements(folder: Path, bad: Bad, wrong: list[Problem]) -> bool:
     """The language of version ranges is richer than a pattern says."""
     tree = yaml.parse(encoded(bad), "x").data
-    return all(one.key.startswith("plugins.allow.") and no_requirement(at(tree, one.key)) for one in wrong)
+    return all(problem.key.startswith("plugins.allow.") and no_requirement(at(tree, problem.key)) for problem in wrong)
 
 
 def unparsed(folder: Path, bad: Bad, wrong: list[Problem]) -> bool:
@@ -201,17 +203,17 @@ def why_unseen(folder: Path, bad: Bad) -> list[str]:
     return [check.__name__ for check in UNSEEN if check is not unparsed and check(folder, bad, wrong)]
 
 
-def missed(made: dict[str, Any]) -> list[Bad]:
+def missed(json_schema: dict[str, Any]) -> list[Bad]:
     """The wrong YAMLs that can be read and that the schema takes."""
-    validator = Draft202012Validator(made)
+    validator = Draft202012Validator(json_schema)
     readable = [bad for bad in BAD if not unparsed(Path(), bad, [])]
     return [bad for bad in readable if validator.is_valid(yaml.parse(encoded(bad), "x").data)]
 
 
 def test_every_wrong_yaml_is_refused_unless_its_fault_is_one_that_no_schema_sees(folder: Path) -> None:
     classes = {bad.yaml: why_unseen(folder, bad) for bad in missed(TOY_SCHEMA)}
-    assert [text for text, found in classes.items() if len(found) != 1] == []
-    assert {name for found in classes.values() for name in found} >= {"numbers", "files", "wired", "between_keys"}
+    assert [text for text, names in classes.items() if len(names) != 1] == []
+    assert {name for names in classes.values() for name in names} >= {"numbers", "files", "wired", "between_keys"}
 
 
 def test_most_wrong_yamls_that_can_be_read_are_refused() -> None:
@@ -223,8 +225,8 @@ def test_most_wrong_yamls_that_can_be_read_are_refused() -> None:
 def test_no_fault_that_the_schema_sees_is_called_unseen_but_a_wiring_that_stands_in_one_place(folder: Path) -> None:
     unseen = missed(TOY_SCHEMA)
     readable = [bad for bad in BAD if not unparsed(Path(), bad, [])]
-    found = {bad.words: why_unseen(folder, bad) for bad in readable if bad not in unseen}
-    assert {words: classes for words, classes in found.items() if classes} == {
+    unseen_by_words = {bad.words: why_unseen(folder, bad) for bad in readable if bad not in unseen}
+    assert {words: classes for words, classes in unseen_by_words.items() if classes} == {
         "add `target_tokenizer: {use: NAME}` to the head": ["wired"],
         "delete `target_tokenizer`": ["wired"],
     }
@@ -249,7 +251,7 @@ def test_a_schema_that_says_less_misses_more(folder: Path, words: tuple[str, ...
 
 def without(node: Any, words: tuple[str, ...]) -> Any:
     if isinstance(node, list):
-        return [without(one, words) for one in node]
+        return [without(child, words) for child in node]
     if not isinstance(node, dict):
         return node
     kept = {key: value for key, value in node.items() if key not in words}
@@ -332,26 +334,26 @@ def described(node: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any],
 
 
 def test_every_key_has_a_description_and_every_setting_its_default() -> None:
-    found = list(described(shipped()))
-    assert len(found) > 100
-    assert [where for where, told, _ in found if not told.get("description")] == []
+    entries = list(described(shipped()))
+    assert len(entries) > 100
+    assert [where for where, entry, _ in entries if not entry.get("description")] == []
     frame = {"use", "target_tokenizer", *shipped()["properties"]}
-    silent = [where for where, told, needed in found if not needed and "default" not in told]
+    silent = [where for where, entry, needed in entries if not needed and "default" not in entry]
     assert {where.rpartition("/")[2] for where in silent} <= frame
 
 
 def test_every_component_has_a_summary_and_its_options_with_their_defaults() -> None:
     offers = [offer for offer in Plugins().offers if offer.distribution == "seqpipe-nlp"]
     for offer in offers:
-        told = shipped()["$defs"][f"{offer.kind}.seqpipe-nlp.{offer.name}"]
-        assert told["description"]
-        assert "Args" not in told["description"]
+        entry = shipped()["$defs"][f"{offer.kind}.seqpipe-nlp.{offer.name}"]
+        assert entry["description"]
+        assert "Args" not in entry["description"]
         for name, field in options_model(offer.load()).model_fields.items():
             if not field.is_required():
                 model = options_model(offer.load()).model_json_schema()["properties"][name]
-                assert told["properties"][field.alias or name]["default"] == model["default"]
+                assert entry["properties"][field.alias or name]["default"] == model["default"]
     assert shipped()["$defs"]["encoder.seqpipe-nlp.lstm"]["properties"]["hidden"] == {
-        "description": "Units in each direction.",
+        "description": "Number of units in each direction.",
         "default": 128,
         "exclusiveMinimum": 0,
         "type": "integer",
@@ -359,13 +361,13 @@ def test_every_component_has_a_summary_and_its_options_with_their_defaults() -> 
 
 
 def test_there_is_a_branch_for_each_use_and_short_names_only_where_nothing_must_be_given() -> None:
-    made = TOY_SCHEMA["$defs"]
-    assert {f"head.toys.{name}" for name in ("tagger", "writer", "mute")} <= set(made)
-    assert made["head.toys.tagger"]["properties"]["use"]["anyOf"][0] == {"enum": ["tagger"]}
-    assert made["head"]["anyOf"][0]["anyOf"][0] == {"enum": ["mute", "tagger"]}
-    assert made["head.toys.writer"]["required"] == ["use", "cells", "target_tokenizer"]
-    assert "field" in made["tokenizer.toys.words"]["properties"]
-    assert "field" not in made["target_tokenizer.toys.words"]["properties"]
+    definitions = TOY_SCHEMA["$defs"]
+    assert {f"head.toys.{name}" for name in ("tagger", "writer", "mute")} <= set(definitions)
+    assert definitions["head.toys.tagger"]["properties"]["use"]["anyOf"][0] == {"enum": ["tagger"]}
+    assert definitions["head"]["anyOf"][0]["anyOf"][0] == {"enum": ["mute", "tagger"]}
+    assert definitions["head.toys.writer"]["required"] == ["use", "cells", "target_tokenizer"]
+    assert "field" in definitions["tokenizer.toys.words"]["properties"]
+    assert "field" not in definitions["target_tokenizer.toys.words"]["properties"]
 
 
 # Strangers
@@ -425,20 +427,20 @@ def register_readers():
     return {"tabs": Tabs}
 """
     install("acme-tabs", code)
-    made = schema()
+    json_schema = schema()
     good = {"data": {"reader": {"use": "tabs", "column": 3}, "train": "x"}, "tokenizer": "words", "head": "crf"}
-    assert valid(good, made)
-    assert valid(good | {"data": {"reader": "acme-tabs/tabs", "train": "x"}}, made)
-    assert not valid(good | {"data": {"reader": {"use": "tabs", "column": "3"}, "train": "x"}}, made)
+    assert valid(good, json_schema)
+    assert valid(good | {"data": {"reader": "acme-tabs/tabs", "train": "x"}}, json_schema)
+    assert not valid(good | {"data": {"reader": {"use": "tabs", "column": "3"}, "train": "x"}}, json_schema)
     assert not valid(good, shipped())
 
 
 def test_what_cannot_be_used_is_left_out_and_named(install: Install) -> None:
     install("acme-broken", "1 / 0")
-    told: list[str] = []
+    messages: list[str] = []
     plugins = offering(("tokenizer", "opaque", "acme", Opaque), ("reader", "asking", "acme", Asking))
     plugins.broken = Plugins().broken
-    made = schema(plugins, told.append)
+    json_schema = schema(plugins, messages.append)
     for words in (
         "acme-broken 1.0 is broken: ZeroDivisionError",
         "encoder 'gone' of toys 1.0 cannot be loaded: ModuleNotFoundError",
@@ -446,32 +448,32 @@ def test_what_cannot_be_used_is_left_out_and_named(install: Install) -> None:
         "reader 'asking' of acme 2.0: nothing is wired into it",
         "tokenizer 'opaque' of acme 2.0: JSON Schema has no word for its options",
     ):
-        assert sum(line.startswith(f"left out: {words}") for line in told) == 1, told
-    assert not any(name.endswith((".gone", ".greedy", ".asking", ".opaque")) for name in made["$defs"])
-    Draft202012Validator.check_schema(made)
+        assert sum(line.startswith(f"left out: {words}") for line in messages) == 1, messages
+    assert not any(name.endswith((".gone", ".greedy", ".asking", ".opaque")) for name in json_schema["$defs"])
+    Draft202012Validator.check_schema(json_schema)
 
 
 def test_a_name_that_two_offer_must_be_written_in_full() -> None:
-    made = schema(offering(("tokenizer", "words", "a.b-c", Odd)))
+    json_schema = schema(offering(("tokenizer", "words", "a.b-c", Odd)))
     good = yaml.parse(GOOD.encode(), "x").data
     assert valid(good)
-    assert not valid(good, made)
+    assert not valid(good, json_schema)
     for name in ("toys/words", "a.b-c/words"):
-        assert valid(good | {"tokenizer": name}, made)
-        assert valid(good | {"tokenizer": {"use": name}}, made)
-    assert not valid(good | {"tokenizer": "aXb-c/words"}, made)
+        assert valid(good | {"tokenizer": name}, json_schema)
+        assert valid(good | {"tokenizer": {"use": name}}, json_schema)
+    assert not valid(good | {"tokenizer": "aXb-c/words"}, json_schema)
 
 
 def test_options_of_every_kind_are_told() -> None:
-    made = schema(offering(("tokenizer", "odd one/é", "a.c", Odd)))
-    told = made["$defs"]["tokenizer.a.c.odd one/é"]
-    assert "default" not in told["properties"]["limit"]  # JSON has no infinity
-    assert told["properties"]["copy"]["default"] == 1
-    json.dumps(made, allow_nan=False)
+    json_schema = schema(offering(("tokenizer", "odd one/é", "a.c", Odd)))
+    entry = json_schema["$defs"]["tokenizer.a.c.odd one/é"]
+    assert "default" not in entry["properties"]["limit"]  # JSON has no infinity
+    assert entry["properties"]["copy"]["default"] == 1
+    json.dumps(json_schema, allow_nan=False)
     good = yaml.parse(GOOD.encode(), "x").data
 
     def takes(**options: object) -> bool:
-        return valid(good | {"tokenizer": {"use": "odd one/é", **options}}, made)
+        return valid(good | {"tokenizer": {"use": "odd one/é", **options}}, json_schema)
 
     assert takes(inner={"size": 3}, limit=3, copy=2, kind="b", pair=[1, 2.5], table={"a": 1})
     for wrong in (
@@ -485,12 +487,12 @@ def test_options_of_every_kind_are_told() -> None:
         {"table": {"a": "b"}},
     ):
         assert not takes(**wrong), wrong
-    assert valid(good | {"head": {"use": "writer", "cells": 1, "target_tokenizer": "odd one/é"}}, made)
+    assert valid(good | {"head": {"use": "writer", "cells": 1, "target_tokenizer": "odd one/é"}}, json_schema)
 
 
 def test_without_plugins_there_is_nothing_to_choose() -> None:
-    made = schema(Plugins([]))
-    assert all(made["$defs"][kind] == {"anyOf": [{"title": f"{kind} by name", "enum": []}]} for kind in KINDS)
+    json_schema = schema(Plugins([]))
+    assert all(json_schema["$defs"][kind] == {"anyOf": [{"title": f"{kind} by name", "enum": []}]} for kind in KINDS)
 
 
 # The command

@@ -33,7 +33,7 @@ def read(folder: Path, text: str | bytes, *overrides: str, files: bool = True) -
     return load(write(folder, text), overrides, toys(), files)
 
 
-def told(folder: Path, text: str | bytes, *overrides: str) -> list[Problem]:
+def expected_problems(folder: Path, text: str | bytes, *overrides: str) -> list[Problem]:
     with pytest.raises(ConfigError) as caught:
         read(folder, text, *overrides)
     return caught.value.problems
@@ -41,7 +41,7 @@ def told(folder: Path, text: str | bytes, *overrides: str) -> list[Problem]:
 
 @pytest.mark.parametrize("bad", BAD, ids=[f"{number}-{bad.words[:40]}" for number, bad in enumerate(BAD)])
 def test_every_mistake_is_told_with_its_place_and_its_cure_and_nothing_else(folder: Path, bad: Bad) -> None:
-    problems = told(folder, bad.yaml)
+    problems = expected_problems(folder, bad.yaml)
     assert [f"{p.line}:{p.column}: {p.key}" for p in problems] == bad.places
     assert any(bad.words in p.message for p in problems), problems
     assert all(p.file == str(folder / "pipeline.yaml") for p in problems)
@@ -69,7 +69,7 @@ def test_a_short_yaml_gets_every_default(folder: Path) -> None:
 
 def test_components_know_where_they_stand(folder: Path) -> None:
     config = read(folder, stage(embedding="[lookup, {dim: 3, use: chars}]"))
-    assert [(one.key, one.line, one.column) for one in config.inputs[0].embedding] == [
+    assert [(stage.key, stage.line, stage.column) for stage in config.inputs[0].embedding] == [
         ("embedding.0", 6, 13),
         ("embedding.1", 6, 35),
     ]
@@ -90,12 +90,12 @@ def test_an_option_that_is_a_path_is_relative_to_the_yaml(folder: Path) -> None:
 def test_data_files_are_not_asked_for_when_not_wanted(folder: Path) -> None:
     text = GOOD.replace("train.txt", "no.txt")
     assert read(folder, text, files=False).data.train == folder / "no.txt"
-    assert told(folder, text)
+    assert expected_problems(folder, text)
 
 
 def test_a_head_that_writes_text_has_a_tokenizer_for_it(folder: Path) -> None:
-    own = read(folder, stage(head="{use: writer, cells: 3, target_tokenizer: {use: words, min_count: 2}}"))
-    tokenizer = own.head[0].frame["target_tokenizer"]
+    config = read(folder, stage(head="{use: writer, cells: 3, target_tokenizer: {use: words, min_count: 2}}"))
+    tokenizer = config.head[0].frame["target_tokenizer"]
     assert (tokenizer.kind, tokenizer.options["min_count"], tokenizer.frame) == ("tokenizer", 2, {"init": None})
     same = read(folder, stage(head="{use: writer, cells: 3, target_tokenizer: same}"))
     assert same.head[0].frame["target_tokenizer"] == "same"
@@ -115,7 +115,7 @@ def test_a_yaml_that_is_not_there_is_told_with_the_path_looked_for(tmp_path: Pat
 def test_a_file_name_that_is_no_name_asks_for_one(folder: Path) -> None:
     path = folder / "my pipeline.yaml"
     path.write_text(GOOD)
-    with pytest.raises(ConfigError, match=r"'my pipeline', will not do"):
+    with pytest.raises(ConfigError, match=r"'my pipeline' is no name"):
         load(path, plugins=toys())
     assert load(path, ["name=mine"], toys()).name == "mine"
 
@@ -188,31 +188,31 @@ def test_a_component_alone_is_the_first_of_its_list_and_a_bare_name_takes_option
     ],
 )
 def test_a_wrong_override_is_told_as_one(folder: Path, override: str, key: str, words: str) -> None:
-    problems = told(folder, GOOD + "name: pipe\n", override)
+    problems = expected_problems(folder, GOOD + "name: pipe\n", override)
     assert [(p.file, p.line, p.key) for p in problems] == [(f"--set {override}", 0, key)]
     assert words in problems[0].message
 
 
 def test_an_index_beyond_a_list_is_told(folder: Path) -> None:
-    problems = told(folder, stage(embedding="[lookup, chars]"), "embedding.7.dim=3", "embedding.x.dim=3")
+    problems = expected_problems(folder, stage(embedding="[lookup, chars]"), "embedding.7.dim=3", "embedding.x.dim=3")
     assert all("write a number from 0 to 1" in p.message for p in problems)
     assert len(problems) == 2
 
 
 def test_another_component_keeps_the_options_of_the_first_and_they_are_told(folder: Path) -> None:
-    problems = told(folder, stage(encoder="{use: mean, hidden: 3}"), "encoder.use=from-ids")
+    problems = expected_problems(folder, stage(encoder="{use: mean, hidden: 3}"), "encoder.use=from-ids")
     assert [(p.line, p.key) for p in problems] == [(7, "encoder.hidden")]
     assert "'from-ids' has no such option" in problems[0].message
 
 
 def test_what_stood_in_the_file_before_an_override_is_forgotten_with_its_places(folder: Path) -> None:
     override = "encoder={use: mean, hidden: 0}"
-    problems = told(folder, stage(encoder="{use: mean, hidden: 3, dropout: 7}"), override)
+    problems = expected_problems(folder, stage(encoder="{use: mean, hidden: 3, dropout: 7}"), override)
     assert [(p.file, p.line, p.key) for p in problems] == [(f"--set {override}", 0, "encoder.hidden")]
 
 
 def test_overrides_and_the_file_are_told_together(folder: Path) -> None:
-    problems = told(folder, top("trian: {}"), "train.epochs=0", "foo")
+    problems = expected_problems(folder, top("trian: {}"), "train.epochs=0", "foo")
     assert [p.line for p in problems] == [0, 0, 9]
 
 
@@ -303,9 +303,9 @@ def test_whatever_the_value_of_a_key_the_answer_is_a_config_or_problems(folder: 
     keys = []
 
     def collect(node: object, path: str) -> None:
-        for key, one in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        for key, child in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
             keys.append(f"{path}{key}")
-            collect(one, f"{path}{key}.")
+            collect(child, f"{path}{key}.")
 
     collect(resolved(load(path, plugins=TOYS)), "")
     assert len(keys) > 60

@@ -40,12 +40,12 @@ BROKEN = {
 
 
 def test_built_in_components_are_found_through_their_own_entry_point() -> None:
-    found = Plugins()
-    assert found.broken == []
-    assert {"conll", "jsonl"} <= set(found.names("reader"))
-    assert {"words", "chars"} <= set(found.names("tokenizer"))
-    assert found.find("tokenizer", "words").distribution == "seqpipe-nlp"
-    assert found.find("tokenizer", "words").load().__name__ == "Words"
+    plugins = Plugins()
+    assert plugins.broken == []
+    assert {"conll", "jsonl"} <= set(plugins.names("reader"))
+    assert {"words", "chars"} <= set(plugins.names("tokenizer"))
+    assert plugins.find("tokenizer", "words").distribution == "seqpipe-nlp"
+    assert plugins.find("tokenizer", "words").load().__name__ == "Words"
 
 
 def test_every_component_on_offer_can_be_loaded() -> None:
@@ -55,11 +55,11 @@ def test_every_component_on_offer_can_be_loaded() -> None:
 
 def test_a_component_of_another_distribution_is_offered_under_its_name(install: Install) -> None:
     install("seqpipe-sound", SOUND, version="2.5")
-    found = Plugins()
-    offer = found.find("encoder", "mean")
+    plugins = Plugins()
+    offer = plugins.find("encoder", "mean")
     assert (offer.distribution, offer.version, offer.load().__name__) == ("seqpipe-sound", "2.5", "Mean")
-    assert found.find("encoder", "seqpipe-sound/mean") == offer
-    assert "lstm" in found.names("encoder")
+    assert plugins.find("encoder", "seqpipe-sound/mean") == offer
+    assert "lstm" in plugins.names("encoder")
 
 
 def test_a_class_may_be_given_itself(install: Install) -> None:
@@ -72,18 +72,18 @@ def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install:
     code, reason = BROKEN[fault]
     install("seqpipe-broken", code, version="0.3")
     install("seqpipe-sound", SOUND)
-    found = Plugins()
-    (broken,) = found.broken
+    plugins = Plugins()
+    (broken,) = plugins.broken
     assert (broken.distribution, broken.version, broken.entry_point) == ("seqpipe-broken", "0.3", "toy")
     assert reason in broken.reason
-    assert found.find("encoder", "mean").load().__name__ == "Mean"
-    assert found.find("tokenizer", "words").load().__name__ == "Words"
+    assert plugins.find("encoder", "mean").load().__name__ == "Mean"
+    assert plugins.find("tokenizer", "words").load().__name__ == "Words"
     with pytest.raises(PluginError, match=r"seqpipe-broken 0.3 is broken: "):
-        found.find("encoder", "lost")
+        plugins.find("encoder", "lost")
 
 
 @pytest.mark.parametrize(
-    ("allow", "told"),
+    ("allow", "reason"),
     [
         (None, ""),
         (["seqpipe-sound"], ""),
@@ -94,15 +94,17 @@ def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install:
         ([], "plugins.allow does not name it"),
     ],
 )
-def test_a_plugin_that_is_not_allowed_is_left_out_unread(allow: list[str] | None, told: str, install: Install) -> None:
+def test_a_plugin_that_is_not_allowed_is_left_out_unread(
+    allow: list[str] | None, reason: str, install: Install
+) -> None:
     install("seqpipe-sound", SOUND, version="2.5")
-    found = Plugins(allow=None if allow is None else [Requirement(one) for one in allow])
-    assert "lstm" in found.names("encoder")
-    assert ("mean" in found.names("encoder")) == (not told)
-    assert ("seqpipe_sound" in sys.modules) == (not told)
-    if told:
-        with pytest.raises(PluginError, match=f"seqpipe-sound 2.5 is left out: {told}"):
-            found.find("encoder", "mean")
+    plugins = Plugins(allow=None if allow is None else [Requirement(requirement) for requirement in allow])
+    assert "lstm" in plugins.names("encoder")
+    assert ("mean" in plugins.names("encoder")) == (not reason)
+    assert ("seqpipe_sound" in sys.modules) == (not reason)
+    if reason:
+        with pytest.raises(PluginError, match=f"seqpipe-sound 2.5 is left out: {reason}"):
+            plugins.find("encoder", "mean")
 
 
 def test_a_plugin_that_is_slow_to_import_or_prints_is_named(
@@ -110,11 +112,11 @@ def test_a_plugin_that_is_slow_to_import_or_prints_is_named(
 ) -> None:
     install("seqpipe-slow", "import time; time.sleep(0.6)\n" + SOUND.replace("sound", "slow"))
     install("seqpipe-loud", "print('hello,', 'world')\n" + SOUND.replace("sound", "loud").replace("mean", "max"))
-    found = Plugins()
-    assert found.broken == []
-    told = {note.distribution: note.text for note in found.notes}
-    assert re.match(r"its import takes 0\.[6-9] s of every command", told.pop("seqpipe-slow"))
-    assert told == {"seqpipe-loud": "it prints when it is imported: hello, world"}
+    plugins = Plugins()
+    assert plugins.broken == []
+    texts = {note.distribution: note.text for note in plugins.notes}
+    assert re.match(r"its import takes 0\.[6-9] s of every command", texts.pop("seqpipe-slow"))
+    assert texts == {"seqpipe-loud": "it prints when it is imported: hello, world"}
     out, err = capsys.readouterr()
     assert (out, err) == ("", "hello, world\n")
 
@@ -130,9 +132,9 @@ def test_nothing_of_a_broken_plugin_is_offered(install: Install) -> None:
         HOOK + "def register_encoders():\n    return {'half': int}\n\n@hookimpl\ndef register_heads():\n    return 5\n"
     )
     install("seqpipe-half", code)
-    found = Plugins()
-    assert len(found.broken) == 1
-    assert "half" not in found.names("encoder")
+    plugins = Plugins()
+    assert len(plugins.broken) == 1
+    assert "half" not in plugins.names("encoder")
 
 
 @pytest.mark.parametrize(
@@ -168,12 +170,12 @@ def test_a_component_that_lacks_torch_says_how_to_get_it() -> None:
 
 def test_a_name_that_two_distributions_offer_must_be_written_in_full(install: Install) -> None:
     install("seqpipe-one", HOOK + "def register_encoders():\n    return {'lstm': One}\n\nclass One:\n    pass\n")
-    found = Plugins()
+    plugins = Plugins()
     with pytest.raises(PluginError, match="write 'seqpipe-nlp/lstm' or 'seqpipe-one/lstm'"):
-        found.find("encoder", "lstm")
-    assert found.find("encoder", "seqpipe-one/lstm").load().__name__ == "One"
-    assert found.find("encoder", "seqpipe-nlp/lstm").distribution == "seqpipe-nlp"
-    assert found.names("encoder").count("lstm") == 1
+        plugins.find("encoder", "lstm")
+    assert plugins.find("encoder", "seqpipe-one/lstm").load().__name__ == "One"
+    assert plugins.find("encoder", "seqpipe-nlp/lstm").distribution == "seqpipe-nlp"
+    assert plugins.names("encoder").count("lstm") == 1
 
 
 @pytest.mark.parametrize(
@@ -193,18 +195,18 @@ def test_a_name_that_nobody_offers_is_an_error_with_a_hint(kind: str, use: str, 
 def test_plugins_can_be_switched_off(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install("seqpipe-loud", "raise SystemExit('never imported')")
     monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
-    found = Plugins()
-    assert found.broken == []
-    assert {offer.distribution for offer in found.offers} == {"seqpipe-nlp"}
+    plugins = Plugins()
+    assert plugins.broken == []
+    assert {offer.distribution for offer in plugins.offers} == {"seqpipe-nlp"}
     monkeypatch.setenv("SEQPIPE_PLUGINS", "on")
     assert len(Plugins().broken) == 1
 
 
 def test_without_entry_points_there_is_nothing() -> None:
-    found = Plugins([])
-    assert (found.offers, found.broken, [found.names(kind) for kind in KINDS]) == ([], [], [[]] * len(KINDS))
+    plugins = Plugins([])
+    assert (plugins.offers, plugins.broken, [plugins.names(kind) for kind in KINDS]) == ([], [], [[]] * len(KINDS))
     with pytest.raises(PluginError, match=r"there is: none"):
-        found.find("head", "crf")
+        plugins.find("head", "crf")
 
 
 def test_what_a_plugin_prints_is_no_answer(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,11 +232,11 @@ def test_listing_plugins_imports_no_component(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("stated", "fits"), [(PLUGIN_API, True), (PLUGIN_API + 1, False), (PLUGIN_API - 1, False)])
 def test_a_plugin_for_another_plugin_api_is_not_asked(stated: int, fits: bool, install: Install) -> None:
     install("seqpipe-stated", f"SEQPIPE_PLUGIN_API = {stated}\n" + SOUND)
-    found = Plugins()
-    assert ("mean" in found.names("encoder")) == fits
-    told = [one.reason for one in found.broken]
-    assert told == ([] if fits else [told[0]])
-    assert fits or f"it is written for plugin API {stated}, and this seqpipe has {PLUGIN_API}; install" in told[0]
+    plugins = Plugins()
+    assert ("mean" in plugins.names("encoder")) == fits
+    reasons = [broken.reason for broken in plugins.broken]
+    assert reasons == ([] if fits else [reasons[0]])
+    assert fits or f"it is written for plugin API {stated}, and this seqpipe has {PLUGIN_API}; install" in reasons[0]
 
 
 def test_a_signal_while_a_plugin_is_imported_is_no_fault_of_the_plugin(install: Install) -> None:

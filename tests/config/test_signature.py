@@ -58,16 +58,18 @@ class LSTM:
 
 
 def mistakes(cls: type, **data: Any) -> dict[tuple[str | int, ...], str]:
-    made, found = validate(options_model(cls), data)
-    assert made is None
-    return {one.where: one.message for one in found}
+    instance, mistake_list = validate(options_model(cls), data)
+    assert instance is None
+    return {mistake.where: mistake.message for mistake in mistake_list}
 
 
 def test_options_are_the_keyword_only_parameters_with_their_defaults() -> None:
-    made, none = validate(options_model(LSTM), {"hidden": 3, "copy": True, "dropout": 0, "widths": [1], "file": "a/b"})
+    instance, none = validate(
+        options_model(LSTM), {"hidden": 3, "copy": True, "dropout": 0, "widths": [1], "file": "a/b"}
+    )
     assert none == []
-    assert made is not None
-    assert values(made) == {
+    assert instance is not None
+    assert values(instance) == {
         "hidden": 3,
         "copy": True,
         "dropout": 0.0,
@@ -77,7 +79,7 @@ def test_options_are_the_keyword_only_parameters_with_their_defaults() -> None:
         "file": Path("a/b"),
         "column": 0,
     }
-    LSTM(3, [], **values(made))
+    LSTM(3, [], **values(instance))
 
 
 def test_the_model_is_made_once_and_gives_a_json_schema() -> None:
@@ -116,14 +118,14 @@ def test_the_model_is_made_once_and_gives_a_json_schema() -> None:
     ],
 )
 def test_a_wrong_option_is_told_in_plain_words(option: str, value: object, message: str) -> None:
-    found = mistakes(LSTM, **{"hidden": 1, option: value})
-    assert list(found.values()) == [message]
+    messages = mistakes(LSTM, **{"hidden": 1, option: value})
+    assert list(messages.values()) == [message]
 
 
 def test_every_mistake_is_told_at_once() -> None:
-    found = mistakes(LSTM, copy=3, widths=["a", 1, "b"], more=1)
-    assert set(found) == {("hidden",), ("copy",), ("widths", 0), ("widths", 2), ("more",)}
-    assert found["hidden",] == "it: Units in each direction."
+    messages = mistakes(LSTM, copy=3, widths=["a", 1, "b"], more=1)
+    assert set(messages) == {("hidden",), ("copy",), ("widths", 0), ("widths", 2), ("more",)}
+    assert messages["hidden",] == "it: Units in each direction."
 
 
 def test_the_model_alone_is_strict_too() -> None:
@@ -173,9 +175,9 @@ def test_names_that_pydantic_uses_itself_can_be_options() -> None:
             self, *, copy: bool = True, json: int = 1, schema: str = "x", model_fields: int = 2, validate: int = 3
         ): ...
 
-    made, _ = validate(options_model(Copying), {"json": 5})
-    assert made is not None
-    assert values(made) == {"copy": True, "json": 5, "schema": "x", "model_fields": 2, "validate": 3}
+    instance, _ = validate(options_model(Copying), {"json": 5})
+    assert instance is not None
+    assert values(instance) == {"copy": True, "json": 5, "schema": "x", "model_fields": 2, "validate": 3}
     assert [row.option for row in option_rows(Copying)] == ["copy", "json", "schema", "model_fields", "validate"]
 
 
@@ -317,8 +319,8 @@ def test_a_method_that_asks_for_nothing_by_name_is_told() -> None:
 
 
 def test_decode_options_are_the_keyword_only_parameters_of_decide() -> None:
-    found = decode_options(LSTM)  # its Tensor is imported for type checkers alone
-    beams, penalty, raw = found["beams"], found["penalty"], found["raw"]
+    options = decode_options(LSTM)  # its Tensor is imported for type checkers alone
+    beams, penalty, raw = options["beams"], options["penalty"], options["raw"]
     assert (beams.type, beams.default, beams.minimum, beams.maximum) == (SIZE, 4, 1, 100_000)
     assert (penalty.type, penalty.default, penalty.minimum, penalty.maximum) == ("float", 0.0, 0, None)
     assert isinstance(penalty.default, float)
@@ -335,21 +337,21 @@ def test_bounds_of_decode_options_are_inclusive() -> None:
             t: Annotated[float, Field(ge=-1, lt=0)] = -0.5,
         ): ...
 
-    found = decode_options(Sampler)
-    assert (found["k"].minimum, found["k"].maximum) == (1, 9)
-    assert found["p"].minimum is not None
-    assert 0 < found["p"].minimum < 1e-300
-    assert (found["p"].maximum, found["t"].minimum) == (1, -1)
-    assert found["t"].maximum is not None
-    assert -1e-300 < found["t"].maximum < 0
+    options = decode_options(Sampler)
+    assert (options["k"].minimum, options["k"].maximum) == (1, 9)
+    assert options["p"].minimum is not None
+    assert 0 < options["p"].minimum < 1e-300
+    assert (options["p"].maximum, options["t"].minimum) == (1, -1)
+    assert options["t"].maximum is not None
+    assert -1e-300 < options["t"].maximum < 0
 
 
 def test_tokens_and_random_numbers_have_types_of_their_own() -> None:
     class Writer:
         def decide(self, *, prefix: Tokens = None, uniform: Uniform = None): ...
 
-    found = decode_options(Writer)
-    assert [(name, one.type, one.default) for name, one in found.items()] == [
+    options = decode_options(Writer)
+    assert [(name, option.type, option.default) for name, option in options.items()] == [
         ("prefix", "tokens", None),
         ("uniform", "uniform", None),
     ]

@@ -19,7 +19,7 @@ def read(text: str | bytes) -> object:
     return parse(text if isinstance(text, bytes) else text.encode(), "f.yaml").data
 
 
-def told(text: str | bytes) -> str:
+def messages_of(text: str | bytes) -> str:
     with pytest.raises(ConfigError) as caught:
         read(text)
     return str(caught.value)
@@ -66,16 +66,16 @@ def told(text: str | bytes) -> str:
     ],
 )
 def test_words_and_numbers_mean_what_yaml_1_2_says(text: str, value: object) -> None:
-    found = read(f"[{text}, x]")
-    assert found == [value, "x"]
-    assert type(found[0]) is type(value)
+    values = read(f"[{text}, x]")
+    assert values == [value, "x"]
+    assert type(values[0]) is type(value)
 
 
 def test_yaml_1_1_would_have_read_otherwise() -> None:
     surprising = "[no, 1e-3, 012, 12:30:45]"
     assert pyyaml.safe_load(surprising) == [False, "1e-3", 10, 45045]
     assert read("[no, 1e-3, 12:30:45]") == ["no", 0.001, "12:30:45"]
-    assert "quote it ('012')" in told("[012]")
+    assert "quote it ('012')" in messages_of("[012]")
 
 
 def test_not_a_number_is_one() -> None:
@@ -109,18 +109,21 @@ def test_block_text_and_explicit_keys_are_read() -> None:
 
 
 def test_latin_1_is_told_with_its_place() -> None:
-    assert told("a: 1\nb: café\n".encode("latin-1")) == "f.yaml:2:7: the byte 0xe9 is not UTF-8; save the file as UTF-8"
+    assert (
+        messages_of("a: 1\nb: café\n".encode("latin-1"))
+        == "f.yaml:2:7: the byte 0xe9 is not UTF-8; save the file as UTF-8"
+    )
 
 
 def test_all_that_is_refused_is_told_at_once() -> None:
     text = "a: 012\nb: !x 3\nc: &q 4\nd: *q\ne: 1\ne: 2\n1: 3\n? [a]\n: !y 3\n<<: 4\n"
-    assert [line.split(": ")[0] for line in told(text).splitlines()] == [
+    assert [line.split(": ")[0] for line in messages_of(text).splitlines()] == [
         f"f.yaml:{place}" for place in ("1:4", "2:4", "3:4", "4:4", "6:1", "7:1", "8:3", "9:3", "10:1")
     ]
 
 
 def test_what_was_found_before_a_syntax_error_is_told_with_it() -> None:
-    problems = told("a: 012\na: 1\nb: [\n").splitlines()
+    problems = messages_of("a: 012\na: 1\nb: [\n").splitlines()
     assert len(problems) == 3
     assert "a bracket still open" in problems[-1]
 
@@ -142,31 +145,31 @@ def test_the_first_of_two_equal_keys_counts() -> None:
 )
 @pytest.mark.timeout(5)  # PyYAML's own composer takes a minute, or the process down
 def test_a_hostile_file_ends_in_a_problem_at_once(text: str) -> None:
-    told(text)
+    messages_of(text)
 
 
 def test_forty_deep_is_read_and_forty_one_is_not() -> None:
     for opening, closing in (("[", "]"), ("{a: ", "}")):
         read(opening * 40 + "1" + closing * 40)
-        assert "40 deep" in told(opening * 41 + "1" + closing * 41)
+        assert "40 deep" in messages_of(opening * 41 + "1" + closing * 41)
     read("- " * 40 + "1")
-    assert "40 deep" in told("- " * 41 + "1")
+    assert "40 deep" in messages_of("- " * 41 + "1")
 
 
 def test_a_million_bytes_are_read_and_one_more_is_not() -> None:
     read("a: 1\n#" + "x" * 999_994)
-    assert "at most 1,000,000" in told("a: 1\n#" + "x" * 999_995)
+    assert "at most 1,000,000" in messages_of("a: 1\n#" + "x" * 999_995)
 
 
 def test_too_many_values_end_in_a_problem() -> None:
-    assert "more than 50,000 values" in told("[" + "1," * 60_000 + "]")
+    assert "more than 50,000 values" in messages_of("[" + "1," * 60_000 + "]")
 
 
 def test_an_alias_bomb_is_no_bomb() -> None:
     bomb = "a: &a [x, x]\n" + "".join(
         f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
     )
-    assert "aliases are not read" in told(bomb)
+    assert "aliases are not read" in messages_of(bomb)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +258,8 @@ def test_pyyaml_itself_would_dump_text_that_yaml_1_2_takes_for_a_number() -> Non
 
 
 def test_the_same_list_twice_is_dumped_twice() -> None:
-    one = [1]
-    assert read(dump({"a": one, "b": one})) == {"a": [1], "b": [1]}
+    shared = [1]
+    assert read(dump({"a": shared, "b": shared})) == {"a": [1], "b": [1]}
 
 
 def test_values_are_shown_short() -> None:

@@ -19,8 +19,9 @@ from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
-from seqpipe.features.document import Doc, Featurizer
-from seqpipe.features.kinds import Segments
+from seqpipe.features.document import Doc
+from seqpipe.features.kinds.segments import Segments
+from seqpipe.features.text_source import TextSource
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
 from seqpipe.training.trainer import make_optimizer
 from seqpipe_plugins.encoders.pretrained import Pretrained
@@ -55,7 +56,7 @@ def test_tokens_are_those_of_transformers_under_ids_of_our_own(folders: dict[str
     tokenizer, old, _ = pretrained_tokenizer(folders[family])
     theirs = transformers.AutoTokenizer.from_pretrained(folders[family])
     assert sorted(old) == list(range(len(theirs)))
-    for text, doc in zip(TEXTS, Featurizer(tokenizer, {}).docs([{"text": text} for text in TEXTS]), strict=True):
+    for text, doc in zip(TEXTS, TextSource(tokenizer, {}).docs([{"text": text} for text in TEXTS]), strict=True):
         given = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
         kept = [i for i, (a, b) in zip(given["input_ids"], given["offset_mapping"], strict=True) if text[a:b].strip()]
         assert [old[i] for i in doc.ids] == kept
@@ -67,8 +68,8 @@ def test_tokens_are_those_of_transformers_under_ids_of_our_own(folders: dict[str
 def test_vectors_are_those_of_transformers(folders: dict[str, Path], family: str) -> None:
     folder, encoder = folders[family], build(folders[family])
     (tokenizer, old, _), theirs = pretrained_tokenizer(folder), transformers.AutoModel.from_pretrained(folder).eval()
-    docs = Featurizer(tokenizer, {}).docs([{"text": text} for text in TEXTS])
-    arrays = Featurizer(tokenizer, {}).collate(docs)
+    docs = TextSource(tokenizer, {}).docs([{"text": text} for text in TEXTS])
+    arrays = TextSource(tokenizer, {}).collate(docs)
     made = encoder(*(torch.from_numpy(arrays[name]) for name in ("ids", "mask")))
     for b, doc in enumerate(docs):
         given = torch.tensor([[old[2], *(old[i] for i in doc.ids), old[3]]])
@@ -89,7 +90,7 @@ PAIRS = [
 
 
 def pair_arrays(folder: Path, pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, Tensor], list[Doc]]:
-    featurizer = Featurizer(pretrained_tokenizer(folder).tokenizer, {"segments": Segments()}, ["a", "b"])
+    featurizer = TextSource(pretrained_tokenizer(folder).tokenizer, {"segments": Segments()}, ["a", "b"])
     docs = featurizer.docs([{"a": a, "b": b} for a, b in pairs])
     return {name: torch.from_numpy(array) for name, array in featurizer.collate(docs).items()}, docs
 

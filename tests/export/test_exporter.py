@@ -19,7 +19,7 @@ from seqpipe.export.graph import to_onnx
 from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.answers import Comparison
 from seqpipe.export.parity.gate import verify_parity
-from seqpipe.features.document import Featurizer
+from seqpipe.features.text_source import TextSource
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import read
@@ -118,7 +118,7 @@ def test_a_bundle_that_reads_words_otherwise_is_refused(made: Trained) -> None:
     featurizer = made.pipeline.learned.featurizer
     tokenizer = Tokenizer.from_str(featurizer.tokenizer.to_str())
     tokenizer.normalizer = normalizers.Sequence([])  # no longer in lower case: names become unknown words
-    model = other(made, featurizer=Featurizer(tokenizer, featurizer.features))
+    model = other(made, featurizer=TextSource(tokenizer, featurizer.features))
     with pytest.raises(ParityError, match=r"test\.conll:\d+ .+ otherwise .+: its input 'ids' differs"):
         verify_parity(Comparison(made.pipeline, made.config, model), made.records)
 

@@ -14,9 +14,10 @@ from seqpipe.answers.text import Text
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.features.copy import Copy
-from seqpipe.features.document import Featurizer
-from seqpipe.features.kinds import feature_from
+from seqpipe.features.extended_vocabulary import ExtendedVocabulary
+from seqpipe.features.kinds.copy import Copy
+from seqpipe.features.kinds.registry import feature_from
+from seqpipe.features.text_source import TextSource
 from seqpipe.training.datasets import examples, read
 from seqpipe.training.fit import Learned, learn, unwritable
 from seqpipe_plugins.tokenizers.words import Words
@@ -26,36 +27,37 @@ SOURCE = Words(pattern=PATTERN).train(["the sum is due from , ."])
 TARGET = Words(pattern=PATTERN, lowercase=True, detokenize=True).train(["pay the sum to : ."])
 V = TARGET.get_vocab_size()
 COPY = Copy(file="target_tokenizer.json", tokenizer=TARGET)
+VOCABULARY = ExtendedVocabulary(TARGET, same=False)
 
 
 def doc(text: str):  # type: ignore[no-untyped-def]
-    return Featurizer(SOURCE, {}).docs([{"text": text}])[0]
+    return TextSource(SOURCE, {}).docs([{"text": text}])[0]
 
 
 def test_words_that_the_vocabulary_lacks_are_numbered_as_they_come() -> None:
-    ids, new = COPY.read(doc("The sum is 3,200 from Ada , Bo and Ada ."))
+    ids, new = VOCABULARY.read(doc("The sum is 3,200 from Ada , Bo and Ada ."))
     the, total, dot = (TARGET.token_to_id(token) for token in ("the", "sum", "."))
     assert new == ["is", "3,200", "from", "Ada", ",", "Bo", "and"]
     assert ids == [the, total, V, V + 1, V + 2, V + 3, V + 4, V + 5, V + 6, V + 3, dot]
-    arrays = Featurizer(SOURCE, {"copy": COPY}).collate([doc("Bo"), doc("the Cy Bo")])
+    arrays = TextSource(SOURCE, {"copy": COPY}).collate([doc("Bo"), doc("the Cy Bo")])
     assert arrays["copy"].tolist() == [[V, 0, 0], [the, V, V + 1]]
 
 
 def test_with_one_tokenizer_a_token_keeps_its_id_and_the_unknown_get_their_own() -> None:
-    same = Copy(same=True, tokenizer=SOURCE)
+    same = ExtendedVocabulary(SOURCE, same=True)
     size, (due,) = SOURCE.get_vocab_size(), SOURCE.encode("due").ids
     assert same.read(doc("Ada due Bo Ada")) == ([size, due, size + 1, size], ["Ada", "Bo"])
 
 
 def test_what_looks_like_a_special_token_is_a_word() -> None:
-    odd = Featurizer(SOURCE, {}).docs([{"words": ["[EOS]", "[PAD]", "[EOS]", "[UNK]"]}])[0]
-    for copy in (COPY, Copy(same=True, tokenizer=TARGET)):
-        ids, new = copy.read(odd)
+    odd = TextSource(SOURCE, {}).docs([{"words": ["[EOS]", "[PAD]", "[EOS]", "[UNK]"]}])[0]
+    for vocabulary in (VOCABULARY, ExtendedVocabulary(TARGET, same=True)):
+        ids, new = vocabulary.read(odd)
         assert (ids, new) == ([V, V + 1, V, V + 2], ["[EOS]", "[PAD]", "[UNK]"])
 
 
 def test_a_text_is_written_with_the_words_of_its_source_and_read_back() -> None:
-    kind, source = Text(TARGET, copies=COPY), doc("the sum of 3,200 is due from Ada Ruß , XY-12")
+    kind, source = Text(TARGET, copies=VOCABULARY), doc("the sum of 3,200 is due from Ada Ruß , XY-12")
     text = "pay Ada Ruß 3,200: the sum."
     ids = kind.encode(text, source)
     assert [i - V if i >= V else None for i in ids] == [None, 5, 6, 1, None, None, None, None]
@@ -72,7 +74,7 @@ def test_a_bundle_and_a_run_describe_it_as_data() -> None:
     made = feature_from(COPY.manifest(), {"target_tokenizer.json": TARGET})
     assert made == COPY
     assert made.array([doc("Ada")], 1).tolist() == [[V]]
-    kind = Text(TARGET, "summary", COPY)
+    kind = Text(TARGET, "summary", VOCABULARY)
     again = head_answer_from(kind.manifest(), TARGET)
     assert kind.manifest() == {"kind": "text", "target": "summary", "copies": {"same": False}} == again.manifest()
     with pytest.raises(KeyError):
@@ -81,9 +83,9 @@ def test_a_bundle_and_a_run_describe_it_as_data() -> None:
 
 def test_a_row_is_numbered_by_itself_whatever_stands_beside_it() -> None:
     texts = ["Ada is due", "the sum", "Bo Ada Bo", "is Cy , the Cy"]
-    together = Featurizer(SOURCE, {"copy": COPY}).collate([doc(text) for text in texts])
+    together = TextSource(SOURCE, {"copy": COPY}).collate([doc(text) for text in texts])
     for row, text in zip(together["copy"], texts, strict=True):
-        alone = Featurizer(SOURCE, {"copy": COPY}).collate([doc(text)])["copy"][0]
+        alone = TextSource(SOURCE, {"copy": COPY}).collate([doc(text)])["copy"][0]
         assert row[: len(alone)].tolist() == alone.tolist()
         assert not row[len(alone) :].any()
 
@@ -210,7 +212,7 @@ def test_several_references_count_each_metric_against_the_right_one() -> None:
 
 
 def test_copy_precision_and_recall_are_of_words_that_the_vocabulary_lacks() -> None:
-    kind = Text(TARGET, copies=COPY)
+    kind = Text(TARGET, copies=VOCABULARY)
     assert Text(TARGET).unknown_words is None
     assert kind.unknown_words is not None
     assert kind.unknown_words("pay Ada the 3,200 .") == ["Ada", "3,200"]

@@ -13,11 +13,16 @@ import pytest
 from tokenizers import Regex, pre_tokenizers
 
 from seqpipe.errors import BundleError, DataError
-from seqpipe.features import document as features
-from seqpipe.features import kinds as feature_kinds
-from seqpipe.features.document import Doc, Featurizer, locate, sentences, token_counts
+from seqpipe.features import text_source
+from seqpipe.features.document import Doc, locate, token_counts
 from seqpipe.features.encoding import guard
-from seqpipe.features.kinds import Chars, Pieces, Sentences, feature_from
+from seqpipe.features.kinds import chars as chars_kind
+from seqpipe.features.kinds.chars import Chars
+from seqpipe.features.kinds.pieces import Pieces
+from seqpipe.features.kinds.registry import feature_from
+from seqpipe.features.kinds.sentences import Sentences
+from seqpipe.features.sentence_splitting import sentences
+from seqpipe.features.text_source import TextSource
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -25,8 +30,12 @@ TOKENIZER = Words(lowercase=True).train(["anna calls bern , new york ."])
 IDS = TOKENIZER.get_vocab()
 
 
-def featurizer(**further: Any) -> Featurizer:
-    return Featurizer(TOKENIZER, further)
+def featurizer(**further: Any) -> TextSource:
+    return TextSource(TOKENIZER, further)
+
+
+def fitted_chars(*words: str, longest: int = 20) -> Chars:
+    return Chars(longest=longest).fit([Doc(word, [word], [(0, len(word))], [4]) for word in words])
 
 
 def words_of(doc: Doc) -> list[str]:
@@ -75,7 +84,7 @@ def test_texts_and_split_words_may_be_mixed_and_stay_in_order() -> None:
 
 
 def test_with_another_field_the_words_are_not_looked_at() -> None:
-    (doc,) = Featurizer(TOKENIZER, {}, "question").docs([{"question": "Bern", "words": ["Anna"], "text": "Anna"}])
+    (doc,) = TextSource(TOKENIZER, {}, "question").docs([{"question": "Bern", "words": ["Anna"], "text": "Anna"}])
     assert doc.words == ["Bern"]
 
 
@@ -103,7 +112,7 @@ def test_a_batch_is_padded_with_zeros_to_its_longest_text() -> None:
 
 
 def test_a_batch_of_empty_texts_is_one_token_wide() -> None:
-    made = featurizer(chars=Chars().learn(["a"]))
+    made = featurizer(chars=fitted_chars("a"))
     batch = made.collate(made.docs([{"text": ""}, {"text": " "}]))
     assert batch["ids"].shape == batch["mask"].shape == (2, 1)
     assert batch["chars"].shape == (2, 1, 1)
@@ -111,7 +120,7 @@ def test_a_batch_of_empty_texts_is_one_token_wide() -> None:
 
 
 def test_characters_are_the_words_as_written_with_1_for_the_unknown() -> None:
-    made = featurizer(chars=Chars(longest=5).learn(["Bern", "a"]))  # sorted: B a e n r
+    made = featurizer(chars=fitted_chars("Bern", "a", longest=5))  # sorted: B a e n r
     batch = made.collate(made.docs([{"text": "Bern xa"}, {"text": "a"}]))
     assert batch["chars"].tolist() == [[[2, 4, 6, 5], [1, 3, 0, 0]], [[3, 0, 0, 0], [0, 0, 0, 0]]]
     assert made.features["chars"].size == 7
@@ -119,14 +128,14 @@ def test_characters_are_the_words_as_written_with_1_for_the_unknown() -> None:
 
 @pytest.mark.parametrize(("longest", "kept"), [(4, "abef"), (5, "abcef"), (6, "abcdef"), (1, "a")])
 def test_of_a_long_word_both_ends_are_kept(longest: int, kept: str) -> None:
-    chars = Chars(longest=longest).learn(["abcdef"])
+    chars = fitted_chars("abcdef", longest=longest)
     made = featurizer(chars=chars)
     row = made.collate(made.docs([{"words": ["abcdef"]}]))["chars"][0, 0]
     assert "".join(chars.alphabet[i - 2] for i in row) == kept
 
 
 def test_a_learned_feature_survives_its_manifest() -> None:
-    chars = Chars(longest=7).learn(["né"])
+    chars = fitted_chars("né", longest=7)
     assert feature_from(chars.manifest()) == chars
     with pytest.raises(BundleError, match="feature kind 'pixels' is not known to this version; update seqpipe"):
         feature_from({"kind": "pixels"})
@@ -136,7 +145,7 @@ def test_learning_does_not_change_the_declared_feature() -> None:
     declared = Chars(longest=3)
     docs = [Doc("ab", ["ab"], [(0, 2)], [4])]
     for alphabet in ("ab", "b"):
-        learned = declared.learn([alphabet])
+        learned = declared.fit([Doc(alphabet, [alphabet], [(0, len(alphabet))], [4])])
         assert learned.array(docs, 1).tolist() == [[[2, 3]] if alphabet == "ab" else [[1, 2]]]
     assert declared == Chars(longest=3)
 
@@ -152,9 +161,9 @@ def hectic() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hectic")
 def test_full_caches_change_no_answer_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_CACHED", 2)
-    monkeypatch.setattr(feature_kinds, "_CACHED", 2)
-    made = featurizer(chars=Chars(longest=4).learn(["abcdefgh"]))
+    monkeypatch.setattr(text_source, "_CACHED", 2)
+    monkeypatch.setattr(chars_kind, "_CACHED", 2)
+    made = featurizer(chars=fitted_chars("abcdefgh", longest=4))
     records = [{"words": [a + b for b in "abcdefgh"]} for a in "abcdefgh"]
 
     def characters(record: dict[str, Any]) -> list[Any]:
@@ -213,7 +222,7 @@ def test_tokens_are_counted_by_id() -> None:
 
 def test_a_text_that_holds_a_special_token_means_nothing_by_it() -> None:
     tokenizer = Words(pattern=r"\S+").train(["a b"])
-    featurizer = Featurizer(tokenizer, {})
+    featurizer = TextSource(tokenizer, {})
     text, words = "a [PAD] [EOS] [UNK] [BOS] b", ["a", "[PAD]", "[EOS]", "[UNK]", "[BOS]", "b"]
     whole, split = featurizer.docs([{"text": text}, {"words": words}])
     assert whole.ids == split.ids == [4, 1, 1, 1, 1, 5]
@@ -221,7 +230,7 @@ def test_a_text_that_holds_a_special_token_means_nothing_by_it() -> None:
 
 def sentences_of(given: str, split: Any = "punctuation", **record: Any) -> list[list[str]]:
     """The tokens of each sentence, as the array has them."""
-    made = Featurizer(TOKENIZER, {"sentences": Sentences(split=split)})
+    made = TextSource(TOKENIZER, {"sentences": Sentences(split=split)})
     docs = made.docs([{"text": given} | record, {"text": "x " * 9}])
     array = made.collate(docs)["sentences"]
     assert array.dtype == np.int64
@@ -253,20 +262,20 @@ def test_of_words_already_split_the_sentences_are_those_of_their_text() -> None:
 
 
 def test_positions_count_from_1_and_a_text_has_at_least_one_sentence() -> None:
-    made = Featurizer(TOKENIZER, {"sentences": Sentences()})
+    made = TextSource(TOKENIZER, {"sentences": Sentences()})
     array = made.collate(made.docs([{"text": "A b. C"}, {"text": ""}]))["sentences"]
     assert array.tolist() == [[[1, 2, 3], [4, 0, 0]], [[0, 0, 0], [0, 0, 0]]]
     assert made.collate(made.docs([{"text": ""}]))["sentences"].shape == (1, 1, 1)
 
 
 def test_of_tokens_that_are_words_each_begins_one() -> None:
-    made = Featurizer(TOKENIZER, {"pieces": Pieces()})
+    made = TextSource(TOKENIZER, {"pieces": Pieces()})
     assert made.collate(made.docs([{"text": "Anna calls"}, {"text": ""}]))["pieces"].tolist() == [[1, 2], [0, 0]]
 
 
 def test_the_kinds_without_a_vocabulary_survive_their_manifest() -> None:
     for one in (Sentences(), Sentences(split="lines"), Pieces()):
-        assert feature_from(one.manifest()) == one.learn(["a"]) == one
+        assert feature_from(one.manifest()) == one.fit([Doc("a", ["a"], [(0, 1)], [4])]) == one
     with pytest.raises(BundleError, match="feature kind 'sentences' with split 'verse' is not known"):
         feature_from({"kind": "sentences", "split": "verse"})
 
@@ -278,7 +287,7 @@ PANIC = (
 
 
 def test_a_panic_of_the_library_is_an_error_that_names_the_record() -> None:
-    featurizer = Featurizer(Words(pattern=EVIL).train(["Bern a b"]), {})
+    featurizer = TextSource(Words(pattern=EVIL).train(["Bern a b"]), {})
     records = [{"text": text, "where": f"b.txt:{i}"} for i, text in enumerate(["a b", "a" * 60, "a"], 1)]
     with pytest.raises(DataError, match=PANIC):
         featurizer.docs(records)
@@ -289,7 +298,7 @@ def test_a_panic_in_learned_pieces_of_split_words_names_the_record_too() -> None
     tokenizer = BPE().train(["Bern a b"])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(EVIL), "removed", invert=True)
     with pytest.raises(DataError, match=PANIC):
-        Featurizer(tokenizer, {}).docs([{"words": ["a" * 60], "where": "b.txt:2"}])
+        TextSource(tokenizer, {}).docs([{"words": ["a" * 60], "where": "b.txt:2"}])
 
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])

@@ -18,8 +18,11 @@ from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc
-from seqpipe.features.kinds import Matrix, feature_from
-from seqpipe.features.sources import Rows, Several, source_from
+from seqpipe.features.kinds.matrix import Matrix
+from seqpipe.features.kinds.registry import feature_from
+from seqpipe.features.multi_source import MultiSource
+from seqpipe.features.numeric_source import NumericSource
+from seqpipe.features.sources import source_from
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import Batches, examples, read
 from seqpipe.training.fit import Learned, learn
@@ -94,10 +97,10 @@ def model(several: Path) -> Model:
 
 def test_rows_of_numbers_become_a_normalised_matrix() -> None:
     records = [{"p": [[1, 10], [3, 10]]}, {"p": [5, 10]}]
-    feature = Matrix().fitted(Rows({}, "p").docs(records))
+    feature = Matrix().fit(NumericSource({}, "p").docs(records))
     assert np.allclose(feature.means, [3, 10])
     assert np.allclose(feature.deviations, [np.std([1, 3, 5]), 1.0])  # a constant column is divided by 1
-    made = Rows({"matrix": feature}, "p")
+    made = NumericSource({"matrix": feature}, "p")
     arrays = made.collate(made.docs(records))
     assert arrays["mask"].tolist() == [[True, True], [True, False]]
     assert arrays["matrix"].dtype == np.float32
@@ -121,7 +124,7 @@ def test_rows_of_numbers_become_a_normalised_matrix() -> None:
     ],
 )
 def test_what_is_no_matrix_is_refused_with_its_place_and_a_cure(given: Any, words: str) -> None:
-    source = Rows({"matrix": Matrix((0.0, 0.0), (1.0, 1.0))}, "p")
+    source = NumericSource({"matrix": Matrix((0.0, 0.0), (1.0, 1.0))}, "p")
     with pytest.raises(DataError, match=r"^f:7: field 'p' ") as caught:
         source.docs([{"p": given, "where": "f:7"}])
     assert words in str(caught.value)
@@ -129,13 +132,13 @@ def test_what_is_no_matrix_is_refused_with_its_place_and_a_cure(given: Any, word
 
 def test_a_missing_field_is_told_with_those_that_there_are() -> None:
     with pytest.raises(DataError, match="the record has: q;"):
-        Rows({}, "p").docs([{"q": 1, "where": "f:7"}])
+        NumericSource({}, "p").docs([{"q": 1, "where": "f:7"}])
 
 
 def test_several_sources_have_their_names_in_front_and_a_text_of_each(tmp_path: Path) -> None:
     config = pipeline(tmp_path)
     learned = learn(config, records(20))
-    assert isinstance(learned.featurizer, Several)
+    assert isinstance(learned.featurizer, MultiSource)
     docs = learned.featurizer.docs(records(2))
     assert docs[0].text == "which colour\nit is the box\n0"
     assert [docs[0].text[a:b] for a, b in docs[0].offsets] == ["which", "colour", "it", "is", "the", "box", "0"]

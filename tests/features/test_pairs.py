@@ -17,8 +17,9 @@ from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load, resolved
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
-from seqpipe.features.document import Featurizer
-from seqpipe.features.kinds import Segments, feature_from
+from seqpipe.features.kinds.registry import feature_from
+from seqpipe.features.kinds.segments import Segments
+from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.bundle import unseal
 from seqpipe.training.fit import learn
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
@@ -55,7 +56,7 @@ def pairing(folder: Path, changes: dict[str, Any] | None = None) -> Path:
 
 
 def test_a_pair_is_one_row_with_a_separator_and_offsets_into_both_texts_and_a_line_feed() -> None:
-    featurizer = Featurizer(Words().train(["Ada met Bob ."]), {"segments": Segments()}, ["a", "b"])
+    featurizer = TextSource(Words().train(["Ada met Bob ."]), {"segments": Segments()}, ["a", "b"])
     pairs = [{"a": "Ada met", "b": " Bob ."}, {"a": "", "b": "met"}, {"a": "Ada", "b": ""}, {"a": "", "b": " "}]
     docs = featurizer.docs(pairs)
     ids = featurizer.tokenizer.get_vocab()
@@ -75,7 +76,7 @@ def test_a_pair_is_one_row_with_a_separator_and_offsets_into_both_texts_and_a_li
 
 def test_words_of_pieces_keep_their_places_in_both_texts() -> None:
     tokenizer = WordPiece(max_size=40, min_count=1).train(["unhappy people", "happy"])
-    (doc,) = Featurizer(tokenizer, {}, ["a", "b"]).docs([{"a": "unhappy", "b": "people happy"}])
+    (doc,) = TextSource(tokenizer, {}, ["a", "b"]).docs([{"a": "unhappy", "b": "people happy"}])
     assert [doc.text[a:b] for a, b in doc.word_offsets] == ["unhappy", "\n", "people", "happy"]
     assert doc.starts is not None
     assert [doc.offsets[i][0] for i in doc.starts] == [a for a, _ in doc.word_offsets]

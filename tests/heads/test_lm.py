@@ -499,7 +499,7 @@ class TestAColumn:
         bundle = folder / "runs" / "lm" / "bundle"
         done = seqpipe("predict", bundle, stdin=b"angry\tthe day was \n")
         assert done.code == 3
-        assert "field 'mood' holds 'angry'; give one of what was learned: 'bad', 'good'" in done.err
+        assert "field 'mood' holds 'angry'; training data had: 'bad', 'good'; use one of these" in done.err
         alone = seqpipe("predict", bundle, stdin=b"the day was \n")
         assert "here is one text; write mood<TAB>text" in alone.err
 

@@ -10,7 +10,9 @@ import pytest
 from factory import tiers
 
 from seqpipe import Model
-from seqpipe.features.document import Doc, Featurizer, clean
+from seqpipe.features.document import Doc
+from seqpipe.features.text_source import TextSource
+from seqpipe.features.vocabulary import clean
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -56,7 +58,7 @@ def fault(text: str, words: Sequence[str], places: Sequence[tuple[int, int]]) ->
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_word_is_its_stretch_of_the_text(name: str, count: int) -> None:
     generated = texts(count)
-    featurizer = Featurizer(TOKENIZERS[name].train(generated), {})
+    featurizer = TextSource(TOKENIZERS[name].train(generated), {})
     for text, doc in zip(generated, featurizer.docs([{"text": text} for text in generated]), strict=True):
         assert doc.text == text
         assert fault(clean(text), doc.words, doc.offsets) is None
@@ -66,7 +68,7 @@ def test_a_word_is_its_stretch_of_the_text(name: str, count: int) -> None:
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_nothing_but_blanks_lies_between_the_words(name: str, count: int) -> None:
     generated = texts(count, seed=2)
-    featurizer = Featurizer(TOKENIZERS[name].train(generated), {})
+    featurizer = TextSource(TOKENIZERS[name].train(generated), {})
     for text, doc in zip(generated, featurizer.docs([{"text": text} for text in generated]), strict=True):
         assert "".join("".join(doc.words).split()) == "".join(clean(text).split())
 
@@ -74,7 +76,7 @@ def test_nothing_but_blanks_lies_between_the_words(name: str, count: int) -> Non
 @pytest.mark.parametrize("count", COUNTS)
 def test_words_already_split_keep_their_places(count: int) -> None:
     dice = random.Random(3)
-    featurizer = Featurizer(Words().train(texts(100)), {})
+    featurizer = TextSource(Words().train(texts(100)), {})
     for joiner in (" ", ""):
         for _ in range(count):
             words = [word for word in dice.choices(PIECES, k=dice.randint(0, 15)) if word.strip()]
@@ -121,5 +123,5 @@ def of_lowered_text(doc: Doc) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("plant", [shifted, in_utf16, in_bytes, of_lowered_text])
 def test_offsets_in_any_other_unit_would_be_found(plant: Callable[[Doc], list[tuple[int, int]]]) -> None:
     generated = texts(1_000)
-    docs = Featurizer(Words().train(generated), {}).docs([{"text": text} for text in generated])
+    docs = TextSource(Words().train(generated), {}).docs([{"text": text} for text in generated])
     assert sum(fault(clean(doc.text), doc.words, plant(doc)) is not None for doc in docs) > 20

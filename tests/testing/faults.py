@@ -233,9 +233,9 @@ class WritesFile(Plain):
 class Connects(Plain):
     def __init__(self, dim: int):
         super().__init__(dim)
-        with contextlib.suppress(OSError), socket.socket() as made:
-            made.settimeout(0.1)
-            made.connect(("127.0.0.1", 9))
+        with contextlib.suppress(OSError), socket.socket() as connection:
+            connection.settimeout(0.1)
+            connection.connect(("127.0.0.1", 9))
 
 
 class Starts(Plain):
@@ -358,7 +358,7 @@ class SoundLabel(nn.Module):
 
     @staticmethod
     def metrics(options: Mapping[str, Any], gold: Sequence[str], predicted: Sequence[str]) -> Any:
-        near = [abs(ord(one) - ord(other)) <= 1 for one, other in zip(gold, predicted, strict=True)]
+        near = [abs(ord(label) - ord(answer)) <= 1 for label, answer in zip(gold, predicted, strict=True)]
         return {"near": sum(near) / len(near)}
 
 
@@ -501,8 +501,8 @@ class HidesTheSame(MaskedLM):
 
 class HidesByThePadding(MaskedLM):
     def corrupt_batch(self, ids: Tensor, mask: Tensor, pieces: Any = None, segments: Any = None) -> dict[str, Tensor]:
-        made = super().corrupt_batch(ids, mask, pieces, segments)
-        return {**made, "target_ids": made["target_ids"] + ids.sum(1, keepdim=True) % 3}
+        corrupted = super().corrupt_batch(ids, mask, pieces, segments)
+        return {**corrupted, "target_ids": corrupted["target_ids"] + ids.sum(1, keepdim=True) % 3}
 
 
 class GuessesNothing(MaskedLM):

@@ -154,19 +154,19 @@ class NoTokenizer(Blanks):
 
 class Shuffles(Blanks):
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
-        made = super().train(texts)
-        known = sorted(made.get_vocab(), key=made.get_vocab().__getitem__)
+        tokenizer = super().train(texts)
+        known = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
         rest = random.SystemRandom().sample(known[4:], len(known) - 4)
-        made.model = models.WordLevel({token: i for i, token in enumerate([*known[:4], *rest])}, unk_token="[UNK]")
-        return made
+        tokenizer.model = models.WordLevel({token: i for i, token in enumerate([*known[:4], *rest])}, unk_token="[UNK]")
+        return tokenizer
 
 
 class NoSpecials(Blanks):
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
-        made = super().train(texts)
-        known = sorted(made.get_vocab(), key=made.get_vocab().__getitem__)
-        made.model = models.WordLevel({token: i for i, token in enumerate(known[::-1])}, unk_token="[UNK]")
-        return made
+        tokenizer = super().train(texts)
+        known = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+        tokenizer.model = models.WordLevel({token: i for i, token in enumerate(known[::-1])}, unk_token="[UNK]")
+        return tokenizer
 
 
 class Upper:
@@ -178,9 +178,9 @@ class Upper:
 
 class Custom(Blanks):
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
-        made = super().train(texts)
-        made.normalizer = normalizers.Normalizer.custom(Upper())
-        return made
+        tokenizer = super().train(texts)
+        tokenizer.normalizer = normalizers.Normalizer.custom(Upper())
+        return tokenizer
 
 
 class Unfolds(Blanks):
@@ -196,9 +196,9 @@ class Marks(Blanks):
     splitter = pre_tokenizers.Metaspace()
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
-        made = super().train(texts)
-        made.decoder = decoders.Metaspace()
-        return made
+        tokenizer = super().train(texts)
+        tokenizer.decoder = decoders.Metaspace()
+        return tokenizer
 
 
 class Fetches(Blanks):

@@ -25,8 +25,8 @@ class ForgetsWhatWasKept(LSTM):
 
 class SwapsItsStates(LSTM):
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
-        made, (hidden, cell) = super().step(x, t, prefix, state)
-        return made, (cell, hidden)
+        x_next, (hidden, cell) = super().step(x, t, prefix, state)
+        return x_next, (cell, hidden)
 
 
 class ReadsPromptsFromNothing(LSTM):

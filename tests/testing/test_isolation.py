@@ -21,7 +21,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "told"),
+    ("name", "code", "message"),
     [
         ("planted_sleep", "import time; time.sleep(1.3)", r"takes 1\.\d s to import; 1 s is the most"),
         ("planted_torch", "import torch", "imports torch"),
@@ -31,9 +31,9 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("planted_end", "import os; os._exit(3)", "Python ended with code 3"),
     ],
 )
-def test_a_costly_import_is_caught(written: Path, name: str, code: str, told: str) -> None:
+def test_a_costly_import_is_caught(written: Path, name: str, code: str, message: str) -> None:
     (written / f"{name}.py").write_text(code)
-    with pytest.raises(FaultError, match=told):
+    with pytest.raises(FaultError, match=message):
         check_import(name, needs_torch=False)
 
 

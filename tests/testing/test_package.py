@@ -41,19 +41,19 @@ def by_name(reports: list[Report]) -> dict[str, dict[str, str]]:
 def test_every_component_of_a_package_has_a_report(install: Install) -> None:
     install("seqpipe-kit", CODE)
     reports = check_package("Seqpipe_Kit", {})
-    found = by_name(reports)
-    assert list(found) == [
+    states = by_name(reports)
+    assert list(states) == [
         "entry point toy",
         "reader lines",
         *(f"tokenizer {name}" for name in ("asked", "counted", "gone", "sound", "unfolds")),
     ]
-    assert set(found["entry point toy"].values()) == set(found["tokenizer sound"].values()) == {"ok"}
-    assert set(found["tokenizer counted"].values()) == {"ok"}
-    unfolds = found["tokenizer unfolds"]
+    assert set(states["entry point toy"].values()) == set(states["tokenizer sound"].values()) == {"ok"}
+    assert set(states["tokenizer counted"].values()) == {"ok"}
+    unfolds = states["tokenizer unfolds"]
     assert unfolds["offsets point at the text"] == unfolds["words and whole text agree"] == "failed"
-    assert found["tokenizer gone"] == {"loads": "failed"}
-    assert found["tokenizer asked"] == {"options to check it with": "skipped"}
-    assert found["reader lines"]["expected records"] == "skipped"
+    assert states["tokenizer gone"] == {"loads": "failed"}
+    assert states["tokenizer asked"] == {"options to check it with": "skipped"}
+    assert states["reader lines"]["expected records"] == "skipped"
     shown = table(reports)
     for part in (
         "'least' has no default",
@@ -75,8 +75,8 @@ def test_settings_that_fit_nothing_are_told(install: Install) -> None:
     install("seqpipe-kit", CODE)
     with pytest.raises(UsageError, match=r"askd\.least: .* no component of that name; did you mean 'asked'"):
         check_package("seqpipe-kit", {"askd.least": 1})
-    found = by_name(check_package("seqpipe-kit", {"sound.least": 1}))["tokenizer sound"]
-    assert found["options round-trip"] == "failed"
+    states = by_name(check_package("seqpipe-kit", {"sound.least": 1}))["tokenizer sound"]
+    assert states["options round-trip"] == "failed"
     with pytest.raises(UsageError, match="nowhere: no component of seqpipe-kit has such an option"):
         check_package("seqpipe-kit", {"nowhere": 1})
 

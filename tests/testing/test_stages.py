@@ -36,10 +36,10 @@ def looked_at(name: str, folder: Path) -> Report:
 
 @pytest.mark.parametrize("kind", SOUND)
 def test_a_sound_stage_passes_every_check(kind: str) -> None:
-    found = CHECKS[kind](SOUND[kind])
-    assert not found.failed
-    assert {finding.state for finding in found.findings} == {"ok"}
-    assert set(SLOW) < {finding.check for finding in found.findings}
+    result = CHECKS[kind](SOUND[kind])
+    assert not result.failed
+    assert {finding.state for finding in result.findings} == {"ok"}
+    assert set(SLOW) < {finding.check for finding in result.findings}
 
 
 @pytest.mark.parametrize("field", ["dialect", "label"])
@@ -47,24 +47,24 @@ def test_a_stage_that_reads_another_field_of_the_record_passes(field: str, tmp_p
     """Whether the toy records have the field for a head, or only for this stage."""
     bench = Bench(Subject("embedding", SoundColumn, {"column": field}), tmp_path)
     with quiet():
-        found = inspected("column", [*stage_checks(bench), *Graph(bench).checks()])
-    assert {finding.state for finding in found.findings} == {"ok"}, str(found)
+        result = inspected("column", [*stage_checks(bench), *Graph(bench).checks()])
+    assert {finding.state for finding in result.findings} == {"ok"}, str(result)
     drawn = {doc.columns[field] for doc in bench.docs([3] * 4)}
     assert drawn == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(name: str, tmp_path: Path) -> None:
-    found = looked_at(name, tmp_path)
-    assert {finding.check for finding in found.failed} == FAULTS[name][2], str(found)
-    assert all(finding.message and finding.cure for finding in found.failed)
+    result = looked_at(name, tmp_path)
+    assert {finding.check for finding in result.failed} == FAULTS[name][2], str(result)
+    assert all(finding.message and finding.cure for finding in result.failed)
 
 
 def test_a_head_that_chooses_on_dev_passes(tmp_path: Path) -> None:
     bench = Bench(Subject("head", Chooses, {}), tmp_path)
     with quiet():
-        found = inspected("chooses", [*stage_checks(bench), *head_checks(bench)])
-    assert {finding.state for finding in found.findings} == {"ok"}, str(found)
+        result = inspected("chooses", [*stage_checks(bench), *head_checks(bench)])
+    assert {finding.state for finding in result.findings} == {"ok"}, str(result)
 
 
 def test_a_head_that_thinks_all_labels_equally_likely_at_first_passes(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_a_head_that_thinks_all_labels_equally_likely_at_first_passes(tmp_path: 
 
     bench = Bench(Subject("head", BeginsAtZero, {}), tmp_path)
     with quiet():
-        found = inspected("zero", [*stage_checks(bench), *head_checks(bench)])
-    assert {finding.check for finding in found.failed} == {"import"}, str(found)  # of this module, which is the kit's
+        result = inspected("zero", [*stage_checks(bench), *head_checks(bench)])
+    assert {finding.check for finding in result.failed} == {"import"}, str(result)  # of this module, which is the kit's
 
 
 def test_what_an_encoder_returns_of_padding_beside_x_is_its_own_affair(tmp_path: Path) -> None:
@@ -85,13 +85,13 @@ def test_what_an_encoder_returns_of_padding_beside_x_is_its_own_affair(tmp_path:
         returns = ("x", "gates")
 
         def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
-            made = super().forward(x, mask)["x"]
-            return {"x": made, "gates": (x > 0).long()}
+            vectors = super().forward(x, mask)["x"]
+            return {"x": vectors, "gates": (x > 0).long()}
 
     bench = Bench(Subject("encoder", Gated, {}), tmp_path)
     with quiet():
-        found = inspected("gated", [*stage_checks(bench), *Graph(bench).checks()])
-    assert {finding.check for finding in found.failed} == {"import"}, str(found)  # of this module, which is the kit's
+        result = inspected("gated", [*stage_checks(bench), *Graph(bench).checks()])
+    assert {finding.check for finding in result.failed} == {"import"}, str(result)  # of this module, which is the kit's
 
 
 def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
@@ -119,17 +119,17 @@ def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copie
 def test_every_check_of_stages_has_a_planted_fault() -> None:
     choosing = type("Choosing", (AsksForMore,), {"needs_dev": Chooses.needs_dev, "corrupt_batch": len})
     kinds = [report(Subject(kind, choosing, {})) for kind in ("encoder", "head")]
-    names = {finding.check for one in kinds for finding in one.findings}
+    names = {finding.check for kind_report in kinds for finding in kind_report.findings}
     assert names - {"import"} == set().union(*(expected for *_, expected in FAULTS.values()))  # see test_isolation
 
 
 def test_what_is_wrong_is_told_with_its_cure_and_all_at_once() -> None:
     with pytest.raises(AssertionError) as caught:
         check_encoder(Swallows)
-    told = str(caught.value)
-    assert "2 of 4 checks failed" in told
+    message = str(caught.value)
+    assert "2 of 4 checks failed" in message
     for part in (ROUND_TRIP, UNKNOWN, "'**options' would swallow a misspelt option", "options stand after a '*'"):
-        assert part in told
+        assert part in message
 
 
 def test_options_that_do_not_fit_are_named() -> None:

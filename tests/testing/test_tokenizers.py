@@ -9,16 +9,16 @@ from seqpipe.testing.options import ROUND_TRIP, UNKNOWN, Subject
 
 def test_a_sound_tokenizer_passes_every_check() -> None:
     for options in ({}, {"min_count": 3}):
-        found = check_tokenizer(Blanks, **options)
-        assert {finding.state for finding in found.findings} == {"ok"}
+        result = check_tokenizer(Blanks, **options)
+        assert {finding.state for finding in result.findings} == {"ok"}
 
 
 @pytest.mark.parametrize("name", TOKENIZER_FAULTS)
 def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(name: str) -> None:
     cls, expected = TOKENIZER_FAULTS[name]
-    found = report(Subject("tokenizer", cls, {}))
-    assert {finding.check for finding in found.failed} == expected, str(found)
-    assert all(finding.message and finding.cure for finding in found.failed)
+    result = report(Subject("tokenizer", cls, {}))
+    assert {finding.check for finding in result.failed} == expected, str(result)
+    assert all(finding.message and finding.cure for finding in result.failed)
 
 
 def test_every_check_of_tokenizers_has_a_planted_fault() -> None:

@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Doc, Featurizer
-from seqpipe.features.kinds import Chars, Pieces, Sentences
+from seqpipe.features.document import Doc
+from seqpipe.features.kinds.chars import Chars
+from seqpipe.features.kinds.pieces import Pieces
+from seqpipe.features.kinds.sentences import Sentences
+from seqpipe.features.text_source import TextSource
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.unigram import Unigram
@@ -60,7 +63,7 @@ every = pytest.mark.parametrize("name", MAKERS)
 
 
 def doc_of(name: str, **record: Any) -> Doc:
-    (doc,) = Featurizer(TRAINED[name], {}).docs([record])
+    (doc,) = TextSource(TRAINED[name], {}).docs([record])
     return doc
 
 
@@ -199,7 +202,7 @@ def test_sizes_that_cannot_be_are_refused() -> None:
 
 def test_characters_are_those_of_each_piece_and_pieces_point_at_first_ones() -> None:
     text = "Ada theatrical."
-    made = Featurizer(TRAINED["wordpiece"], {"chars": Chars().learn([text]), "pieces": Pieces()})
+    made = TextSource(TRAINED["wordpiece"], {"chars": Chars(alphabet="".join(sorted({*text}))), "pieces": Pieces()})
     (doc,) = made.docs([{"text": text}])
     arrays = made.collate([doc])
     alphabet = made.features["chars"].manifest()["alphabet"]
@@ -215,7 +218,7 @@ def test_a_reader_of_the_format_alone_finds_the_same_pieces_words_and_sentences(
     entries = {"ids": {}, "mask": {}, **{key: kind.manifest() for key, kind in kinds.items()}}
     theirs = independent.Source("text", TRAINED[name].to_str().encode(), entries, {"tokens": 9999})
     records: list[dict[str, Any]] = [*({"text": text} for text in TRICKY), *({"words": t.split(" ")} for t in TRICKY)]
-    ours = Featurizer(TRAINED[name], kinds)
+    ours = TextSource(TRAINED[name], kinds)
     found = [(record, doc) for record, doc in zip(records, ours.docs(records), strict=True) if len(doc)]
     read = [theirs.record(record) for record, _ in found]
     assert [[token.place for token in tokens if token.place] for _, tokens in read] == [

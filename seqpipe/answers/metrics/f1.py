@@ -25,10 +25,10 @@ class SpanCounter:
 
     def add(self, gold: Iterable[Span], predicted: Iterable[Span]) -> None:
         """One record's spans; a span given twice counts once."""
-        right, given = set(gold), set(predicted)
+        right, answered = set(gold), set(predicted)
         self.gold.update(label for label, _, _ in right)
-        self.predicted.update(label for label, _, _ in given)
-        self.correct.update(label for label, _, _ in right & given)
+        self.predicted.update(label for label, _, _ in answered)
+        self.correct.update(label for label, _, _ in right & answered)
 
     def result(self) -> Scores:
         totals = self.gold.total(), self.predicted.total(), self.correct.total()
@@ -86,10 +86,10 @@ class LabelCounter:
         }
 
     def _scopes(self, outside: str) -> Scores:
-        found, all_found = self.correct[outside], self.correct.total()
+        refused, all_found = self.correct[outside], self.correct.total()
         return {
-            "in_scope_accuracy": ratio(all_found - found, self.gold.total() - self.gold[outside]),
-            "out_of_scope_recall": ratio(found, self.gold[outside]),
+            "in_scope_accuracy": ratio(all_found - refused, self.gold.total() - self.gold[outside]),
+            "out_of_scope_recall": ratio(refused, self.gold[outside]),
         }
 
 
@@ -104,12 +104,12 @@ class LabelsCounter:
 
     def add(self, gold: Iterable[str], predicted: Iterable[str]) -> None:
         """One record's labels; one given twice counts once."""
-        right, given = set(gold), set(predicted)
+        right, answered = set(gold), set(predicted)
         self.gold.update(right)
-        self.predicted.update(given)
-        self.correct.update(right & given)
+        self.predicted.update(answered)
+        self.correct.update(right & answered)
         self.texts += 1
-        self.equal += right == given
+        self.equal += right == answered
 
     def result(self) -> Scores:
         each = _each(self.gold, self.predicted, self.correct)

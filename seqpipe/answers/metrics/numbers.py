@@ -25,12 +25,12 @@ class ScoreCounter:
             self.unanswered += 1
             return
         self.numbers += 1
-        before, other = gold - self.gold, predicted - self.predicted
-        self.gold += before / self.numbers
-        self.predicted += other / self.numbers
-        self.gold_squares += before * (gold - self.gold)
-        self.predicted_squares += other * (predicted - self.predicted)
-        self.products += before * (predicted - self.predicted)
+        gold_off, predicted_off = gold - self.gold, predicted - self.predicted
+        self.gold += gold_off / self.numbers
+        self.predicted += predicted_off / self.numbers
+        self.gold_squares += gold_off * (gold - self.gold)
+        self.predicted_squares += predicted_off * (predicted - self.predicted)
+        self.products += gold_off * (predicted - self.predicted)
         self.errors += abs(gold - predicted)
         self.squares += (gold - predicted) ** 2
 

@@ -22,8 +22,8 @@ class LengthCounter:
         self.lengths.add(gold, None if predicted is None else float(np.linalg.norm(predicted)))
 
     def result(self) -> Scores:
-        found = self.lengths.result()
-        return {"mean_length": found.pop("mean_score"), **found}
+        scores = self.lengths.result()
+        return {"mean_length": scores.pop("mean_score"), **scores}
 
 
 class VectorCounter:

@@ -18,18 +18,18 @@ _MARKS = str.maketrans("", "", string.punctuation)
 
 def gold_answers(record: Mapping[str, Any], field: str) -> list[Gold]:
     """The answers of a record, none if its question has none; DataError if the field is missing or of another form."""
-    where, given = record.get("where", "record"), record.get(field)
-    if given is None:
+    where, answers = record.get("where", "record"), record.get(field)
+    if answers is None:
         raise DataError(f"{where}: no field {field!r} with the answers; the record has: {', '.join(record)}")
-    if isinstance(given, Mapping):
-        texts, starts = given.get("text"), given.get("answer_start")
+    if isinstance(answers, Mapping):
+        texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
             raise DataError(f"{where}: field {field!r}: not as many `answer_start` as `text`, in lists; {_FORM}")
         pairs = list(zip(texts, starts, strict=True))
-    elif isinstance(given, list) and all(isinstance(one, Mapping) for one in given):
-        pairs = [(one.get("text"), one.get("start", one.get("answer_start"))) for one in given]
+    elif isinstance(answers, list) and all(isinstance(answer, Mapping) for answer in answers):
+        pairs = [(answer.get("text"), answer.get("start", answer.get("answer_start"))) for answer in answers]
     else:
-        raise DataError(f"{where}: field {field!r} is {type(given).__name__}; {_FORM}")
+        raise DataError(f"{where}: field {field!r} is {type(answers).__name__}; {_FORM}")
     for i, (text, start) in enumerate(pairs, 1):
         if not isinstance(text, str) or not text.strip():
             raise DataError(f"{where}: answer {i} of {field!r} has no text; {_FORM}")
@@ -47,8 +47,8 @@ def placed(gold: Gold, passage: str, where: str) -> tuple[int, int]:
     if there != text:
         at = passage.find(text)
         cure = f"it stands at {at}" if at >= 0 else "it stands nowhere in the passage"
-        told = f"the answer {text[:40]!r} does not stand at {start}, where {there[:40]!r} is"
-        raise DataError(f"{where}: {told}; {cure}: correct it (starts count code points from 0)")
+        message = f"the answer {text[:40]!r} does not stand at {start}, where {there[:40]!r} is"
+        raise DataError(f"{where}: {message}; {cure}: correct it (starts count code points from 0)")
     return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
 
 
@@ -66,11 +66,11 @@ def match(gold: Sequence[str], predicted: str) -> tuple[float, float]:
 
 
 def _overlap(gold: str, predicted: str) -> float:
-    right, given = normalized(gold).split(), normalized(predicted).split()
-    if not right or not given:
-        return float(right == given)
-    same = (Counter(right) & Counter(given)).total()
-    return 2 * same / (len(right) + len(given))
+    right, answered = normalized(gold).split(), normalized(predicted).split()
+    if not right or not answered:
+        return float(right == answered)
+    same = (Counter(right) & Counter(answered)).total()
+    return 2 * same / (len(right) + len(answered))
 
 
 class ReadingCounter:

@@ -44,7 +44,7 @@ class TextCounter:
     def add(self, gold: str | Sequence[str], predicted: str) -> None:
         """One record's text, and its reference or several."""
         references = [gold] if isinstance(gold, str) else list(gold)
-        distances = [edit_distance(one, predicted) for one in references]
+        distances = [edit_distance(reference, predicted) for reference in references]
         nearest = references[distances.index(min(distances))]
         words, written = _TOKEN.findall(nearest), _TOKEN.findall(predicted)
         self.texts += 1
@@ -54,8 +54,8 @@ class TextCounter:
         self.tokens += max(len(words), len(written))
         self.same += sum(a == b for a, b in zip(words, written, strict=False))
         if self.unknown:
-            right, found = Counter(self.unknown(nearest)), Counter(self.unknown(predicted))
-            self.copied.update(gold=right.total(), written=found.total(), both=(right & found).total())
+            right, copied = Counter(self.unknown(nearest)), Counter(self.unknown(predicted))
+            self.copied.update(gold=right.total(), written=copied.total(), both=(right & copied).total())
         if self.kept is not None:
             self.kept.append((references, predicted))
             self.wide += len(re.findall(f"[{WIDE}]", nearest))
@@ -88,8 +88,8 @@ class TextCounter:
         predicted = [text for _, text in kept]
         streams = [*zip_longest(*(references for references, _ in kept))]  # a record may lack the later ones
         bleu = BLEU(tokenize="zh" if self._mostly_wide else "13a")
-        found = {"bleu": bleu.corpus_score(predicted, streams), "chrf": CHRF().corpus_score(predicted, streams)}
-        return {name: score.score / 100 for name, score in found.items()}
+        scores = {"bleu": bleu.corpus_score(predicted, streams), "chrf": CHRF().corpus_score(predicted, streams)}
+        return {name: score.score / 100 for name, score in scores.items()}
 
     def _rouge(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
         from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seqpipe.config.attention_maps import OVER, Attended
+from seqpipe.config.attention_maps import AXES, OVER, Attended
 from seqpipe.config.component import Component, Input, describe
 from seqpipe.config.contract import declaration, declared_features, replaces_mask
 from seqpipe.config.signature import method_names
 from seqpipe.errors import PluginError, Problem
-from seqpipe.features.axes import AXES, SENTENCES, TOKENS
+from seqpipe.features.kinds.base import SENTENCES, TOKENS
 
 
 def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, dict[str, Attended]]:
@@ -68,7 +68,7 @@ def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem
     every = attended(inputs, head)
     lost = [weights.key for names in every.values() for weights in names.values() if weights.axis not in AXES]
     if lost:
-        message = f"an encoder before it makes places of its own, so nobody knows where in a text {lost[0]} stands"
+        message = f"an encoder before it replaces the tokens, so {lost[0]} has no place in the text"
         return [replace(wanted, message=f"{message}; delete it")]
     return [] if any(every.values()) else [wanted]
 

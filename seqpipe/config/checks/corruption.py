@@ -8,14 +8,11 @@ from seqpipe.config.component import Component, Input
 from seqpipe.config.contract import (
     declared_corrupted_inputs,
     declared_features,
-    feature_kind,
     has_member,
     member,
     replaces_mask,
 )
 from seqpipe.errors import PluginError
-
-_WRITTEN = ("chars", "copy")  # kinds of feature by which a token is known whatever its id is
 
 
 def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator[tuple[Component, str]]:
@@ -45,6 +42,6 @@ def _shows(stage: Component, corrupted: Sequence[str]) -> str:
         features = declared_features(stage)
     except PluginError:  # reported where features are declared
         return ""
-    kinds = {name: feature_kind(feature) for name, feature in features.items() if name not in corrupted}
-    shown = [name for name, kind in kinds.items() if kind in _WRITTEN or "mask" in corrupted]
+    kept = {name: feature for name, feature in features.items() if name not in corrupted}
+    shown = [name for name, feature in kept.items() if feature.shows_tokens or "mask" in corrupted]
     return f"its feature {shown[0]!r} is of the text as it was" if shown else ""

@@ -14,7 +14,6 @@ from seqpipe.config.contract import (
     declared_features,
     decode_options,
     dev_option,
-    feature_kind,
     has_member,
     invalidated_names,
     is_language_model_head,
@@ -27,6 +26,8 @@ from seqpipe.config.head_answers import DECIDED, TARGETS, HeadArrays, head_array
 from seqpipe.config.signature import method_names, wired
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError, Problem
+from seqpipe.features.kinds.base import FeatureKind
+from seqpipe.features.kinds.registry import pair_features
 
 Stages = Sequence[Component]
 
@@ -102,7 +103,8 @@ class _Trace(ProvidedNames):
             self.wire("vocabulary", "tokenizer")
         self.give("mask", "data")
         if source.pairs:
-            self.give("segments", "data")
+            for name, feature in pair_features().items():
+                self.give(name, "data", stated=(feature.shape, feature.dtype))
         self.wire("sizes", "features")
         self.declare([*source.stages, *head], source)
 
@@ -156,7 +158,7 @@ class _Trace(ProvidedNames):
         return several
 
     def refuse_features(self, head: Stages) -> None:
-        """Of several sources nobody knows which one a head's features would be made of."""
+        """Report features of a head that reads several sources: they cannot be made of all of them."""
         for stage in head:
             try:
                 if names := ", ".join(declared_features(stage)):
@@ -166,7 +168,7 @@ class _Trace(ProvidedNames):
 
     def declare(self, stages: Iterable[Component], source: Input) -> None:
         """The features that the stages of a source declare; one name means one feature."""
-        declared: dict[str, tuple[Component, object]] = {}
+        declared: dict[str, tuple[Component, FeatureKind]] = {}
         for stage in stages:
             try:
                 features = declared_features(stage)
@@ -175,15 +177,15 @@ class _Trace(ProvidedNames):
                 continue
             for name, feature in features.items():
                 first, same = declared.setdefault(name, (stage, feature))
-                if name in {"ids", "mask", "segments", "x", "sources"} | TARGETS.keys() | DECIDED.keys():
+                if name in {"ids", "mask", "x", "sources"} | pair_features().keys() | TARGETS.keys() | DECIDED.keys():
                     self.complain(stage, f"feature {name!r} has a name that seqpipe itself provides; it needs another")
                 elif same != feature:
                     message = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
                     self.complain(stage, f"{message}; in one pipeline it can be one thing only: leave one out")
-                elif message := _unfit(feature_kind(feature), source):
+                elif message := feature.mismatch(source.tokenizer is not None, source.name):
                     self.complain(stage, message)
                 elif first is stage:
-                    self.give(name, f"data (feature of {stage.key})", feature_kind(feature) or name)
+                    self.give(name, f"data (feature of {stage.key})", stated=(feature.shape, feature.dtype))
 
     def arrays(self, head: Component) -> HeadArrays:
         """What the answer kind of a head gives; of one that does not say its kind, a problem, all that any gives."""
@@ -238,13 +240,3 @@ class _Trace(ProvidedNames):
         if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
             self.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
         self.names = [name for name in self.names if name.users or name.provider != of_decide]
-
-
-def _unfit(kind: str, source: Input) -> str:
-    """Why a feature cannot be made of a source, and what to do; nothing if it can."""
-    where = f"inputs: {{{source.name or 'numbers'}: {{field: NAME, embedding: …}}}}"
-    if kind == "matrix" and source.tokenizer is not None:
-        return f"it reads rows of numbers, and this source is a text: give them a source of their own, {where}"
-    if kind != "matrix" and source.tokenizer is None:
-        return f"its feature {kind!r} is made of a text, and this source has no tokenizer; add one, or take linear"
-    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from seqpipe.config.component import Component, Input
-from seqpipe.config.contract import declared_features, feature_kind, has_member, is_stateful, member
+from seqpipe.config.contract import declared_features, has_member, is_stateful, member
 
 
 def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
@@ -43,4 +43,4 @@ def _not_causal(encoder: Component) -> str:
 
 
 def _has_column(stage: Component) -> bool:
-    return any(feature_kind(feature) == "column" for feature in declared_features(stage).values())
+    return any(feature.of_whole_text for feature in declared_features(stage).values())

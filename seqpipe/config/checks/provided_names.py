@@ -1,4 +1,4 @@
-"""The names that pass between the stages of a pipeline: who provides each, and which signature asks for it."""
+"""The names that pass between the stages of a pipeline: which stage provides each, and which signature asks for it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from seqpipe.config.head_answers import TARGETS
 from seqpipe.config.names import SHAPES
 from seqpipe.config.signature import method_names, optional_names, wired
 from seqpipe.errors import PluginError, Problem, nearest
+from seqpipe.features.kinds.registry import pair_features
 
 _OPTIONAL_METHODS = ("score", "margin", "explain", "measures")
 
@@ -37,8 +38,8 @@ class ProvidedNames:
         self.wired: dict[str, ProvidedName] = {}  # what its constructor sees
         self.without_x: list[str] = []  # names of the inputs that have no x
 
-    def give(self, name: str, provider: str, kind: str = "", stated: tuple[str, str] | None = None) -> None:
-        shape, dtype = stated or SHAPES.get(kind or name, ("as returned", "as returned"))
+    def give(self, name: str, provider: str, stated: tuple[str, str] | None = None) -> None:
+        shape, dtype = stated or SHAPES.get(name, ("as returned", "as returned"))
         self.available[name] = ProvidedName(name, provider, shape, dtype)
         self.names.append(self.available[name])
         if name == "x":
@@ -95,7 +96,7 @@ class ProvidedNames:
         there_is = f" (there is: {', '.join(known)})"
         if name == "x":
             return f"; add an embedding{there_is}"
-        if name == "segments":
+        if name in pair_features():
             return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
         if name in TARGETS:
             return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
@@ -111,8 +112,8 @@ class ProvidedNames:
 
 _CURES: Mapping[str, str] = {
     "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
-    "sources": "a stage of one source knows of no other; they are for heads",
-    "sizes": "of several inputs nobody knows whose features they would be",
+    "sources": "only a head is built from all sources",
+    "sizes": "a head of several inputs has no features",
     "dim": "there is no x yet whose width that could be: add an embedding",
     "labels": "the answer of the head has none; use a head that gives labels",
     "target_vocabulary": "there is none: add `target_tokenizer: {use: NAME}` to the head, or `target_tokenizer: same`",

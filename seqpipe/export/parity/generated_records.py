@@ -6,8 +6,10 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from seqpipe.features.document import Column, Featurizer, Record
-from seqpipe.features.sources import Inputs, Rows, sources_of
+from seqpipe.features.document import Record
+from seqpipe.features.numeric_source import NumericSource
+from seqpipe.features.sources import InputSource, sources_of
+from seqpipe.features.text_source import TextSource
 from seqpipe.features.vocabulary import SPECIALS
 
 SCRIPTS = (
@@ -28,7 +30,7 @@ _NAMES = 20  # in a text
 _LONG, _MOST = 2_000, 20_000  # letters of a word that is cut, and tokens of a text at the limit
 
 
-def probe_records(source: Inputs, tokens: int, seed: int = 1) -> Iterator[Record]:
+def probe_records(source: InputSource, tokens: int, seed: int = 1) -> Iterator[Record]:
     """Records of all scripts, of all vocabularies, blank and at the limit of length, raw and already split.
 
     Args:
@@ -39,11 +41,11 @@ def probe_records(source: Inputs, tokens: int, seed: int = 1) -> Iterator[Record
     draw = random.Random(seed)
     for text in _texts(source, tokens, draw):
         yield _record(source, text, draw)
-        if isinstance(source, Featurizer) and source.fields == ("text",) and text.strip():
+        if isinstance(source, TextSource) and source.fields == ("text",) and text.strip():
             yield {**_record(source, text, draw), "words": text.split()}
 
 
-def _texts(source: Inputs, tokens: int, draw: random.Random) -> Iterator[str]:
+def _texts(source: InputSource, tokens: int, draw: random.Random) -> Iterator[str]:
     yield from SCRIPTS
     for text in SCRIPTS[:4]:
         yield text.upper()
@@ -58,22 +60,22 @@ def _texts(source: Inputs, tokens: int, draw: random.Random) -> Iterator[str]:
         yield " ".join(names[i : i + _NAMES])
 
 
-def _vocabularies(source: Inputs) -> Iterator[list[str]]:
+def _vocabularies(source: InputSource) -> Iterator[list[str]]:
     """The tokens of every vocabulary, and the names of every feature."""
     for part in sources_of(source).values():
-        if isinstance(part, Featurizer):
+        if isinstance(part, TextSource):
             yield [token for token in part.tokenizer.get_vocab() if token not in SPECIALS]
         yield from ([*feature.names] for feature in part.features.values())
 
 
-def _record(source: Inputs, text: str, draw: random.Random) -> dict[str, Any]:
+def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, Any]:
     """A record with this text in every field of text; rows of numbers and values of columns are random."""
     record: dict[str, Any] = {}
     for part in sources_of(source).values():
-        if isinstance(part, Rows):
-            width = next((feature.size for feature in part.features.values()), 1)
-            record[part.field] = [[draw.gauss(0, 3) for _ in range(width)] for _ in range(draw.randint(1, 12))]
+        if isinstance(part, NumericSource):
+            record[part.field] = [[draw.gauss(0, 3) for _ in range(part.width)] for _ in range(draw.randint(1, 12))]
         else:
             record |= dict.fromkeys(part.fields, text)
-    columns = (feature for feature in source.features.values() if isinstance(feature, Column))
-    return record | {column.field: draw.choice(column.values) for column in columns}
+    for feature in source.features.values():
+        record |= feature.example_fields(draw.choice)
+    return record

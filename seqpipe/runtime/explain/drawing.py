@@ -13,10 +13,10 @@ ENDINGS = (".html", ".png", ".json")
 
 def ending(path: Path) -> str:
     """What is to be written there; UsageError if it is none of the known ones."""
-    found = path.suffix.lower()
-    if found not in ENDINGS:
+    suffix = path.suffix.lower()
+    if suffix not in ENDINGS:
         raise UsageError(f"-o {path}: a heat map is one of {', '.join(ENDINGS)}, by the ending of the file's name")
-    return found
+    return suffix
 
 
 def draw(explanation: Explanation, path: Path, font: Path | None = None) -> None:

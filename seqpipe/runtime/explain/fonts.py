@@ -38,37 +38,37 @@ class Fonts:
         given: A font file that is asked first.
     """
 
-    def __init__(self, size: int, given: Path | None = None):
+    def __init__(self, size: int, path: Path | None = None):
         from PIL import ImageFont, features
 
         self.size, self._pillow = size, ImageFont
         self._joins = features.check("raqm")  # what joins and reorders letters where a script does
         self._opened: list[_Font] = []
         self._of: dict[str, _Font] = {}
-        if given is not None:
-            self._opened = [self._font(given)]
+        if path is not None:
+            self._opened = [self._font(path)]
 
     def runs(self, text: str) -> list[tuple[str, Any]]:
         """The text in stretches, each with its Pillow font; EnvError names a character that no font has."""
         shown = [c for c in clean(text) if not _silent(c)]
-        found: list[_Font] = []
+        fonts: list[_Font] = []
         for c in shown:
             self._check_joined(c)
-            same_font = found and (unicodedata.category(c)[0] == "M" or c.isspace()) and found[-1].has(c)
-            found.append(found[-1] if same_font else self._find(c))
-        places = groupby(zip(shown, found, strict=True), key=lambda pair: pair[1])
+            same_font = fonts and (unicodedata.category(c)[0] == "M" or c.isspace()) and fonts[-1].has(c)
+            fonts.append(fonts[-1] if same_font else self._find(c))
+        places = groupby(zip(shown, fonts, strict=True), key=lambda pair: pair[1])
         return [("".join(c for c, _ in some), font.pillow) for font, some in places]
 
     def _find(self, c: str) -> _Font:
         if c not in self._of:
-            found = next((font for font in self._all() if font.has(c)), None)
-            if found is None:
+            font_with_glyph = next((font for font in self._all() if font.has(c)), None)
+            if font_with_glyph is None:
                 raise EnvError(
                     f"no font of this machine has {c} (U+{ord(c):04X}, {unicodedata.name(c, 'without a name')}); "
                     "install the Noto fonts (Debian: apt install fonts-noto-core fonts-noto-cjk; others: "
                     "https://fonts.google.com/noto), name a font that has it with --font FILE, or write .html"
                 )
-            self._of[c] = found
+            self._of[c] = font_with_glyph
         return self._of[c]
 
     def _check_joined(self, c: str) -> None:
@@ -93,7 +93,7 @@ class Fonts:
     def _left(self) -> list[Path | None]:
         """Font files in the usual places, the preferred first, plain before bold; None is Pillow's own."""
         folders = [Path(folder).expanduser() for folder in FOLDERS if sys.platform == "win32" or folder[1] != ":"]
-        found = [
+        paths = [
             Path(folder, name)
             for top in folders
             for folder, _, names in os.walk(top)
@@ -106,7 +106,7 @@ class Fonts:
             first = PREFERRED.index(path.name) if path.name in PREFERRED else len(PREFERRED)
             return first, sum(word in path.name.lower() for word in odd), str(path)
 
-        return [*sorted(found, key=rank), None]
+        return [*sorted(paths, key=rank), None]
 
     def _font(self, path: Path) -> _Font:
         try:

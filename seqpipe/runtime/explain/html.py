@@ -57,11 +57,11 @@ def page(explanation: Explanation) -> str:
 
 def _copied(explanation: Explanation, name: str) -> str:
     """Each word that was written, shaded by the probability that it was copied, and where it stands in the text."""
-    found = explanation.copied[name]
+    origins = explanation.copied[name]
     lines = "".join(
-        f'<tr><th><mark style="--a:{1 - one.generating:.3f}">{_safe(row[0])}</mark></th>'
+        f'<tr><th><mark style="--a:{1 - origin.generating:.3f}">{_safe(row[0])}</mark></th>'
         f'<td class="told">{row[1]}</td><td class="told">{_safe(row[2])}</td></tr>'
-        for one, row in zip(found, explanation.origin_rows(found), strict=True)
+        for origin, row in zip(origins, explanation.origin_rows(origins), strict=True)
     )
     head = "<tr><th></th><th>generated</th><th>stands in the text as</th></tr>"
     legend = '<p class="legend">shade: the probability that the word was copied, not generated</p>'
@@ -125,8 +125,8 @@ def _matrix(weights: np.ndarray, rows: list[str], columns: list[str], most: floa
     lines = []
     for word, row in zip(rows, weights[: len(rows), : len(columns)].tolist(), strict=True):
         cells = "".join(
-            f'<td title="{word} → {other}: {w:.6f}" style="--a:{w / most if most else 0:.3f}"></td>'
-            for other, w in zip(columns, row, strict=True)
+            f'<td title="{word} → {column}: {w:.6f}" style="--a:{w / most if most else 0:.3f}"></td>'
+            for column, w in zip(columns, row, strict=True)
         )
         lines.append(f"<tr><th>{word}</th>{cells}</tr>")
     return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

@@ -14,8 +14,8 @@ import numpy as np
 from seqpipe.config.attention_maps import Attended
 from seqpipe.console import text_table
 from seqpipe.errors import BundleError
-from seqpipe.features.axes import SENTENCES, TOKENS
 from seqpipe.features.document import Doc
+from seqpipe.features.kinds.base import SENTENCES, TOKENS
 from seqpipe.runtime.explain.figures import Figure
 
 Places = tuple[tuple[int, int], ...]
@@ -60,14 +60,16 @@ class Attention:
 
     def data(self) -> dict[str, Any]:
         places = [list(place) for place in self.places]
-        made = {"over": self.over, "places": places, "weights": rounded(self.weights)}
+        content = {"over": self.over, "places": places, "weights": rounded(self.weights)}
         return (
-            made if self.written is None else made | {"written": [*self.written], "weights": rounded(self.weights[0])}
+            content
+            if self.written is None
+            else content | {"written": [*self.written], "weights": rounded(self.weights[0])}
         )
 
 
 def attention(
-    one: Attended, doc: Doc, weights: np.ndarray, sentences: np.ndarray | None, written: Sequence[str] = ()
+    attended: Attended, doc: Doc, weights: np.ndarray, sentences: np.ndarray | None, written: Sequence[str] = ()
 ) -> Attention:
     """The weights of one text, (N,), (heads, N, N) or (M, N), with their places; BundleError if they do not fit it.
 
@@ -78,20 +80,20 @@ def attention(
         sentences: (S, W): position + 1 of each token of each sentence; 0 where there is none.
         written: The tokens of the answer's first text.
     """
-    if one.axis == SENTENCES:
+    if attended.axis == SENTENCES:
         rows = [] if sentences is None else [row[row > 0] - 1 for row in sentences]
         places = [(doc.offsets[row[0]][0], doc.offsets[row[-1]][1]) for row in rows if len(row)]
     else:
-        places = doc.offsets if one.axis == TOKENS else doc.word_offsets
+        places = doc.offsets if attended.axis == TOKENS else doc.word_offsets
     N = len(places)
-    if one.over == "written":
+    if attended.over == "written":
         weights = weights[None, : len(written)]
     matrix = {"pairs": (*weights.shape[:1], N, N), "written": (1, len(written), N)}
-    wanted = matrix.get(one.over, (N,))
+    wanted = matrix.get(attended.over, (N,))
     if weights.shape != wanted:
-        raise BundleError(f"the graph's {one.output} has the shape {weights.shape}, not {wanted}; export it again")
-    told = tuple(written) if one.over == "written" else None
-    return Attention(one.key, one.over, tuple((a, b) for a, b in places), weights, told)
+        raise BundleError(f"the graph's {attended.output} has the shape {weights.shape}, not {wanted}; export it again")
+    steps = tuple(written) if attended.over == "written" else None
+    return Attention(attended.key, attended.over, tuple((a, b) for a, b in places), weights, steps)
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,12 @@ def origins(
         weights: (M', S) what each step attended to, M' being M or more.
         p: (M') the probabilities of generating.
     """
-    found = []
+    origins = []
     for i, (number, token) in enumerate(zip(ids, tokens, strict=True)):
         same = np.array(words) == number
         place = doc.offsets[int(np.where(same, weights[i, : len(same)], -1.0).argmax())] if same.any() else None
-        found.append(Origin(token, float(p[i]), place))
-    return tuple(found)
+        origins.append(Origin(token, float(p[i]), place))
+    return tuple(origins)
 
 
 @dataclass(frozen=True)
@@ -152,20 +154,20 @@ class Explanation:
     def data(self) -> dict[str, Any]:
         """As JSON says it; weights are rounded to 6 decimal places."""
         attentions = {attention.name: attention.data() for attention in self.attentions}
-        copied = {name: [origin.data() for origin in found] for name, found in self.copied.items()}
+        copied = {name: [origin.data() for origin in origins] for name, origins in self.copied.items()}
         points = {} if self.figure is None else {"points": [*map(list, self.figure.points)]}
-        made = {"text": self.text, **points, "answer": self.answer, "attentions": attentions}
-        return made | {"copied": copied} if copied else made
+        content = {"text": self.text, **points, "answer": self.answer, "attentions": attentions}
+        return content | {"copied": copied} if copied else content
 
-    def origin_rows(self, found: Sequence[Origin]) -> list[tuple[str, str, str]]:
+    def origin_rows(self, origins: Sequence[Origin]) -> list[tuple[str, str, str]]:
         """A line for each word: the word, the probability of generating it, and where it stands in the text."""
         return [
             (
-                one.token,
-                f"{one.generating:.4f}",
-                f"{self.text[slice(*one.place)]!r} at {one.place[0]}" if one.place else "",
+                origin.token,
+                f"{origin.generating:.4f}",
+                f"{self.text[slice(*origin.place)]!r} at {origin.place[0]}" if origin.place else "",
             )
-            for one in found
+            for origin in origins
         ]
 
     def table(self) -> str:
@@ -176,9 +178,9 @@ class Explanation:
             left_out = attention.weights.size and attention.mean.size - len(shown)
             more = [f"  … and {left_out:,} more"] if left_out else []
             parts.append([f"{attention.name}, over {attention.over}:", *_indented(shown), *more])
-        for name, found in self.copied.items():
+        for name, origins in self.copied.items():
             parts.append([f"{name}, each word's probability of being generated, and its source:"])
-            parts[-1] += _indented(self.origin_rows(found)) if found else []
+            parts[-1] += _indented(self.origin_rows(origins)) if origins else []
         return "\n\n".join("\n".join(lines) for lines in parts)
 
     def _greatest(self, attention: Attention) -> list[tuple[float, list[str]]]:
@@ -252,16 +254,16 @@ class View:
 
     def _marked(self, shades: np.ndarray) -> list[Mark]:
         """Each word's stretch of text; tokens that share a code point are one, with the sum of their weights."""
-        found: list[Mark] = []
+        marks: list[Mark] = []
         if self.words is None:
-            return found
+            return marks
         for (a, b), weight, shade in zip(self.words.places, self.words.weights.tolist(), shades.tolist(), strict=True):
-            if found and a < found[-1][1]:
-                first, last, before, deeper = found.pop()
+            if marks and a < marks[-1][1]:
+                first, last, before, deeper = marks.pop()
                 a, b, weight, shade = first, max(b, last), weight + before, max(shade, deeper)
             if a < b:
-                found.append((a, b, weight, shade))
-        return found
+                marks.append((a, b, weight, shade))
+        return marks
 
 
 def _pieces(text: str, start: int, end: int, marked: Sequence[Mark]) -> list[Piece]:
@@ -281,9 +283,9 @@ def views(explanation: Explanation) -> list[View]:
     words = [a for a in explanation.attentions if a.over == "words"]
     sentences = [a for a in explanation.attentions if a.over == "sentences"]
     if not words:
-        return [View(None, one) for one in sentences]
+        return [View(None, attention) for attention in sentences]
     first = sentences[0] if sentences else None
-    return [View(one, first) for one in words] + [View(None, one) for one in sentences[1:]]
+    return [View(attention, first) for attention in words] + [View(None, attention) for attention in sentences[1:]]
 
 
 def rounded(weights: np.ndarray) -> Any:

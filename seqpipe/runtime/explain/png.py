@@ -117,7 +117,7 @@ class _Sheet:
 
 
 def _shaded(shade: float) -> Colour:
-    red, green, blue = (round(paper + (heat - paper) * shade) for paper, heat in zip(PAPER, HEAT, strict=True))
+    red, green, blue = (round(paper + (warm - paper) * shade) for paper, warm in zip(PAPER, HEAT, strict=True))
     return red, green, blue
 
 
@@ -212,5 +212,5 @@ def _pairs(sheet: _Sheet, text: str, attention: Attention) -> None:
 
 def _backward(text: str) -> bool:
     """Whether the first letter that has a direction is of a script that runs from right to left."""
-    found = (unicodedata.bidirectional(c) for c in text)
-    return next((kind in ("R", "AL") for kind in found if kind in ("L", "R", "AL")), False)
+    directions = (unicodedata.bidirectional(c) for c in text)
+    return next((kind in ("R", "AL") for kind in directions if kind in ("L", "R", "AL")), False)

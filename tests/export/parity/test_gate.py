@@ -30,7 +30,8 @@ from seqpipe.export.parity.generated_records import SCRIPTS, probe_records
 from seqpipe.export.parity.precision import judge_int8
 from seqpipe.export.parity.trial_options import options_off_default, trial_options
 from seqpipe.features.document import Arrays, Record
-from seqpipe.features.kinds import Chars, feature_from
+from seqpipe.features.kinds.chars import Chars
+from seqpipe.features.kinds.registry import feature_from
 from seqpipe.runtime import bundle
 from seqpipe.runtime import model as runtime
 from seqpipe.runtime.decode_options import option_arrays
@@ -167,9 +168,9 @@ def test_a_letter_that_no_record_holds_is_found_by_a_probe(tags: Trained, monkey
 
 
 def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqpipe.features import document as features
+    from seqpipe.features import text_source
 
-    whole = features.Featurizer._whole
+    whole = text_source.TextSource._whole
 
     def shifted(self: Any, *given: Any) -> Any:
         docs = whole(self, *given)
@@ -177,7 +178,7 @@ def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.Mo
             return docs
         return [replace(doc, offsets=[(a, b + 1) for a, b in doc.offsets]) for doc in docs]
 
-    monkeypatch.setattr(features.Featurizer, "_whole", shifted)
+    monkeypatch.setattr(text_source.TextSource, "_whole", shifted)
     assert "where its tokens stand differs" in tags.refused()
 
 

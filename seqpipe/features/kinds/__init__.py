@@ -1,0 +1,1 @@
+"""One file for each feature kind, what all of them share, and their registry."""

@@ -1,0 +1,126 @@
+"""What the frame asks of a feature kind, and the names of the axes of its arrays; imports no NumPy by itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from seqpipe.errors import BundleError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tokenizers import Tokenizer
+
+    from seqpipe.features.document import Doc
+
+BATCH = "batch_size"
+TOKENS, WORDS, SENTENCES = "sequence_length", "word_count", "sentence_count"  # of the second axis
+TOKEN_AXES = (BATCH, TOKENS)  # of an array with one entry for each token
+
+
+class FeatureKind(ABC):
+    """One input of the graph besides ids and mask: a stage declares it, training data fit it, a bundle describes it.
+
+    A subclass is a frozen dataclass in a file of its own, and `registry.py` names it. The set is closed, because a
+    runtime in any language has to make each kind. The first paragraph of its docstring is its meaning in the reference.
+    """
+
+    kind: ClassVar[str]
+    """Its name in bundles, and that of its file."""
+    shape: ClassVar[str]
+    """Of its array, for people: `(B, T, C)`."""
+    dtype: ClassVar[str] = "int64"
+    """Of its array."""
+    reads_numbers: ClassVar[bool] = False
+    """Whether it is made of rows of numbers, not of a text."""
+    shows_tokens: ClassVar[bool] = False
+    """Whether it shows which token stands somewhere even if its id is hidden."""
+    of_whole_text: ClassVar[bool] = False
+    """Whether it states something of the whole text, so that a part of the text has no feature of its own."""
+    of_pairs: ClassVar[bool] = False
+    """Whether every pair of texts has it, under the kind's name, without a declaration."""
+    copies_tokens: ClassVar[bool] = False
+    """Whether it lets a head write tokens of its input, and so needs the head's target tokenizer."""
+
+    @property
+    def axes(self) -> tuple[str | int, ...]:
+        """Names of the axes of its array; a number where the size of an axis is fixed."""
+        return TOKEN_AXES
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its numbers stand for, in their order, where they have a vocabulary of their own."""
+        return ()
+
+    @property
+    def size(self) -> int:
+        """How many values its numbers have, 0 if they have no vocabulary of their own."""
+        return len(self.names)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of a record that it reads besides the input."""
+        return ()
+
+    def mismatch(self, reads_text: bool, source: str) -> str:
+        """Why it cannot be made of a source of texts, or of numbers, and what to do; "" if it can."""
+        if self.reads_numbers and reads_text:
+            where = f"inputs: {{{source or 'numbers'}: {{field: NAME, embedding: …}}}}"
+            return f"it reads rows of numbers, and this source is a text: give them a source of their own, {where}"
+        if not self.reads_numbers and not reads_text:
+            cure = "add one, or take linear"
+            return f"its feature {self.kind!r} is made of a text, and this source has no tokenizer; {cure}"
+        return ""
+
+    def unfitted(self) -> Self:
+        """The same feature before training data were seen, which accepts whatever a field holds."""
+        return self
+
+    def fit(self, docs: Iterable[Doc]) -> Self:
+        """The same feature fitted to training data; what an older run fitted stays."""
+        return self
+
+    def initialise_from(self, older: FeatureKind | None) -> Self:
+        """The same feature with what an older run's feature of the same name was fitted to."""
+        return self
+
+    def with_target_tokenizer(self, same: bool, file: str, tokenizer: Tokenizer) -> Self:
+        """The same feature with its head's target tokenizer, that tokenizer's file, and whether the source has it."""
+        return self
+
+    def value(self, text: str, place: str = "") -> str:
+        """What one of its `fields` holds, if it can be read; else DataError, prefixed with `place`."""
+        return text
+
+    @abstractmethod
+    def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
+        """Its array for a batch of which the longest text has `longest` tokens; 0 in the padding."""
+
+    def manifest(self) -> dict[str, Any]:
+        """All that a runtime needs to make it, as JSON."""
+        return {"kind": self.kind}
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer]) -> Self:
+        """The fitted feature that a manifest describes; `tokenizers` are those of heads that write, by file."""
+        return cls()
+
+    def out_of_bounds(self) -> str:
+        """By what it would take any amount of memory, or divide by 0, as no fitted feature does; "" if by nothing."""
+        return ""
+
+    def example_fields(self, choose: Callable[[Sequence[str]], Any]) -> dict[str, str]:
+        """Each of its `fields` with a value that `choose` takes from those that it can read."""
+        return {}
+
+    def example_tokens(
+        self, words: list[str], ids: list[int], random: np.random.Generator
+    ) -> tuple[list[str], list[int]]:
+        """The words and ids of a random text, some of them replaced if the kind distinguishes between words."""
+        return words, ids
+
+
+def unknown_kind(kind: str) -> BundleError:
+    """The error about a feature kind that this version does not have."""
+    return BundleError(f"feature kind {kind} is not known to this version; update seqpipe")

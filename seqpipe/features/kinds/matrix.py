@@ -1,0 +1,86 @@
+"""Feature kind `matrix`: normalised rows of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from seqpipe.errors import DataError
+from seqpipe.features.document import Doc
+from seqpipe.features.kinds.base import TOKEN_AXES, FeatureKind, unknown_kind
+
+_CONSTANT = 1e-7  # of a column: a smaller deviation, beside its mean, is rounding
+
+
+@dataclass(frozen=True)
+class Matrix(FeatureKind):
+    """Rows of numbers, each less its column's mean in training data, divided by its deviation there; 0 padding.
+
+    A column that is the same everywhere is divided by 1. Without `normalise` numbers are as they are: means of 0,
+    deviations of 1. Only for a source that has no tokenizer.
+    """
+
+    means: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
+    normalise: bool = True
+    kind = "matrix"
+    shape = "(B, T, F)"
+    dtype = "float32"
+    reads_numbers = True
+
+    @property
+    def size(self) -> int:
+        """F."""
+        return len(self.means)
+
+    @property
+    def axes(self) -> tuple[str | int, ...]:
+        return (*TOKEN_AXES, self.size)
+
+    def initialise_from(self, older: FeatureKind | None) -> Self:
+        """An older feature as it is: numbers keep their meaning."""
+        return older if isinstance(older, type(self)) else self
+
+    def fit(self, docs: Iterable[Doc]) -> Self:
+        """The same feature with the means and deviations of these rows, if it has none; DataError for unlike widths."""
+        if self.means:
+            return self
+        matrices = [doc.rows for doc in docs if doc.rows is not None and len(doc.rows)]
+        if not matrices:
+            raise DataError("no record has a row of numbers")
+        width = matrices[0].shape[1]
+        for matrix in matrices:
+            if matrix.shape[1] != width:
+                raise DataError(f"a record has rows of {matrix.shape[1]} numbers, others of {width}")
+        if not self.normalise:
+            return replace(self, means=(0.0,) * width, deviations=(1.0,) * width)
+        rows = np.concatenate([matrix.astype(np.float64) for matrix in matrices])
+        deviations = rows.std(0)
+        deviations[deviations < _CONSTANT * np.maximum(1.0, np.abs(rows.mean(0)))] = 1.0
+        return replace(self, means=tuple(rows.mean(0).tolist()), deviations=tuple(deviations.tolist()))
+
+    def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
+        matrix = np.zeros((len(docs), longest, self.size), np.float32)
+        for rows, doc in zip(matrix, docs, strict=True):
+            if doc.rows is not None and len(doc):
+                rows[: len(doc)] = (doc.rows.astype(np.float64) - self.means) / self.deviations
+        return matrix
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "means": list(self.means), "deviations": list(self.deviations)}
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizers: Mapping[str, Any]) -> Self:
+        means, deviations = manifest["means"], manifest["deviations"]
+        if len(means) != len(deviations):
+            raise unknown_kind(f"{cls.kind!r} with {len(means)} means and {len(deviations)} deviations")
+        return cls(tuple(map(float, means)), tuple(map(float, deviations)))
+
+    def out_of_bounds(self) -> str:
+        if all(map(math.isfinite, (*self.means, *self.deviations))) and min(self.deviations, default=1.0) > 0:
+            return ""
+        return "matrix: means that are not finite, or deviations that are not above 0"

@@ -1,0 +1,54 @@
+"""The feature kinds by name.
+
+The class `WordLength` of the kind `word_length` stands in `word_length.py`. Classes are imported when asked for:
+`import seqpipe` names them all and imports no NumPy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from seqpipe.features.kinds.base import FeatureKind, unknown_kind
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from seqpipe.features.kinds.chars import Chars
+    from seqpipe.features.kinds.column import Column
+    from seqpipe.features.kinds.copy import Copy
+    from seqpipe.features.kinds.matrix import Matrix
+    from seqpipe.features.kinds.pieces import Pieces
+    from seqpipe.features.kinds.segments import Segments
+    from seqpipe.features.kinds.sentences import Sentences
+
+__all__ = ["Chars", "Column", "Copy", "Matrix", "Pieces", "Segments", "Sentences"]
+
+
+def module_of(name: str) -> str:
+    """The module of the class of this name."""
+    file = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    return f"seqpipe.features.kinds.{file}"
+
+
+@cache
+def feature_kinds() -> Mapping[str, type[FeatureKind]]:
+    """The class of every feature kind, by the kind's name."""
+    classes = [getattr(import_module(module_of(name)), name) for name in __all__]
+    return {cls.kind: cls for cls in classes}
+
+
+def feature_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer] | None = None) -> FeatureKind:
+    """The fitted feature that a bundle or a run describes; `tokenizers` are those of heads that write, by file."""
+    kind = manifest.get("kind")
+    if not isinstance(kind, str) or kind not in feature_kinds():
+        raise unknown_kind(repr(kind))
+    return feature_kinds()[kind].from_manifest(manifest, tokenizers or {})
+
+
+def pair_features() -> dict[str, FeatureKind]:
+    """The features that every pair of texts has, by name."""
+    return {kind: cls() for kind, cls in feature_kinds().items() if cls.of_pairs}

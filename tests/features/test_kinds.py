@@ -1,0 +1,90 @@
+"""What holds for every feature kind: its file, its shape, its manifest, its defaults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import seqpipe
+from seqpipe.errors import BundleError
+from seqpipe.features.document import Doc
+from seqpipe.features.kinds.base import FeatureKind
+from seqpipe.features.kinds.chars import Chars
+from seqpipe.features.kinds.column import Column
+from seqpipe.features.kinds.copy import Copy
+from seqpipe.features.kinds.matrix import Matrix
+from seqpipe.features.kinds.pieces import Pieces
+from seqpipe.features.kinds.registry import feature_from, feature_kinds, pair_features
+from seqpipe.features.kinds.segments import Segments
+from seqpipe.features.kinds.sentences import Sentences
+from seqpipe_plugins.tokenizers.words import Words
+
+TARGET = Words().train(["a b"])
+DOCS = [
+    Doc("a bc", ["a", "bc"], [(0, 1), (2, 4)], [4, 1], rows=np.ones((2, 3)), columns={"mood": "bad"}),
+    Doc("a", ["a"], [(0, 1)], [4], rows=np.ones((1, 3)), columns={"mood": "good"}),
+]
+FEATURES = [Chars(), Column("mood"), Copy(), Matrix(), Pieces(), Segments(), Sentences()]
+
+
+def fitted(feature: FeatureKind) -> FeatureKind:
+    return feature.fit(DOCS).with_target_tokenizer(False, "target_tokenizer.json", TARGET)
+
+
+def test_the_list_of_this_file_is_that_of_the_registry() -> None:
+    assert [type(feature) for feature in FEATURES] == [*feature_kinds().values()]
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.kind)
+def test_a_kind_has_its_file_its_public_name_and_its_array(feature: FeatureKind) -> None:
+    cls = type(feature)
+    assert cls.__module__ == f"seqpipe.features.kinds.{cls.kind}"
+    assert getattr(seqpipe, cls.__name__) is cls
+    array = fitted(feature).array(DOCS, 2)
+    assert array.dtype == cls.dtype
+    assert len(cls.shape.split(",")) == array.ndim == len(feature.axes)
+    axes = zip(fitted(feature).axes, array.shape, strict=True)
+    assert all(axis == size for axis, size in axes if isinstance(axis, int))
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.kind)
+def test_a_fitted_feature_survives_its_manifest_and_is_within_bounds(feature: FeatureKind) -> None:
+    again = feature_from(fitted(feature).manifest(), {"target_tokenizer.json": TARGET})
+    assert again == fitted(feature)
+    assert again.out_of_bounds() == ""
+    assert np.array_equal(again.array(DOCS, 2), fitted(feature).array(DOCS, 2))
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.kind)
+def test_a_feature_is_of_a_text_or_of_numbers_and_names_the_cure(feature: FeatureKind) -> None:
+    assert feature.mismatch(not feature.reads_numbers, "") == ""
+    message = feature.mismatch(feature.reads_numbers, "prices")
+    assert ("inputs: {prices: " if feature.reads_numbers else "add one, or take linear") in message
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        ({"kind": "chars", "longest": 0, "alphabet": ""}, "chars.longest: 0 is not between 1 and 10,000"),
+        ({"kind": "chars", "longest": 10_001, "alphabet": ""}, "10001 is not between"),
+        ({"kind": "matrix", "means": [0.0], "deviations": [0.0]}, "deviations that are not above 0"),
+        ({"kind": "matrix", "means": [float("nan")], "deviations": [1.0]}, "means that are not finite"),
+    ],
+)
+def test_what_no_fitted_feature_has_is_out_of_bounds(manifest: dict[str, object], words: str) -> None:
+    assert words in feature_from(manifest).out_of_bounds()
+
+
+def test_other_counts_of_means_and_deviations_are_refused() -> None:
+    with pytest.raises(BundleError, match="feature kind 'matrix' with 1 means and 2 deviations is not known"):
+        feature_from({"kind": "matrix", "means": [0.0], "deviations": [1.0, 1.0]})
+
+
+def test_an_example_has_values_that_a_column_knows() -> None:
+    column = Column("mood").fit(DOCS)
+    assert column.example_fields(lambda values: values[1]) == {"mood": "good"}
+    assert Column("mood", ("bad",)).unfitted().value("new") == "new"
+
+
+def test_pairs_have_their_features_without_a_declaration() -> None:
+    assert pair_features() == {"segments": Segments()}
