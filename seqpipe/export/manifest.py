@@ -23,11 +23,11 @@ PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
     """The graph and the tokenizers, by file name."""
-    learned = pipeline.artifacts
+    artifacts = pipeline.artifacts
     files = {"model.onnx": graph}
-    for name, tokenizer in tokenizers_of(learned.featurizer).items():
+    for name, tokenizer in tokenizers_of(artifacts.featurizer).items():
         files[tokenizer_file_of(name)] = tokenizer.to_str(pretty=True).encode()
-    for name, tokenizer in learned.target_tokenizers.items():
+    for name, tokenizer in artifacts.target_tokenizers.items():
         files[tokenizer_file(name)] = tokenizer.to_str(pretty=True).encode()
     return files
 
@@ -48,20 +48,20 @@ def bundle_manifest(
         scores: PyTorch's scores on the test sets.
         longest: Tokens of the longest held-out text.
     """
-    learned, caches = pipeline.artifacts, pipeline.cache_shapes
+    artifacts = pipeline.artifacts
     return {
         "name": config.name,
-        "field": learned.featurizer.field,
-        "inputs": learned.featurizer.manifest(),
-        "outputs": list(learned.kind.outputs),
+        "field": artifacts.featurizer.field,
+        "inputs": artifacts.featurizer.manifest(),
+        "outputs": list(artifacts.kind.outputs),
         "options": {name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
         "answer": answer_manifest(pipeline),
-        **({"kept": {name: list(shape) for name, shape in caches.items()}} if caches else {}),
+        **({"cache": [entry.manifest() for entry in pipeline.cache]} if pipeline.cache else {}),
         "limits": _limits(pipeline, config, longest),
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],
         "metrics": finite(scores),
-        **_own_metrics(learned, config.head),
+        **_own_metrics(artifacts, config.head),
         **(_explain(pipeline) if config.export.explain else {}),
         "parity": {},
         "made_with": {
@@ -101,7 +101,7 @@ def _explain(pipeline: Pipeline) -> dict[str, Any]:
     return {"explain": {a.key: a.manifest() for names in pipeline.attended.values() for a in names.values()}}
 
 
-def _own_metrics(learned: Artifacts, heads: Sequence[Component]) -> dict[str, Any]:
+def _own_metrics(artifacts: Artifacts, heads: Sequence[Component]) -> dict[str, Any]:
     """Whose metrics the scores hold beside the answer kinds', by head: `evaluate` asks them where they are there."""
     owners = {
         task.name: {
@@ -110,7 +110,7 @@ def _own_metrics(learned: Artifacts, heads: Sequence[Component]) -> dict[str, An
             "version": head.offer.version,
             "options": plain(head.options),
         }
-        for task, head in zip(learned.tasks, heads, strict=True)
+        for task, head in zip(artifacts.tasks, heads, strict=True)
         if has_member(head.cls, "metrics")
     }
     return {"own_metrics": owners} if owners else {}

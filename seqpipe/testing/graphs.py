@@ -113,7 +113,7 @@ class Graph:
         for options in trial_options(self.options):
             for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
                 parity.compare(feeds, option_inputs(feeds, self.options, options))
-        if pipeline.cache_shapes:
+        if pipeline.cache:
             compare_pieces(parity, random_batches(bench.artifacts, 1, (1, 3), (1, 7)))
         try:
             parity.resolve_ties()

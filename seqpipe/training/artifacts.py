@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.registry import head_answer_from, joined
-from seqpipe.config.run_layout import LEARNED
+from seqpipe.config.run_layout import FORM, LEARNED, refuse_other_form
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
@@ -84,6 +84,7 @@ class Artifacts:
         for name, tokenizer in self.target_tokenizers.items():
             write(folder / tokenizer_file(name), tokenizer.to_str(pretty=True))
         state = {
+            "form": FORM,
             "field": self.featurizer.field,
             "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
             "counts": {name: list(counts) for name, counts in self.counts.items()},
@@ -97,6 +98,7 @@ class Artifacts:
     @staticmethod
     def load(folder: Path) -> Artifacts:
         state = read_json(folder / FILE)
+        refuse_other_form(folder / FILE, state.get("form", 1))
         counts = state["counts"]
         tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
         tasks: list[Task] = []

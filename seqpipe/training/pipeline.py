@@ -15,7 +15,8 @@ from seqpipe.config.contract import has_member, is_language_model_head, member
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import IDS, PAST, IncrementalStages
+from seqpipe.nn.incremental import IncrementalStages, cache_entries
+from seqpipe.runtime.cache_entries import CacheEntry
 from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.head_stage import HeadStage
 from seqpipe.training.stages import Names, Stage, build_stage, call_stage, stage_error, trace_source, width_of
@@ -79,18 +80,9 @@ class Pipeline(nn.Module):
         return is_language_model_head(self.stages[-1][0])
 
     @property
-    def cache_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The caches of a language model: the shape of a slot of each, by its name."""
-        encoders: list[Any] = list(self.encoder) if self.is_language_model else []
-        shapes = {f"{PAST}{number}": tuple(encoder.cache_shape) for number, encoder in enumerate(encoders)}
-        return {PAST + IDS: (), **shapes} if shapes else {}
-
-    @property
-    def single_slot_caches(self) -> set[str]:
-        """Names of the caches with one slot for all tokens."""
-        if not self.is_language_model:
-            return set()
-        return {f"{PAST}{n}" for n, encoder in enumerate(self.encoder) if not member(encoder, "cache_per_token")}
+    def cache(self) -> tuple[CacheEntry, ...]:
+        """The cache of a language model; of other pipelines none."""
+        return cache_entries(list(self.encoder)) if self.is_language_model else ()
 
     def set_stateful(self, rows: int | None) -> None:
         """Carry recurrent states across batches of so many rows (truncated BPTT), from zeros; None stops."""

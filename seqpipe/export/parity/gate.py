@@ -149,7 +149,7 @@ def _compare_random_features(comparison: Comparison) -> None:
             comparison.without_effect.append(name)
         chosen, feeds = effective or (candidates[0], tried[0])
         decisions.compare_batches([feeds], chosen, MOST_GARBAGE)
-    if pipeline.cache_shapes:
+    if pipeline.cache:
         prompts = random_batches(pipeline.artifacts, SEED, (1, 3), (1, 7))
         compare_pieces(decisions, prompts)
     decisions.tally.check()
