@@ -26,7 +26,8 @@ def learned_of(config: Config) -> Learned:
 def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
     made = learned_of(tiny(tmp_path))
     assert made.tasks[0].labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
-    assert made.kind.manifest() == {"kind": "spans", "target": None, "labels": list(made.tasks[0].labels)}
+    stated = {"kind": "spans", "target": None, "scheme": "BIOES"}
+    assert made.kind.manifest() == {**stated, "labels": list(made.tasks[0].labels)}
     assert learned_of(tiny(tmp_path, "head.scheme=IOB2")).tasks[0].labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 
