@@ -16,7 +16,7 @@ from seqpipe.answers.base import HeadAnswer, check_settings
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.types import PASSAGE
 from seqpipe.config import loader
-from seqpipe.config.contract import expected_outputs, member, under_options
+from seqpipe.config.contract import expected_outputs, has_member, member, under_options
 from seqpipe.config.head_answers import answer_settings
 from seqpipe.config.model import Config
 from seqpipe.config.names import ROWLESS
@@ -94,7 +94,7 @@ class Bench:
     @property
     def is_language_model(self) -> bool:
         """Whether the component is a language-model head."""
-        return self.subject.kind == "head" and bool(member(self.subject.cls, "is_language_model"))
+        return self.subject.kind == "head" and has_member(self.subject.cls, "corpus")
 
     @property
     def numbers(self) -> bool:

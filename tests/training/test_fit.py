@@ -28,7 +28,8 @@ def learned_of(config: Config) -> Artifacts:
 def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
     artifacts = learned_of(tiny(tmp_path))
     assert artifacts.tasks[0].labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
-    assert artifacts.kind.manifest() == {"kind": "spans", "target": None, "labels": list(artifacts.tasks[0].labels)}
+    stated = {"kind": "spans", "target": None, "scheme": "BIOES"}
+    assert artifacts.kind.manifest() == {**stated, "labels": list(artifacts.tasks[0].labels)}
     assert learned_of(tiny(tmp_path, "head.scheme=IOB2")).tasks[0].labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 

@@ -15,7 +15,7 @@ from factory import LEAN, QUIET, parts, tiny, writing
 from tokenizers import Tokenizer
 
 from seqpipe import load
-from seqpipe.answers.multi_head import answer_from
+from seqpipe.answers.registry import answer_from
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
