@@ -18,7 +18,7 @@ from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Record
-from seqpipe.runtime.predictor import refuse_long
+from seqpipe.runtime.limits import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, examples, of_epoch, read
 from seqpipe.training.pipeline import Pipeline

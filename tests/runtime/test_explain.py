@@ -33,8 +33,9 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.explain import fonts
 from seqpipe.runtime.explain.drawing import draw
 from seqpipe.runtime.explain.html import page
-from seqpipe.runtime.explain.maps import Attention, Explanation, attention, views
+from seqpipe.runtime.explain.maps import Attention, Explanation, attention
 from seqpipe.runtime.explain.png import HEAT, picture
+from seqpipe.runtime.explain.views import views
 from seqpipe.training.datasets import read
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
