@@ -12,7 +12,6 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import LOOSE, HeadAnswer
-from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.answers.multi_head import part_of, tokenizer_file
 from seqpipe.answers.registry import answer_from
 from seqpipe.answers.types import Answer
@@ -27,6 +26,7 @@ from seqpipe.features.sources import fields_of, masks, one_text, source_from, so
 from seqpipe.runtime import bundle, devices, graph_check
 from seqpipe.runtime.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
 from seqpipe.runtime.bundle_predictor import BundlePredictor
+from seqpipe.runtime.cache_entries import cache_from
 from seqpipe.runtime.decode_options import chosen, option_arrays
 from seqpipe.runtime.explain.figures import figure
 from seqpipe.runtime.explain.maps import Explanation, attention, origins
@@ -121,6 +121,9 @@ class Model:
             check_options(manifest["options"])
             options = option_arrays(manifest["options"], {})
             self._attended = attended_from(manifest.get("explain", {}))
+            self.cache = cache_from(manifest.get("cache", []))
+            if kind.is_generated and not self.cache:
+                raise ValueError(f"cache, which the answer kind {kind.kind} needs")
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError, UsageError) as error:
             raise BundleError(
                 f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again"
@@ -141,11 +144,12 @@ class Model:
         )
         outputs = [output.name for output in self.session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
-        self._caches = [name for name in outputs if name.startswith(PRESENT)]
+        self._caches = [entry.output for entry in self.cache]
         self._outputs = [name for name in outputs if name not in self._weights + self._caches]
         inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
-        past = {PAST + name.removeprefix(PRESENT) for name in self._caches}
-        odd = sorted(inputs ^ {*manifest["inputs"], *options, *past}) + sorted({*kind.outputs} - {*self._outputs})
+        past = {entry.input for entry in self.cache}
+        odd = sorted(inputs ^ {*manifest["inputs"], *options, *past}) + sorted({*self._caches} - {*outputs})
+        odd += sorted({*kind.outputs} - {*self._outputs})
         odd += sorted({*self._weights} ^ {attended.output for attended in self._attended})
         if odd:
             raise BundleError(f"{content.path}: model.onnx and {bundle.MANIFEST} disagree about {', '.join(odd)}")
@@ -156,7 +160,7 @@ class Model:
         return self._run(self._outputs, feeds)
 
     def run_with_cache(self, feeds: Arrays) -> Arrays:
-        """The decision, and the cache for a later run, as `present.<name>`."""
+        """The decision, and the cache for a later run (`seqpipe.runtime.cache_entries.next_inputs`)."""
         return self._run(self._outputs + self._caches, feeds)
 
     def run_all(self, feeds: Arrays) -> Arrays:

@@ -23,7 +23,7 @@ from seqpipe.console import Console
 from seqpipe.errors import DataError, PluginError, TrainingError
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import read, sample
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 
 
 def labels(folder: Path, *overrides: str) -> Config:
@@ -135,14 +135,14 @@ def test_the_heads_metric_is_split_by_a_field_too(finished: Path, monkeypatch: p
 def test_whole_numbers_are_labels_as_texts(tmp_path: Path) -> None:
     config = labels(tmp_path)
     records = [{"text": "a", "label": 10}, {"text": "b", "label": 2}, {"text": "c", "label": 2}]
-    labels_of = learn(config, records).tasks[0].labels
+    labels_of = fit_artifacts(config, records).tasks[0].labels
     assert (labels_of, labels_of.counts) == (("10", "2"), [1, 2])
 
 
 def test_a_record_without_the_label_is_told(tmp_path: Path) -> None:
     config = labels(tmp_path, "head.target=mood")
     with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'mood'"):
-        learn(config, read(config.data.reader, config.data.train))
+        fit_artifacts(config, read(config.data.reader, config.data.train))
 
 
 def test_a_dev_label_that_training_never_saw_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

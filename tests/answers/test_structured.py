@@ -29,7 +29,7 @@ from seqpipe.features.document import Doc
 from seqpipe.runtime.bundle_predictor import number_outputs, refuse_nan
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import collate, examples, read
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 
 FIELDS: dict[str, dict[str, str]] = {
     "mood": {"per": "text", "type": "label"},
@@ -678,7 +678,7 @@ def test_batches_hold_padded_words_and_pairs(tmp_path: Path) -> None:
         "heads": [1, None],
         "relation": [],
     }
-    batch = collate(*(lambda learned: (learned, examples(config, learned, records)))(learn(config, records)))
+    batch = collate(*(lambda learned: (learned, examples(config, learned, records)))(fit_artifacts(config, records)))
     assert batch["mood"].tolist() == [1, 0]
     assert batch["pos"].tolist() == [[0, 1, 0], [0, 1, 0]]
     assert batch["head"].tolist() == [[1, 0, 1], [1, -1, 0]]
@@ -691,7 +691,7 @@ def test_batches_hold_padded_words_and_pairs(tmp_path: Path) -> None:
 def test_a_target_and_a_pair_of_texts_are_refused(tmp_path: Path) -> None:
     config = parser(tmp_path, "head.target=mood")
     with pytest.raises(ConfigError, match="its fields name their targets"):
-        learn(config, read(config.data.reader, config.data.train))
+        fit_artifacts(config, read(config.data.reader, config.data.train))
     config = parser(tmp_path, "tokenizer={use: words, field: [text, mood]}")
     with pytest.raises(ConfigError, match="a pair of texts has no words to tag"):
-        learn(config, read(config.data.reader, config.data.train))
+        fit_artifacts(config, read(config.data.reader, config.data.train))

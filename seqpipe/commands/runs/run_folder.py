@@ -15,12 +15,12 @@ from seqpipe import files
 from seqpipe.commands.runs.fingerprint import differences, fingerprint
 from seqpipe.commands.runs.run_lock import run_lock
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
+from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML, refuse_other_form
 from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.training import checkpoint
-from seqpipe.training.fit import FILE, Learned
+from seqpipe.training.artifacts import FILE, Artifacts
 from seqpipe.training.pipeline import Pipeline
 
 RUNS = Path("runs")
@@ -129,6 +129,8 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
     """
     if not (folder / STATE).exists():
         raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
+    if (folder / FILE).exists():
+        refuse_other_form(folder / FILE, files.read_json(folder / FILE).get("form", 1))
     config = load(folder / YAML, sets, files=need_data, runs=False)
     for note in config.drift:
         console.say(note)
@@ -138,6 +140,6 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
 def load_trained(run: Run) -> Pipeline:
     """Return the pipeline of a run with its best weights; UsageError if it was not trained."""
     weights = checkpoint.load_best(run.checkpoints)
-    pipeline = Pipeline(run.config, Learned.load(run.folder))
+    pipeline = Pipeline(run.config, Artifacts.load(run.folder))
     pipeline.load_state_dict(weights)
     return pipeline.eval()
