@@ -19,7 +19,7 @@ from seqpipe.answers.tagging import Tags
 from seqpipe.answers.text import Text
 from seqpipe.answers.types import HeadInfo
 from seqpipe.errors import BundleError
-from seqpipe.features.axes import TOKENS
+from seqpipe.features.kinds.base import TOKENS
 from seqpipe.features.vocabulary import MARKS, MASK
 from seqpipe_plugins.tokenizers.words import Words
 
