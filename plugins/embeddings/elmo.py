@@ -1,4 +1,4 @@
-"""The characters of each word in, the mean of a language model's layers out: vectors that know the sentence."""
+"""Contextual word vectors: the weighted mean of the layers of a bidirectional language model (ELMo)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe_plugins.embeddings.char_cnn import CharCNN, Positive
+from seqpipe import Probability
+from seqpipe_plugins.embeddings.char_cnn import CharCNN
 from seqpipe_plugins.encoders.bilm import BiLM
 
 
@@ -41,22 +42,22 @@ class ELMo(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Positive = 50,
-        char_dim: Positive = 30,
-        widths: Annotated[list[Positive], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
-        hidden: Positive = 128,
-        layers: Positive = 2,
+        dim: PositiveInt = 50,
+        char_dim: PositiveInt = 30,
+        widths: Annotated[list[PositiveInt], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 2,
         residual: bool = True,
         layer_norm: bool = False,
         train: bool = False,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.layer_norm = 2 * hidden, layer_norm
         self.chars = CharCNN(sizes, dim=dim, char_dim=char_dim, widths=widths)
         self.model = BiLM(dim, hidden=hidden, layers=layers, residual=residual)
-        for one in (self.chars, self.model):
-            one.requires_grad_(train)
+        for module in (self.chars, self.model):
+            module.requires_grad_(train)
         self.weights = nn.Parameter(torch.zeros(1 + layers))
         self.scale = nn.Parameter(torch.ones(()))
         self.dropout = nn.Dropout(dropout)

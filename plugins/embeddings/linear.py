@@ -1,15 +1,15 @@
-"""Rows of numbers in, their vectors out: pre-computed features of images or sound, measurements, a vector."""
+"""Vectors of rows of numbers: pre-computed features of images or sound, measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Matrix
+from seqpipe import Matrix, Probability
 
 
 class Linear(nn.Module):
@@ -31,9 +31,9 @@ class Linear(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Annotated[int, Field(gt=0)] = 128,
+        dim: PositiveInt = 128,
         normalise: bool = True,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim = dim
@@ -45,5 +45,5 @@ class Linear(nn.Module):
         return {"matrix": Matrix(normalise=options.get("normalise", True))}
 
     def forward(self, matrix: Tensor, mask: Tensor) -> Tensor:  # (B, T, F), (B, T) -> (B, T, D)
-        made: Tensor = self.dropout(self.linear(torch.where(mask[..., None], matrix, 0.0)))
-        return made
+        x: Tensor = self.dropout(self.linear(torch.where(mask[..., None], matrix, 0.0)))
+        return x

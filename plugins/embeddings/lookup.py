@@ -1,21 +1,19 @@
-"""Token ids in, one learned vector a token out."""
+"""Learned vectors of tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Column
+from seqpipe import Column, Probability, counts_of
 from seqpipe.nn.dropout import LockedDropout
 
 PAD, UNK = 0, 1
 SPECIALS = 4  # [PAD] [UNK] [BOS] [EOS]
-
-Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Lookup(nn.Module):
@@ -48,7 +46,7 @@ class Lookup(nn.Module):
         vocabulary: Sequence[str],
         sizes: Mapping[str, int],
         *,
-        dim: Annotated[int, Field(gt=0)] = 100,
+        dim: PositiveInt = 100,
         column: str | None = None,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,
@@ -68,7 +66,7 @@ class Lookup(nn.Module):
             self.values = nn.Embedding(sizes["column"], dim)
             nn.init.uniform_(self.values.weight, -bound, bound)
         self.dropout = nn.Sequential(nn.Dropout(dropout), LockedDropout(locked_dropout))
-        counts = getattr(vocabulary, "counts", None)
+        counts = counts_of(vocabulary)
         rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
 

@@ -1,16 +1,15 @@
-"""The places of a text in, one vector a place out, whatever word stands there."""
+"""Position embeddings, independent of the token."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.nn.positions import Positions as Vectors
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class Positions(nn.Module):
@@ -29,10 +28,10 @@ class Positions(nn.Module):
     def __init__(
         self,
         *,
-        dim: Positive = 50,
+        dim: PositiveInt = 50,
         positions: Literal["sinusoidal", "learned"] = "sinusoidal",
-        longest: Positive = 512,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        longest: PositiveInt = 512,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim = dim

@@ -1,4 +1,4 @@
-"""ids in, what a checkpoint of `transformers` makes of them out, to stand beside other embeddings."""
+"""A checkpoint of `transformers` as an embedding, to be concatenated with others."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""x and mask in, one vector for the whole text out: its words in no order at all."""
+"""A bag of words: one vector for the whole text, independent of the order of its words."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class Bag(nn.Module):
@@ -35,10 +34,10 @@ class Bag(nn.Module):
         dim: int,
         *,
         pool: Literal["sum", "mean", "max"] = "mean",
-        hidden: Positive | None = None,
-        layers: Positive = 1,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 1,
         activation: Literal["relu", "tanh"] = "relu",
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         if hidden is None and layers != 1:

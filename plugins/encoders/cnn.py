@@ -1,15 +1,15 @@
-"""x and mask in, what filters of several widths see around each token out."""
+"""A convolutional network with filters of several widths around each token."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Positive = Annotated[int, Field(gt=0)]
+from seqpipe import Probability
 
 
 class CNN(nn.Module):
@@ -32,10 +32,10 @@ class CNN(nn.Module):
         self,
         dim: int,
         *,
-        filters: Positive = 100,
-        widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5],  # noqa: B006 (never changed)
+        filters: PositiveInt = 100,
+        widths: Annotated[list[PositiveInt], Field(min_length=1)] = [3, 4, 5],  # noqa: B006 (never changed)
         activation: Literal["relu", "tanh"] = "relu",
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.widths = filters * len(widths), widths

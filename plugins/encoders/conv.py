@@ -1,15 +1,13 @@
-"""x and mask in, what layers of convolutions see in an ever wider window around each token out."""
+"""A stack of convolutions, whose receptive field grows with each layer."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Positive = Annotated[int, Field(gt=0)]
+from seqpipe import Probability
 
 
 class Conv(nn.Module):
@@ -38,15 +36,15 @@ class Conv(nn.Module):
         self,
         dim: int,
         *,
-        hidden: Positive | None = None,
-        layers: Positive = 4,
-        width: Positive = 3,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 4,
+        width: PositiveInt = 3,
         dilated: bool = True,
         gated: bool = False,
         residual: bool = True,
-        iterations: Positive = 1,
+        iterations: PositiveInt = 1,
         causal: bool = False,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim = D = hidden or dim
@@ -61,8 +59,8 @@ class Conv(nn.Module):
         x = torch.where(mask[:, None], x, 0.0)
         for layer in [*self.layers] * self.iterations:
             assert isinstance(layer, nn.Conv1d)
-            made = self._answer(layer, self.dropout(x))
-            x = torch.where(mask[:, None], x + made if self.residual else made, 0.0)
+            update = self._answer(layer, self.dropout(x))
+            x = torch.where(mask[:, None], x + update if self.residual else update, 0.0)
         return x.transpose(1, 2)
 
     def _answer(self, layer: nn.Conv1d, x: Tensor) -> Tensor:  # (B, D', T) twice

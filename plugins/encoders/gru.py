@@ -1,4 +1,4 @@
-"""x and mask in, the hidden states of a gated recurrent unit out."""
+"""A gated recurrent unit."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from functools import partial
 from typing import Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.cells import Cell, Step, Weights, apart
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 from seqpipe.nn.rnn_node import Node
 
 
@@ -42,15 +44,15 @@ class GRU(Recurrent):
         self,
         dim: int,
         *,
-        hidden: Positive = 128,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
         reset: Literal["before", "after"] = "after",
         scan: bool = False,
         bias: bool = True,
-        dropout: Rate = 0.0,
-        locked_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
     ):
         if scan and reset == "after":
             raise UsageError(

@@ -1,16 +1,18 @@
-"""x and mask in, the hidden states of a long short-term memory out."""
+"""A long short-term memory, and its variants."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.cells import Cell, Step, Weights, apart
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 from seqpipe.nn.rnn_node import Node
 
 
@@ -43,16 +45,16 @@ class LSTM(Recurrent):
         self,
         dim: int,
         *,
-        hidden: Positive = 128,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
         peephole: bool = False,
         coupled: bool = False,
         scan: bool = False,
         bias: bool = True,
-        dropout: Rate = 0.0,
-        locked_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
     ):
         if scan and not (peephole or coupled):
             raise UsageError("lstm.scan: it is for peephole or coupled; of the plain LSTM every provider has a kernel")

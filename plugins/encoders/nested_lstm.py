@@ -1,15 +1,17 @@
-"""x and mask in, the hidden states of a long short-term memory whose cell is one itself out."""
+"""A nested LSTM: its cell is an LSTM itself."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
+from seqpipe import Probability
 from seqpipe.nn.cells import Cell, Step, Weights
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 
 
 class NestedLSTM(Recurrent):
@@ -38,14 +40,14 @@ class NestedLSTM(Recurrent):
         self,
         dim: int,
         *,
-        hidden: Positive = 128,
-        depth: Positive = 2,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        depth: PositiveInt = 2,
+        layers: PositiveInt = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
         bias: bool = True,
-        dropout: Rate = 0.0,
-        locked_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
     ):
         make = partial(Nested, depth=depth)
         super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
@@ -72,7 +74,7 @@ class Nested(Cell):
         return step
 
     def _remembered(self, kept: Tensor, let_in: Tensor, inner: list[Tensor], weights: Weights) -> State:
-        """The cell and all within it, from what is kept of it and what is let in."""
+        """The cell and all cells within it, of the forget gate's and the input gate's products."""
         if not inner:
             return (kept + let_in,)
         k = self.states - 1 - len(inner)

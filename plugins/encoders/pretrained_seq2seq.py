@@ -1,4 +1,4 @@
-"""ids in, what the encoder of a pretrained T5 makes of them out, tuned or as it is."""
+"""The encoder of a pretrained T5, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Checkpoint
+from seqpipe import Checkpoint, Probability
+from seqpipe.nn.constants import EOS
 from seqpipe.nn.pretrained import pretrained_seq2seq
-from seqpipe.nn.search import EOS
 from seqpipe.nn.t5 import FAMILIES, stack
 
 
@@ -38,7 +38,7 @@ class PretrainedSeq2Seq(nn.Module):
         vocabulary: Sequence[str],
         *,
         checkpoint: Checkpoint,
-        dropout: Annotated[float, Field(ge=0, lt=1)] | None = None,
+        dropout: Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
     ):
         super().__init__()
@@ -49,17 +49,17 @@ class PretrainedSeq2Seq(nn.Module):
         self.stack = stack(config, state, "encoder", dropout, checkpoint)
 
     def learning_rate_factor(self, name: str) -> float:
-        """What the learning rate of the parameter of this name is multiplied by."""
+        """The factor of the learning rate of a parameter."""
         depth = len(self.stack.layers)
-        found = re.match(r"stack\.layers\.(\d+)\.", name)
-        if found:
-            return self.layer_decay ** (depth - 1 - int(found[1]))
+        layer = re.match(r"stack\.layers\.(\d+)\.", name)
+        if layer:
+            return self.layer_decay ** (depth - 1 - int(layer[1]))
         return 1.0 if name.startswith("stack.norm") else self.layer_decay**depth
 
     def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (B, D), (V, D)
         end, t = mask.sum(1, keepdim=True), torch.arange(ids.shape[1] + 1, device=ids.device)
         ids = torch.where(t == end, EOS, F.pad(torch.where(mask, ids, 0), (0, 1)))
-        made = self.stack(self.words(ids), t <= end)  # (B, T + 1, D)
-        state = made.gather(1, end[..., None].expand(-1, -1, self.dim))[:, 0]
-        x = torch.where(mask[..., None], made[:, :-1], 0.0)
+        states = self.stack(self.words(ids), t <= end)  # (B, T + 1, D)
+        state = states.gather(1, end[..., None].expand(-1, -1, self.dim))[:, 0]
+        x = torch.where(mask[..., None], states[:, :-1], 0.0)
         return {"x": x, "state": state, "table": self.words.weight}

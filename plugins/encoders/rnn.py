@@ -1,13 +1,15 @@
-"""x and mask in, the hidden states of a simple recurrent network out."""
+"""A simple recurrent network."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Literal
 
+from pydantic import PositiveInt
 from torch import nn
 
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe import Probability
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 
 
 class RNN(Recurrent):
@@ -33,14 +35,14 @@ class RNN(Recurrent):
         self,
         dim: int,
         *,
-        hidden: Positive = 128,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
         activation: Literal["tanh", "relu"] = "tanh",
         bias: bool = True,
-        dropout: Rate = 0.0,
-        locked_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
     ):
         make = partial(nn.RNN, nonlinearity=activation)
         super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)

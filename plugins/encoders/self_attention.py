@@ -1,17 +1,16 @@
-"""x and mask in, for each token the mean of all tokens' vectors by what it attends to out: one layer, and no more."""
+"""A single layer of self-attention."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.nn.attention import Attention, Heads, Score, visible
+from seqpipe import Probability
+from seqpipe.nn.attention import Attention, Score, visible
 from seqpipe.nn.positions import Positions
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class SelfAttention(nn.Module):
@@ -46,15 +45,15 @@ class SelfAttention(nn.Module):
         dim: int,
         *,
         score: Score = "multi-head",
-        heads: Heads = 1,
-        units: Positive = 128,
+        heads: PositiveInt = 1,
+        units: PositiveInt = 128,
         combine: bool = False,
         residual: bool = False,
         positions: Literal["sinusoidal", "learned", "none"] = "none",
-        longest: Positive = 512,
+        longest: PositiveInt = 512,
         scale: bool = True,
         causal: bool = False,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.residual, self.causal = dim, residual, causal

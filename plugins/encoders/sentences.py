@@ -1,4 +1,4 @@
-"""x of words in, one vector a sentence out: the lower half of hierarchical attention."""
+"""Sentence vectors of word vectors: the lower half of hierarchical attention."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import Probability
 from seqpipe import Sentences as SentencesOfWords
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
-from seqpipe.nn.recurrent import Direction, Positive, Rate, ragged_rnn
+from seqpipe.nn.constants import MASKED_LOGIT
+from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe.nn.recurrent_encoder import Direction
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
-LOWEST = -1e4
 GROUPS = 4  # of sentences of like lengths
 
 
@@ -50,14 +53,14 @@ class Sentences(nn.Module):
         dim: int,
         *,
         cell: Literal["gru", "lstm", "rnn", "none"] = "gru",
-        hidden: Positive = 50,
+        hidden: PositiveInt = 50,
         direction: Direction = "both",
         pool: Literal["attention", "mean", "max", "last"] = "attention",
         score: Score = "additive",
-        units: Positive = 100,
-        heads: Positive = 1,
+        units: PositiveInt = 100,
+        heads: PositiveInt = 1,
         split: Literal["punctuation", "lines"] = "punctuation",
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         both, self.backward, self.pool = direction == "both", direction == "backward", pool
@@ -84,7 +87,7 @@ class Sentences(nn.Module):
         rows = torch.arange(B, device=x.device)[:, None, None] * x.shape[1]
         places = (rows + (sentences - 1).clamp(min=0)).reshape(B * S, W)  # of each word among all words of the batch
         words = torch.where(mask[..., None], x, 0.0).flatten(0, 1)  # (B * T, D)
-        make = self._made if torch.compiler.is_exporting() else self._made_by_length
+        make = self._pooled if torch.compiler.is_exporting() else self._pooled_by_length
         vectors, weights = make(words, places, (sentences > 0).reshape(B * S, W))
         real = (sentences > 0).any(2)  # (B, S)
         vectors = self.dropout(torch.where(real[..., None], vectors.reshape(B, S, self.dim), 0.0))
@@ -98,21 +101,23 @@ class Sentences(nn.Module):
             "word_attention": by_word.reshape(mask.shape),
         }
 
-    def _made_by_length(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Sentences of like lengths together, and none that are padding: what PyTorch trains fastest."""
+    def _pooled_by_length(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Sentences of similar lengths together, without padding sentences: fastest in PyTorch."""
         lengths = present.sum(1)
         order = lengths.argsort(stable=True)
         order = order[(lengths == 0).sum().clamp(max=len(order) - 1) :]
         vectors, weights = words.new_zeros(len(places), self.dim), words.new_zeros(places.shape)
         for rows in order.tensor_split(min(GROUPS, len(order))):
             W = max(1, int(lengths[rows[-1]]))
-            made, by_word = self._made(words, places[rows, :W], present[rows, :W])
-            vectors = vectors.index_copy(0, rows, made.to(vectors.dtype))  # under autocast it may be another
+            pooled, by_word = self._pooled(words, places[rows, :W], present[rows, :W])
+            vectors = vectors.index_copy(0, rows, pooled.to(vectors.dtype))  # under autocast it may be another
             by_word = F.pad(by_word, (0, places.shape[1] - W))
             weights = weights.index_copy(0, rows, by_word.to(weights.dtype))
         return vectors, weights
 
-    def _made(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:  # (N, D), (R, W), (R, W)
+    def _pooled(
+        self, words: Tensor, places: Tensor, present: Tensor
+    ) -> tuple[Tensor, Tensor]:  # (N, D), (R, W), (R, W)
         """The vector of each sentence (R, D') and the weights of its words (R, W)."""
         states = F.embedding(places, words)  # (R, W, D)
         lengths = present.sum(1).clamp(min=1)
@@ -130,6 +135,6 @@ class Sentences(nn.Module):
         if self.pool == "mean":
             even = present.to(states.dtype) / lengths[:, None]
             return (even[:, None] @ states)[:, 0], even
-        greatest, winners = torch.where(present[..., None], states, LOWEST).max(1)  # (R, D')
+        greatest, winners = torch.where(present[..., None], states, MASKED_LOGIT).max(1)  # (R, D')
         won = (winners[:, None] == t[:, None]).to(states.dtype).mean(2)  # (R, W)
         return greatest, torch.where(present, won, 0.0)

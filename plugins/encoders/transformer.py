@@ -1,26 +1,25 @@
-"""x and mask in, x of the same length out, each token having attended to all others: layer upon layer."""
+"""A Transformer encoder, bidirectional or causal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.nn.attention import Attention, Heads, visible
+from seqpipe import Probability
+from seqpipe.nn.attention import Attention, visible
 from seqpipe.nn.feedforward import feed_forward
-from seqpipe.nn.kv_cache import Attending
+from seqpipe.nn.kv_cache import KVCacheEncoder
 from seqpipe.nn.positions import Positions
 
-Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 Norm = Literal["pre", "post"]
 
 
-class Transformer(Attending):
+class Transformer(KVCacheEncoder):
     """The encoder of a Transformer (Vaswani et al. 2017): layers of self-attention and feed-forward networks.
 
     Head i computes softmax(Q_i K_i^T / √d) V_i, where Q, K and V are linear layers of x and d is D' / `heads`; a(x) is
@@ -55,17 +54,17 @@ class Transformer(Attending):
         self,
         dim: int,
         *,
-        hidden: Positive | None = None,
-        layers: Positive = 2,
-        heads: Heads = 4,
-        feedforward: Positive | None = None,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        feedforward: PositiveInt | None = None,
         positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
-        longest: Positive = 512,
+        longest: PositiveInt = 512,
         scale: bool = True,
         norm: Norm = "pre",
         activation: Literal["relu", "gelu"] = "relu",
         causal: bool = False,
-        dropout: Rate = 0.1,
+        dropout: Probability = 0.1,
     ):
         super().__init__()
         self.dim = width = hidden or dim
@@ -95,7 +94,7 @@ class Transformer(Attending):
         weights, seen = x[:, :0, :0, None], visible(mask, self.causal)
         for layer in self._stack:
             if self.causal and self.training:
-                x = layer.taught(x, places)
+                x = layer.fused_forward(x, places)
             else:
                 x, weights = layer(x, mask, seen)
         x = torch.where(mask[..., None], self.leave(x), 0.0)
@@ -115,7 +114,7 @@ class Transformer(Attending):
 
 
 class Layer(nn.Module):
-    """One layer: (B, T, D) to the same shape, and what each token attended to (B, H, T, T)."""
+    """One layer: (B, T, D) to the same shape, and the attention weights (B, H, T, T)."""
 
     def __init__(self, dim: int, heads: int, inner: int, norm: Norm, activation: str, dropout: float):
         super().__init__()
@@ -130,17 +129,17 @@ class Layer(nn.Module):
         context, weights = self.attention.attend(read, self.attention.project(read, mask), seen)
         return self._added(x, context), weights
 
-    def taught(self, x: Tensor, places: Tensor) -> Tensor:
+    def fused_forward(self, x: Tensor, places: Tensor) -> Tensor:
         """The same for training where no token sees a later one, by PyTorch's own kernel, which keeps no weights."""
-        queries, keys, values = self.asked(x, places)
+        queries, keys, values = self.project_qkv(x, places)
         dropout = self.attention_dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0)
-        return self.told(x, found.transpose(1, 2).flatten(2))
+        context = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0)
+        return self.output(x, context.transpose(1, 2).flatten(2))
 
-    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.attention.asked(self._read(x))
+    def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.attention.project_qkv(self._read(x))
 
-    def told(self, x: Tensor, context: Tensor) -> Tensor:
+    def output(self, x: Tensor, context: Tensor) -> Tensor:
         return self._added(x, self.attention.output(context))
 
     def _read(self, x: Tensor) -> Tensor:

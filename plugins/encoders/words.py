@@ -1,4 +1,4 @@
-"""x of pieces in, x of words out: what a tokenizer that splits words needs before each word gets a tag."""
+"""Word vectors of subword vectors, for heads that tag words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Pieces
-
-LOWEST = -1e4
+from seqpipe.nn.constants import MASKED_LOGIT
 
 
 class Words(nn.Module):
@@ -50,16 +49,18 @@ class Words(nn.Module):
     ) -> dict[str, Tensor]:
         real = pieces > 0  # (B, N)
         begin = (pieces - 1).clamp(min=0)
-        made = {"x": self._pooled(x, mask, begin, real), "mask": real}
+        outputs = {"x": self._pooled(x, mask, begin, real), "mask": real}
         if other_x is not None:
-            made["other_x"] = self._pooled(other_x, mask, begin, real)
+            outputs["other_x"] = self._pooled(other_x, mask, begin, real)
         numbers = {"window": window, "other_window": other_window}
-        return made | {name: one.gather(1, begin) for name, one in numbers.items() if one is not None}
+        return outputs | {
+            name: positions.gather(1, begin) for name, positions in numbers.items() if positions is not None
+        }
 
     def _pooled(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
         x = torch.where(mask[..., None], x, 0.0)
-        made = _at(x, begin) if self.pool == "first" else self._over_pieces(x, mask, begin, real)
-        return torch.where(real[..., None], made, 0.0)
+        pooled = _at(x, begin) if self.pool == "first" else self._over_pieces(x, mask, begin, real)
+        return torch.where(real[..., None], pooled, 0.0)
 
     def _over_pieces(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
         length = mask.sum(1, keepdim=True)  # (B, 1)
@@ -70,7 +71,7 @@ class Words(nn.Module):
         if self.pool == "mean":
             share = within.to(x.dtype)
             return (share @ x) / share.sum(2, keepdim=True).clamp(min=1)
-        return torch.where(within[..., None], x[:, None], LOWEST).amax(2)
+        return torch.where(within[..., None], x[:, None], MASKED_LOGIT).amax(2)
 
 
 def _at(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)

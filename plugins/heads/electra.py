@@ -1,4 +1,4 @@
-"""x in, which tokens of a text do not belong there out: learned from words that a small model puts there."""
+"""Replaced token detection (ELECTRA): which tokens of a text a small generator put there."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import MASK, SPECIALS, Metric
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Heads
+from seqpipe.nn.constants import logit_mask
 from seqpipe.nn.corruption import Drawn, chosen, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe_plugins.encoders.transformer import Transformer
-
-Positive = Annotated[int, Field(gt=0)]
-UNLIKELY = -1e4  # the logit of what stands in no gap
 
 
 class Electra(nn.Module):
@@ -50,7 +47,7 @@ class Electra(nn.Module):
     special_tokens: ClassVar = (MASK,)
     corrupted_inputs: ClassVar = ("ids", "replaced", "guessed", "guess_log_p")
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",), "bias": ("vocabulary",)}
-    never: Tensor
+    logit_mask: Tensor
 
     def __init__(
         self,
@@ -58,10 +55,10 @@ class Electra(nn.Module):
         vocabulary: Sequence[str],
         *,
         share: Annotated[float, Field(gt=0, lt=1)] = 0.15,
-        generator: Positive = 64,
-        layers: Positive = 1,
-        heads: Heads = 4,
-        weight_of_detection: Annotated[float, Field(gt=0)] = 50.0,
+        generator: PositiveInt = 64,
+        layers: PositiveInt = 1,
+        heads: PositiveInt = 4,
+        weight_of_detection: PositiveFloat = 50.0,
     ):
         super().__init__()
         if MASK not in vocabulary:
@@ -74,8 +71,8 @@ class Electra(nn.Module):
         self.guess = nn.Sequential(nn.Linear(generator, generator), ACTIVATIONS["gelu"](), nn.LayerNorm(generator))
         self.bias = nn.Parameter(torch.zeros(size))
         self.detect = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS["gelu"](), nn.Linear(dim, 1))
-        special = torch.tensor([*range(len(SPECIALS)), self.gap])
-        self.register_buffer("never", torch.zeros(size).index_fill(0, special, UNLIKELY), persistent=False)  # (V,)
+        special = [*range(len(SPECIALS)), self.gap]
+        self.register_buffer("logit_mask", logit_mask(size, special), persistent=False)  # (V,)
 
     def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The text with drawn tokens in some places, which of them are others than there were, and the guesses.
@@ -86,7 +83,7 @@ class Electra(nn.Module):
         guessed = chosen(words(ids, mask, self.gap), mask, mask, self.share, drawn)
         hidden = torch.where(guessed, self.gap, torch.where(mask, ids, 0))
         z = self.guess(self.generator(self.table(hidden), mask)["x"][guessed])  # (M, G)
-        log_p = F.linear(z, self.table.weight, self.bias + self.never).log_softmax(1)  # (M, V)
+        log_p = F.linear(z, self.table.weight, self.bias + self.logit_mask).log_softmax(1)  # (M, V)
         u = drawn.uniform(*ids.shape)[guessed][:, None]
         new = (log_p.detach().exp().cumsum(1) <= u * (1 - 1e-6)).sum(1)
         seen = ids.masked_scatter(guessed, new)
@@ -103,21 +100,21 @@ class Electra(nn.Module):
     def measures(
         self, x: Tensor, mask: Tensor, replaced: Tensor, guessed: Tensor, guess_log_p: Tensor
     ) -> dict[str, Tensor]:
-        """On dev: how well the encoder tells, of all tokens and of replaced ones, and how the generator guesses."""
-        logits, told = self._logits(x), replaced[mask]
+        """On dev: perplexity, accuracy and recall of the detection, and the generator's perplexity."""
+        logits, replaced_tokens = self._logits(x), replaced[mask]
         right = ((logits > 0) == replaced)[mask]
-        error = F.binary_cross_entropy_with_logits(logits[mask], told.to(x.dtype), reduction="sum")
+        error = F.binary_cross_entropy_with_logits(logits[mask], replaced_tokens.to(x.dtype), reduction="sum")
         return {
             "detection_perplexity": torch.stack([error, mask.sum()]),
             "detection_accuracy": torch.stack([right.sum(), mask.sum()]).float(),
-            "detection_recall": torch.stack([right[told].sum(), told.sum()]).float(),
+            "detection_recall": torch.stack([right[replaced_tokens].sum(), replaced_tokens.sum()]).float(),
             "generator_perplexity": torch.stack([-guess_log_p[guessed].sum(), guessed.sum()]),
         }
 
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The mean probability of a token of each text to be no replaced one, (B,)."""
-        own = torch.where(mask, (-self._logits(x)).sigmoid(), 0.0)
-        return {"score": own.sum(1) / mask.sum(1)}
+        original = torch.where(mask, (-self._logits(x)).sigmoid(), 0.0)
+        return {"score": original.sum(1) / mask.sum(1)}
 
     def _logits(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T)
         logits: Tensor = self.detect(x)[..., 0]

@@ -1,4 +1,4 @@
-"""x of a text in, another text out, token by token: the decoder of a pretrained T5, tuned or as it is."""
+"""The decoder of a pretrained T5, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Checkpoint
+from seqpipe import Checkpoint, Probability
 from seqpipe.errors import UsageError
+from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Names
-from seqpipe.nn.pretrained import pretrained_seq2seq
-from seqpipe.nn.search import State
-from seqpipe.nn.seq2seq_head import Source, Writer, shifted
+from seqpipe.nn.pretrained import optional_attribute, pretrained_seq2seq
+from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, shifted
 from seqpipe.nn.span_corruption import SpanCorruption
 from seqpipe.nn.t5 import FAMILIES, Memory, stack
 
-Share = Annotated[float, Field(ge=0, lt=1)]
 
-
-class PretrainedSeq2Seq(SpanCorruption, Writer):
+class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
     """The decoder of a T5 (Raffel et al. 2020), over the encoder `pretrained-seq2seq` of the same checkpoint.
 
     It attends to the text and its end token. The token embedding is that of the encoder. The output layer shares it if
@@ -45,8 +43,8 @@ class PretrainedSeq2Seq(SpanCorruption, Writer):
         target_vocabulary: Sequence[str],
         *,
         checkpoint: Checkpoint,
-        dropout: Share | None = None,
-        label_smoothing: Share = 0.0,
+        dropout: Probability | None = None,
+        label_smoothing: Probability = 0.0,
         spans: Annotated[float, Field(gt=0, lt=1)] | None = None,
         span_length: Annotated[float, Field(ge=1)] = 3.0,
     ):
@@ -61,37 +59,38 @@ class PretrainedSeq2Seq(SpanCorruption, Writer):
             )
         tied = torch.equal(state["lm_head.weight"], state["shared.weight"])
         self.output = None if tied else nn.Parameter(state["lm_head.weight"][ids])
-        self.scale = self.dim**-0.5 if getattr(config, "scale_decoder_outputs", config.tie_word_embeddings) else 1.0
+        scales = optional_attribute(config, "scale_decoder_outputs")
+        self.scale = self.dim**-0.5 if (config.tie_word_embeddings if scales is None else scales) else 1.0
         self.stack = stack(config, state, "decoder", dropout, checkpoint)
 
     def read(self, sources: Sequence[Names]) -> Source:
         (source,) = sources
         x, mask, table = source["x"], source["mask"], source.get("table")
-        if table is None or table.shape != (len(self.never), self.dim):
+        if table is None or table.shape != (len(self.logit_mask), self.dim):
             raise UsageError(f"pretrained-seq2seq: the encoder before it gives no table of its tokens; {self.cure}")
         x = torch.where(mask[..., None], x, 0.0)
         x, mask = torch.cat([x, source["state"][:, None]], 1), F.pad(mask, (0, 1), value=True)  # the end behind all
         return Source(_Read(self.stack.memories(x), table, mask), mask)
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
-        return self.stack.init_cache(sources[0]["x"], longest)
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
+        return self.stack.init_cache(sources[0]["x"], max_length)
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         memories, table, mask = source.parts
         x, state, weights = self.stack.step(F.embedding(tokens, table), state, memories, mask)
         return self._logits(x, source), state, weights
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         memories, table, mask = source.parts
-        x, weights = self.stack.given(F.embedding(shifted(ids), table), memories, mask)
+        x, weights = self.stack.teacher_forced(F.embedding(shifted(ids), table), memories, mask)
         return self._logits(x, source), weights
 
     def _logits(self, x: Tensor, source: Source) -> Tensor:  # (…, D) -> (…, V)
-        return F.linear(self.scale * x, source.parts.table if self.output is None else self.output, self.never)
+        return F.linear(self.scale * x, source.parts.table if self.output is None else self.output, self.logit_mask)
 
 
 class _Read(NamedTuple):
-    """Of a source what each layer makes of it, its real positions, and the vectors that tokens are read as."""
+    """A source's projected keys and values for each layer, its mask, and the table of token vectors."""
 
     memories: tuple[Memory, ...]
     table: Tensor  # (V, D)

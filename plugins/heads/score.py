@@ -1,14 +1,15 @@
-"""x in, one number a text out: a linear regression over the pooled text."""
+"""Regression: one number a text."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Score as AttentionScore
 from seqpipe_plugins.heads import PooledHead, Pooling
@@ -45,8 +46,8 @@ class Score(PooledHead):
         *,
         pool: Pooling = "max",
         score: AttentionScore = "additive",
-        hidden: Annotated[int, Field(gt=0)] | None = None,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        hidden: PositiveInt | None = None,
+        dropout: Probability = 0.0,
         loss: Literal["mse", "mae", "huber"] = "mse",
         bounds: Bounds | None = None,
     ):
@@ -64,20 +65,20 @@ class Score(PooledHead):
         """Mean error of a text, in deviations: x (B, T, D), mask (B, T), score (B,), state (B, D)."""
         if self.training and not self.bounded:
             self._see(score.double())
-        made, _ = self._made(x, mask, state, learning=True)
-        error: Tensor = self.error(made, (score - self.line[0]) / self.line[1])
+        output, _ = self._output(x, mask, state, learning=True)
+        error: Tensor = self.error(output, (score - self.line[0]) / self.line[1])
         return error
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The number of each text (B,)."""
-        made, shown = self._made(x, mask, state)
-        return {"score": self.line[0] + self.line[1] * made, **shown}
+        output, shown = self._output(x, mask, state)
+        return {"score": self.line[0] + self.line[1] * output, **shown}
 
-    def _made(
+    def _output(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:  # (B,)
-        made, shown = self.read(x, mask, state, learning)
-        return (made.sigmoid() if self.bounded else made)[:, 0], shown
+        output, shown = self.read(x, mask, state, learning)
+        return (output.sigmoid() if self.bounded else output)[:, 0], shown
 
     @torch.no_grad()
     def _see(self, score: Tensor) -> None:  # (B,)

@@ -1,19 +1,17 @@
-"""Token vectors in, vectors from which the words around can be told out: word2vec; of a text their mean."""
+"""Skip-gram with negative sampling (word2vec); the answer is the mean of a text's vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import SPECIALS, Metric
+from seqpipe import SPECIALS, Metric, counts_of
 from seqpipe.nn.corruption import Drawn
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class SkipGram(nn.Module):
@@ -46,15 +44,15 @@ class SkipGram(nn.Module):
         dim: int,
         vocabulary: Sequence[str],
         *,
-        window: Positive = 5,
-        negatives: Positive = 5,
-        subsample: Annotated[float, Field(ge=0)] = 0.001,
-        power: Annotated[float, Field(ge=0)] = 0.75,
+        window: PositiveInt = 5,
+        negatives: PositiveInt = 5,
+        subsample: NonNegativeFloat = 0.001,
+        power: NonNegativeFloat = 0.75,
     ):
         super().__init__()
         self.window, self.negatives = window, negatives
         self.contexts = nn.Parameter(torch.zeros(len(vocabulary), dim))
-        counts = getattr(vocabulary, "counts", None)
+        counts = counts_of(vocabulary)
         seen = torch.ones(len(vocabulary)) if counts is None else torch.tensor(counts, dtype=torch.float32)
         words = torch.arange(len(vocabulary)) >= len(SPECIALS)
         seen = torch.where(words, seen, 0.0)
@@ -91,8 +89,8 @@ class SkipGram(nn.Module):
     def _lost(self, ids: Tensor, mask: Tensor, table: Tensor) -> tuple[Tensor, int]:
         """The sum over pairs, and how many there are."""
         drawn = Drawn(self.training, ids.device)
-        rows, at, other = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
-        v, right = F.embedding(ids[rows, at], table), ids[rows, other]  # (P, D), (P,)
+        rows, at, context = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
+        v, right = F.embedding(ids[rows, at], table), ids[rows, context]  # (P, D), (P,)
         wrong = self.drawn_words(drawn.uniform(len(right), self.negatives))  # (P, n)
         near = (v * self.contexts[right]).sum(1)
         far = (self.contexts[wrong] @ v[..., None])[..., 0]
@@ -104,9 +102,9 @@ class SkipGram(nn.Module):
         B, T = words.shape
         reach = 1 + (drawn.uniform(B, T) * self.window).long()
         apart = torch.arange(-self.window, self.window + 1, device=words.device)
-        other = torch.arange(T, device=words.device)[:, None] + apart  # (T, 2 W + 1)
-        inside = (other >= 0) & (other < T) & (apart != 0)
-        near = inside & (apart.abs() <= reach[..., None]) & words[..., None] & words[:, other.clamp(0, T - 1)]
+        context = torch.arange(T, device=words.device)[:, None] + apart  # (T, 2 W + 1)
+        inside = (context >= 0) & (context < T) & (apart != 0)
+        near = inside & (apart.abs() <= reach[..., None]) & words[..., None] & words[:, context.clamp(0, T - 1)]
         rows, at, which = near.nonzero(as_tuple=True)
         return rows, at, at + apart[which]
 

@@ -1,16 +1,15 @@
-"""x in, one tag a token out, each chosen by itself."""
+"""Sequence labelling by an independent softmax for each token."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import tagging_schemes
+from seqpipe import Probability, tagging_schemes
 from seqpipe.nn.window_stitching import Windows
 
 
@@ -35,7 +34,7 @@ class Tags(nn.Module):
         labels: Sequence[str],
         *,
         scheme: Literal["BIOES", "IOB2", "none"] = "BIOES",
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dropout = nn.Dropout(dropout)

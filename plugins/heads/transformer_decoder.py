@@ -1,4 +1,4 @@
-"""x of a text in, another text out, token by token: the decoder of a Transformer, with a cache of keys and values."""
+"""The decoder of a Transformer, with a KV cache."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import MARKS
-from seqpipe.nn.attention import Attention, Heads, Projected, visible
+from seqpipe import MARKS, Probability
+from seqpipe.nn.attention import Attention, Projected, visible
 from seqpipe.nn.feedforward import feed_forward
+from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Combination, Names, Parts, SourceAttention, mask_of_all
 from seqpipe.nn.positions import Positions
-from seqpipe.nn.search import State
-from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted
+from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted
 from seqpipe.nn.span_corruption import SpanCorruption
 
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-Part = Annotated[float, Field(gt=0, lt=1)]
 
-
-class TransformerDecoder(SpanCorruption, Writer):
+class TransformerDecoder(SpanCorruption, Seq2SeqHead):
     """The decoder of a Transformer (Vaswani et al. 2017), with attention to the source.
 
     Each layer has three sublayers: attention to the tokens generated so far, attention to the source, and a
@@ -61,21 +57,21 @@ class TransformerDecoder(SpanCorruption, Writer):
         sources: Sequence[int],
         target_vocabulary: Sequence[str],
         *,
-        hidden: Positive | None = None,
-        layers: Positive = 2,
-        heads: Heads = 4,
-        feedforward: Positive | None = None,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        feedforward: PositiveInt | None = None,
         positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
-        longest: Positive = 512,
+        longest: PositiveInt = 512,
         scale: bool = True,
         norm: Literal["pre", "post"] = "pre",
         activation: Literal["relu", "gelu", "silu"] = "relu",
         tie: bool = True,
         combine: Combination = "concatenation",
-        dropout: Share = 0.1,
-        label_smoothing: Share = 0.0,
+        dropout: Probability = 0.1,
+        label_smoothing: Probability = 0.0,
         equal_length: bool = False,
-        spans: Part | None = None,
+        spans: Annotated[float, Field(gt=0, lt=1)] | None = None,
         span_length: Annotated[float, Field(ge=1)] = 3.0,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
@@ -105,13 +101,13 @@ class TransformerDecoder(SpanCorruption, Writer):
     def _stack(self) -> list[Layer]:
         return cast("list[Layer]", list(self.layers))
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
         """Of each layer keys (B, H, D / H, N) and values (B, H, N, D / H); and the number of tokens so far, (B,)."""
         x = sources[0]["x"]
         B, heads = x.shape[0], self._stack[0].itself.heads
         each = self.vocabulary.embedding.embedding_dim // heads
-        keys = torch.zeros(B, heads, each, longest, device=x.device)
-        caches = (one for _ in self._stack for one in (keys, keys.transpose(2, 3).contiguous()))
+        keys = torch.zeros(B, heads, each, max_length, device=x.device)
+        caches = (cache for _ in self._stack for cache in (keys, keys.transpose(2, 3).contiguous()))
         return (*caches, torch.zeros(B, dtype=torch.int64, device=x.device))
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
@@ -127,10 +123,10 @@ class TransformerDecoder(SpanCorruption, Writer):
             values = caches[2 * number + 1] + here[:, None, :, None] * new.values
             after += [keys, values]
             x, weights = layer(x, Projected(keys, values), seen, source.parts[number])
-        logits = self.vocabulary.logits(self.norm(x)[:, 0], self.never)
+        logits = self.vocabulary.logits(self.norm(x)[:, 0], self.logit_mask)
         return logits, (*after, t + 1), weights.mean(1)
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         t = torch.arange(ids.shape[1], device=ids.device)
         x = self.dropout(self._placed(self.vocabulary(shifted(ids)), t[None]))
         everything = torch.ones_like(ids, dtype=torch.bool)
@@ -138,7 +134,7 @@ class TransformerDecoder(SpanCorruption, Writer):
         for layer, memory in zip(self._stack, source.parts, strict=True):
             projected = layer.itself.project(layer.first(x), everything)
             x, weights = layer(x, projected, seen, memory)
-        return self.vocabulary.logits(self.norm(x), self.never), weights.mean(1)
+        return self.vocabulary.logits(self.norm(x), self.logit_mask), weights.mean(1)
 
     def _placed(self, vectors: Tensor, t: Tensor) -> Tensor:  # (B, N, D), (1 or B, N) -> (B, N, D)
         vectors = self.scale * vectors
@@ -146,7 +142,7 @@ class TransformerDecoder(SpanCorruption, Writer):
 
 
 class Layer(nn.Module):
-    """One layer: what it attends to is given, its own tokens and the sources both as keys and values."""
+    """One layer, of projected keys and values: those of its own tokens and those of the sources."""
 
     def __init__(
         self,
@@ -169,7 +165,7 @@ class Layer(nn.Module):
         self.feedforward = feed_forward(dim, inner, activation, dropout)
 
     def first(self, x: Tensor) -> Tensor:
-        """What self-attention reads of x."""
+        """The input of self-attention."""
         return self.norms[0](x) if self.pre else x
 
     def forward(
@@ -182,6 +178,6 @@ class Layer(nn.Module):
         x = self._added(1, x, self.merge(context).reshape(x.shape))
         return self._added(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), weights
 
-    def _added(self, number: int, x: Tensor, made: Tensor) -> Tensor:
-        x = x + self.dropout(made)
+    def _added(self, number: int, x: Tensor, update: Tensor) -> Tensor:
+        x = x + self.dropout(update)
         return x if self.pre else self.norms[number](x)

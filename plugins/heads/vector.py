@@ -1,13 +1,12 @@
-"""x in, one vector a text out, near those of texts with the same label."""
+"""Text embeddings by supervised contrastive learning: texts with the same label are near each other."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from seqpipe import Probability
 from seqpipe.nn.attention import Score
 from seqpipe_plugins.heads import PooledHead, Pooling
 
@@ -40,10 +39,10 @@ class Vector(PooledHead):
         *,
         pool: Pooling = "mean",
         score: Score = "additive",
-        width: Annotated[int, Field(gt=0)] | None = None,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        width: PositiveInt | None = None,
+        dropout: Probability = 0.0,
         normalize: bool = True,
-        temperature: Annotated[float, Field(gt=0)] = 0.1,
+        temperature: PositiveFloat = 0.1,
     ):
         super().__init__(dim, width, pool=pool, score=score, hidden=None, dropout=dropout)
         self.normalize, self.temperature = normalize, temperature
@@ -60,8 +59,8 @@ class Vector(PooledHead):
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The vector of each text (B, D)."""
-        made, shown = self.read(x, mask, state)
-        return {"vector": _unit(made) if self.normalize else made, **shown}
+        pooled, shown = self.read(x, mask, state)
+        return {"vector": _unit(pooled) if self.normalize else pooled, **shown}
 
 
 def _unit(vectors: Tensor) -> Tensor:  # (B, D) -> (B, D)

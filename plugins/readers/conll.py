@@ -1,4 +1,4 @@
-"""A file of columns in, a record a sentence out: a line a word, an empty line between sentences (CoNLL, CoNLL-U)."""
+"""Reader of column files, one sentence a record: one line a word, an empty line between sentences (CoNLL)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLANKS = re.compile(r"[ \t]+")  # other white space, such as U+3000, may be a w
 
 @dataclass(frozen=True)
 class Layout:
-    """What stands in which column of a file."""
+    """The columns of a file and their roles."""
 
     word: int
     tag: int | None
@@ -181,8 +181,8 @@ class Conll:
     def _check(self, cells: list[str], layout: Layout, where: str, words: int) -> None:
         if len(cells) != layout.width:
             cure = "`separator: tab` if words hold blanks; comments stand before a sentence only"
-            found = f"{_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
-            raise DataError(f"{where}: {found}; {cure}")
+            width = f"{_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
+            raise DataError(f"{where}: {width}; {cure}")
         if not cells[layout.word]:
             raise DataError(f"{where}: the word is empty; correct the line or look at `separator`")
         if words >= LONGEST_SENTENCE:
@@ -224,6 +224,6 @@ def _compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
     except re.error as error:
         raise UsageError(f"conll.{option}: {pattern!r} is no regular expression: {error}") from error
     if explodes:
-        told = "repeats a repetition, or alternatives that may begin alike, which may take exponential time"
-        raise UsageError(f"conll.{option}: {pattern!r} {told}; write the inner one as x++ or (?>…)")
+        danger = "repeats a repetition, or alternatives that may begin alike, which may take exponential time"
+        raise UsageError(f"conll.{option}: {pattern!r} {danger}; write the inner one as x++ or (?>…)")
     return compiled

@@ -1,4 +1,4 @@
-"""A file of Universal Dependencies in, a record a sentence out: its words with their tags, and the text as it was."""
+"""Reader of Universal Dependencies (CoNLL-U), one sentence a record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TagColumn = Literal["lemma", "upos", "xpos", "feats", "deprel"]
 
 @dataclass
 class Sentence:
-    """What was read since the last empty line."""
+    """The lines read since the last empty line."""
 
     line: int = 0
     comments: Record = field(default_factory=dict)
@@ -77,10 +77,10 @@ class Conllu:
         written = (form, "SpaceAfter=No" not in misc.split("|"))
         if not form.strip():
             raise DataError(f"{where}: the word is empty; write a form, or _ if it is not known")
-        if found := _RANGE.fullmatch(place):
-            if int(found[1]) != expected or int(found[2]) < expected or sentence.covered >= expected:
+        if range_match := _RANGE.fullmatch(place):
+            if int(range_match[1]) != expected or int(range_match[2]) < expected or sentence.covered >= expected:
                 raise DataError(f"{where}: the range {place} stands before word {expected}; correct the numbers")
-            sentence.covered = int(found[2])
+            sentence.covered = int(range_match[2])
             sentence.surface.append(written)
         elif _WORD.fullmatch(place):
             self._check(cells, expected, where)

@@ -1,4 +1,4 @@
-"""A file of comma-separated values in, a record a row out."""
+"""Reader of comma-separated values, one row a record."""
 
 from __future__ import annotations
 

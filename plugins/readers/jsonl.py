@@ -1,4 +1,4 @@
-"""A file with a JSON object a line in, a record an object out: texts with spans, words with tags, or either alone."""
+"""Reader of JSON Lines, one object a record: texts with spans, words with tags, or either alone."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class Jsonl:
         if self.text is None:
             return {"source_where" if key == "where" else key: value for key, value in item.items()}
         used = {self.words, self.tags} if self.words in item else {self.text, self.spans}
-        made = self._from_words(item, where) if self.words in item else self._from_text(item, where)
+        record = self._from_words(item, where) if self.words in item else self._from_text(item, where)
         if isinstance(item.get("labels"), list) and "labels" not in used:
             _check_labels(item["labels"], where)
-        return {**made, **{free(key): value for key, value in item.items() if key not in used}}
+        return {**record, **{free(key): value for key, value in item.items() if key not in used}}
 
     def _from_words(self, item: dict[str, Any], where: str) -> Record:
         if self.spans in item:
@@ -187,9 +187,9 @@ def _span(item: object, text: str, where: str) -> Record:
             f"{where}: {start} to {end} is empty or not within {size}{_unit(end, text)}; correct the offsets"
         )
     for key in ("text", "word"):
-        given, there = item.get(key), text[start:end]
-        if isinstance(given, str) and "".join(given.split()).casefold() != "".join(there.split()).casefold():
-            raise DataError(f"{where}: {start} to {end} is {there!r}, not {given!r}; offsets must count code points")
+        stated, there = item.get(key), text[start:end]
+        if isinstance(stated, str) and "".join(stated.split()).casefold() != "".join(there.split()).casefold():
+            raise DataError(f"{where}: {start} to {end} is {there!r}, not {stated!r}; offsets must count code points")
     return {"start": start, "end": end, "label": label}
 
 
@@ -201,7 +201,7 @@ def _offset(span: dict[str, Any], key: str, where: str) -> int:
 
 
 def _unit(end: int, text: str) -> str:
-    """A guess at what else was counted, where an end lies behind the text's."""
+    """A guess at the unit that was counted, where an end lies behind the text's."""
     if len(text) < end <= len(text.encode("utf-16-le", "surrogatepass")) // 2:
         return " (it would be within its UTF-16 units)"
     if len(text) < end <= len(text.encode("utf-8", "surrogatepass")):

@@ -1,4 +1,4 @@
-"""A file of lines in, a record a line out: each line is a text."""
+"""Reader of text files, one line a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files whose lines belong together in, a record a line out: one file a field, as SNIPS and translations have it."""
+"""Reader of parallel files, one line of each a record: one file a field, as in SNIPS and translation data."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Parallel:
     def files(self, path: Path) -> list[Path]:
         """Every file that belongs to this one, in the order of the fields; DataError if one is not there."""
         stem = self._stem(Path(path).name, str(path))
-        found = [Path(path).with_name(file.replace("*", stem)) for file in self.names.values()]
-        for field, file in zip(self.names, found, strict=True):
+        files = [Path(path).with_name(file.replace("*", stem)) for file in self.names.values()]
+        for field, file in zip(self.names, files, strict=True):
             if not file.is_file():
                 raise DataError(f"{path}: there is no file {file} beside it for `{field}`; correct `fields`")
-        return found
+        return files
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of the file and its siblings, one at a time; DataError names file, line and cure."""
@@ -99,7 +99,7 @@ class Parallel:
             raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
 
     def _stem(self, name: str, path: str) -> str:
-        """What the * stands for in the name of the file that the YAML gives."""
+        """The text that the * stands for in the file name that the YAML gives."""
         for file in self.names.values():
             before, star, after = file.partition("*")
             if name == file or (star and name.startswith(before) and name[len(before) :].endswith(after)):
@@ -114,5 +114,6 @@ def _uneven(
     """Which file ends first, and how many lines the others have."""
     counts = [number - 1 if over else number + sum(1 for _ in rest) for over, rest in zip(ended, sources, strict=True)]
     short = list(files.values())[ended.index(True)]
-    told = ", ".join(f"{file.name} {count:,}" for file, count in zip(files.values(), counts, strict=True))
-    return DataError(f"{short}:{number}: there is no such line, the others are longer; lines: {told}; make them one")
+    line_counts = ", ".join(f"{file.name} {count:,}" for file, count in zip(files.values(), counts, strict=True))
+    cure = "give all files the same number of lines"
+    return DataError(f"{short}:{number}: there is no such line, the others are longer; lines: {line_counts}; {cure}")

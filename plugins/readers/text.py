@@ -1,4 +1,4 @@
-"""A file of plain text in, records out: the whole text in pieces, its paragraphs, or its lines."""
+"""Reader of plain text: windows of the whole text, its paragraphs, or its lines."""
 
 from __future__ import annotations
 

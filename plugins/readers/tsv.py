@@ -1,4 +1,4 @@
-"""A file of tab-separated values in, a record a row out."""
+"""Reader of tab-separated values, one row a record."""
 
 from __future__ import annotations
 

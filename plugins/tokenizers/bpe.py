@@ -1,4 +1,4 @@
-"""Texts in, a `tokenizers.Tokenizer` of byte pair encoding out, over letters or over bytes."""
+"""Byte pair encoding, over letters or over bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts in, a `tokenizers.Tokenizer` out whose tokens are single code points; it writes text again without loss."""
+"""A tokenizer of single code points, which decodes without loss."""
 
 from __future__ import annotations
 

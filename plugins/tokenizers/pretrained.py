@@ -1,4 +1,4 @@
-"""A checkpoint of `transformers` in, its own tokenizer out."""
+"""The tokenizer of a checkpoint of `transformers`."""
 
 from __future__ import annotations
 

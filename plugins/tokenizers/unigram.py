@@ -1,4 +1,4 @@
-"""Texts in, a `tokenizers.Tokenizer` of a unigram language model out: words in their likeliest pieces."""
+"""A unigram language model: words in their likeliest pieces."""
 
 from __future__ import annotations
 

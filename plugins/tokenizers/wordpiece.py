@@ -1,4 +1,4 @@
-"""Texts in, a WordPiece `tokenizers.Tokenizer` out: words as BERT splits them, and the longest known pieces of each."""
+"""WordPiece: words as BERT splits them, each in the longest known pieces."""
 
 from __future__ import annotations
 

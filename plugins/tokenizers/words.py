@@ -1,4 +1,4 @@
-"""Texts in, a word-level `tokenizers.Tokenizer` out: words and punctuation by one regular expression."""
+"""A word-level tokenizer: words and punctuation by one regular expression."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold 
 
 
 NEAR = 0.8  # similarity from which a name is taken for a misspelling
-HELPERS = ("record",)  # names of helper methods that are nearly a member's
+HELPERS = ("message", "record")  # names of helper methods that are nearly a member's
 
 
 def member(component: Any, name: str) -> Any:
@@ -119,14 +119,9 @@ def can_copy(head: Component) -> bool:
     return any(feature.copies_tokens for feature in declared_features(head).values())
 
 
-def is_stateful(head: Component) -> bool:
-    """Whether recurrent states are carried across the batches of a language model's corpus (truncated BPTT)."""
-    return is_language_model_head(head) and head.options.get("stateful") is True
-
-
 def is_language_model_head(head: Component) -> bool:
     """Whether a head is a language model: it has no target and reads the stages through `incremental`."""
-    return bool(declaration(head, "is_language_model"))
+    return has_member(head.cls, "corpus")
 
 
 def dev_option(head: Component) -> str:

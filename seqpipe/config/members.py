@@ -108,8 +108,9 @@ MEMBERS: Mapping[str, Member] = {
         "Of a causal encoder: the setting that it lacks to be causal, or an empty string.",
         ABSENT,
     ),
-    "cache_shape": Member(
-        ("encoder",), "attribute", "(int, int)", "Shape of a slot of its cache: one a token, or one."
+    "cache_shape": Member(("encoder",), "attribute", "(int, int)", "Shape of a slot of its cache."),
+    "cache_per_token": Member(
+        ("encoder",), "class attribute", "bool", "Whether its cache has a slot for each token; else one for all.", False
     ),
     "import_cache": Member(("encoder",), "method", "(cache) -> memory", "Import the cache from an input of the graph."),
     "export_cache": Member(
@@ -156,7 +157,14 @@ MEMBERS: Mapping[str, Member] = {
         "Decode options without effect under these options.",
         ABSENT,
     ),
-    "is_language_model": Member(("head",), "class attribute", "bool", "Whether it is a language model.", False),
+    "corpus": Member(
+        ("head",),
+        "static method",
+        "(options) -> dict",
+        "Of a language model: packed, context and stateful, how it reads its training texts.",
+        ABSENT,
+        True,
+    ),
     "self_supervised": Member(("head",), "class attribute", "bool", "Whether it is self-supervised.", False, True),
     "corrupted_inputs": Member(
         ("head",), "class attribute", "tuple of names", "What `corrupt_batch` replaces or adds.", (), True

@@ -29,7 +29,7 @@ _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
 def example_features(pipeline: Pipeline) -> tuple[Arrays, Axes]:
     """Features of three texts of unlike lengths, and the free axes of each."""
     random = np.random.default_rng(0)
-    featurizer = pipeline.learned.featurizer
+    featurizer = pipeline.artifacts.featurizer
     docs = [random_doc(featurizer, n, random, unlike=True) for n in (max([7, *pipeline.long]), 2, 3)]
     features = featurizer.collate(docs)
     axes = [{i: axis for i, axis in enumerate(featurizer.axes(name)) if isinstance(axis, str)} for name in features]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from seqpipe.answers.generation import PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.nn.incremental import IncrementalStages, cache_entries
 from seqpipe.runtime.cache_entries import next_inputs
@@ -19,8 +20,10 @@ NAN = float("nan")
 
 _PIECES = (
     "What `prefill` and `step` make of a token given the memory of those before must be what `forward` makes of it in "
-    "the whole text, and `import_cache(export_cache(…))` must be that memory again: see `seqpipe.nn.kv_cache.Causal`"
+    "the whole text, and `import_cache(export_cache(…))` must be that memory again: see "
+    "`seqpipe.nn.kv_cache.IncrementalEncoder`"
 )
+_SLOTS = "an encoder whose cache has a slot for each token states `cache_per_token = True`, and no other does"
 
 
 def incremental_checks(bench: Bench) -> list[Check]:
@@ -35,7 +38,7 @@ def incremental_checks(bench: Bench) -> list[Check]:
 def _in_pieces(bench: Bench) -> None:
     """Reads a prompt, then two tokens step by step, then, from the exported cache, a piece of two more."""
     pipeline = bench.pipeline(2, NAN).eval()
-    feeds = bench.learned.featurizer.collate(bench.docs(LENGTHS))
+    feeds = bench.artifacts.featurizer.collate(bench.docs(LENGTHS))
     names = {name: torch.from_numpy(array) for name, array in feeds.items()}
     ids, whole = names["ids"], pipeline(dict(names))["x"]
     others = {name: tensor for name, tensor in names.items() if name not in ("ids", "mask")}
@@ -63,6 +66,10 @@ def _in_pieces(bench: Bench) -> None:
     cache = incremental.export_cache(
         prefix, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state
     )
+    for number, encoder in enumerate(pipeline.encoder):
+        slots = cache[f"{PRESENT}{number}"].shape[1]
+        if (slots > 1) != member(encoder, "cache_per_token"):
+            raise FaultError(f"its cache of several tokens has {slots} slot{'s' * (slots > 1)}", _SLOTS)
     past = next_inputs(cache_entries([*pipeline.encoder]), cache)
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
     prefix = incremental.prefill(

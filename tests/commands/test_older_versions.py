@@ -13,7 +13,7 @@ from seqpipe.commands.runs.fingerprint import fingerprint
 from seqpipe.config.loader import load
 from seqpipe.errors import UsageError
 from seqpipe.training import checkpoint
-from seqpipe.training.fit import Learned
+from seqpipe.training.artifacts import Artifacts
 
 VERSION_1 = Path(__file__).parents[1] / "version1"  # a run of commit 9f947d1, `mlm` on `gru`, with its bundle
 RUN_AGAIN = "`seqpipe run PIPELINE.yaml --fresh`"
@@ -81,4 +81,4 @@ def test_a_run_of_a_newer_form_is_refused(run: Path) -> None:
     state = json.loads((run / "learned.json").read_text())
     (run / "learned.json").write_text(json.dumps(state | {"form": 3}))
     with pytest.raises(UsageError, match=r"learned\.json: has form 3, of a newer seqpipe"):
-        Learned.load(run)
+        Artifacts.load(run)

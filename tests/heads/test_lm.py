@@ -26,15 +26,16 @@ from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.decisions import DecisionParity
 from seqpipe.export.parity.incremental import compare_pieces
 from seqpipe.features.document import Arrays
-from seqpipe.nn.recurrent import Recurrent
+from seqpipe.nn.recurrent_encoder import Recurrent
 from seqpipe.runtime import bundle
 from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import sample
-from seqpipe.training.fit import learn
-from seqpipe.training.pipeline import Pipeline, option_table, predictor
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table, predictor
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WRITTEN = 20  # tokens behind a prompt
@@ -72,7 +73,7 @@ def yaml(folder: Path, **changes: Any) -> Path:
 def built(path: Path) -> tuple[Config, Pipeline]:
     config = load(path)
     torch.manual_seed(0)
-    return config, Pipeline(config, learn(config, sample(config, 200))).eval()
+    return config, Pipeline(config, fit_artifacts(config, sample(config, 200))).eval()
 
 
 class Peer:
@@ -213,7 +214,7 @@ def test_the_graph_writes_what_pytorch_writes(gpt2: Peer, exported: Model) -> No
 def test_sampled_tokens_are_those_of_numpy_with_the_same_numbers(gpt2: Peer, exported: Model) -> None:
     """Temperature, then the likeliest k, then the fewest with a share of p, then inverse CDF, in float64."""
     settings = {"temperature": 0.8, "top_k": 40, "top_p": 0.9}
-    featurizer, seen = gpt2.pipeline.learned.featurizer, 0
+    featurizer, seen = gpt2.pipeline.artifacts.featurizer, 0
     for text in prompts(12):
         (doc,) = featurizer.docs([{"text": text}])
         numbers = random_numbers(7, doc, 1, WRITTEN)[0].astype(np.float64)
@@ -307,10 +308,10 @@ def test_encoders_on_top_of_each_other_write_so_too(tmp_path: Path) -> None:
 def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> None:
     """Each token is the likeliest one, by the stages' own `forward` over all before it."""
     head: Any = pipeline.head
-    learned = pipeline.learned
+    artifacts = pipeline.artifacts
     answers = predictor(pipeline, config).stream([{"text": text} for text in given], max_length=12)
     for text, answer in zip(given, answers, strict=True):
-        (doc,) = learned.featurizer.docs([{"text": text}])
+        (doc,) = artifacts.featurizer.docs([{"text": text}])
         ids = [2, *doc.ids] if head.adds_bos else list(doc.ids)
         written: list[int] = []
         while len(written) < 12:
@@ -323,7 +324,7 @@ def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> N
             if token == 3:
                 break
             written.append(token)
-        assert answer["generated_text"] == text + learned.tasks[0].kind.decode(written, doc)
+        assert answer["generated_text"] == text + artifacts.tasks[0].kind.decode(written, doc)
 
 
 def gate(folder: Path) -> None:
@@ -373,9 +374,9 @@ class TestBadInput:
             gpt2.texts([" ".join(words()[:80])])
 
     def test_a_text_stops_where_the_context_is_full(self, gpt2: Peer) -> None:
-        (doc,) = gpt2.pipeline.learned.featurizer.docs([{"text": " ".join(words()[:25])}])
+        (doc,) = gpt2.pipeline.artifacts.featurizer.docs([{"text": " ".join(words()[:25])}])
         assert 30 < len(doc) < 64
-        feeds = gpt2.pipeline.learned.featurizer.collate([doc])
+        feeds = gpt2.pipeline.artifacts.featurizer.collate([doc])
         made = gpt2.ours.run(
             feeds | {"max_length": np.zeros(100), "beams": np.zeros(1), "n_best": np.zeros(1)} | rest(gpt2)
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import Install
 
-TRAINING = {"torch", "pytorch_lightning", "onnx", "onnxscript", "torchcrf", "safetensors"}
+TRAINING = {"torch", "onnx", "onnxscript", "torchcrf", "safetensors"}
 RUNTIME = {"numpy", "tokenizers", "onnxruntime"}
 
 

@@ -20,7 +20,7 @@ from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.training import checkpoint
-from seqpipe.training.fit import FILE, Learned
+from seqpipe.training.artifacts import FILE, Artifacts
 from seqpipe.training.pipeline import Pipeline
 
 RUNS = Path("runs")
@@ -146,6 +146,6 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
 def load_trained(run: Run) -> Pipeline:
     """Return the pipeline of a run with its best weights; UsageError if it was not trained."""
     weights = checkpoint.load_best(run.checkpoints)
-    pipeline = Pipeline(run.config, Learned.load(run.folder))
+    pipeline = Pipeline(run.config, Artifacts.load(run.folder))
     pipeline.load_state_dict(weights)
     return pipeline.eval()

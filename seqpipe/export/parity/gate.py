@@ -136,11 +136,11 @@ def _compare_random_features(comparison: Comparison) -> None:
     pipeline, decisions, options = comparison.pipeline, comparison.decisions, comparison.options
     for chosen in trial_options(options):
         small = {"sizes": (1, 3), "lengths": (1, 7)} if chosen else {}
-        long = () if chosen else random_batches(pipeline.learned, 1, (2,), pipeline.long)
-        batches = itertools.chain(random_batches(pipeline.learned, 1, **small), long)
+        long = () if chosen else random_batches(pipeline.artifacts, 1, (2,), pipeline.long)
+        batches = itertools.chain(random_batches(pipeline.artifacts, 1, **small), long)
         decisions.compare_batches(batches, chosen, MOST_GARBAGE)
     for name, candidates in options_off_default(options).items():
-        tried = [next(random_batches(pipeline.learned, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
+        tried = [next(random_batches(pipeline.artifacts, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
         trials = itertools.product(candidates, tried)
         effective = next(
             ((chosen, feeds) for chosen, feeds in trials if _matters(comparison.ours, feeds, name, chosen)), None
@@ -150,7 +150,7 @@ def _compare_random_features(comparison: Comparison) -> None:
         chosen, feeds = effective or (candidates[0], tried[0])
         decisions.compare_batches([feeds], chosen, MOST_GARBAGE)
     if pipeline.cache:
-        prompts = random_batches(pipeline.learned, SEED, (1, 3), (1, 7))
+        prompts = random_batches(pipeline.artifacts, SEED, (1, 3), (1, 7))
         compare_pieces(decisions, prompts)
     decisions.tally.check()
 
