@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from factory import seqpipe, write_jsonl
 
+from seqpipe.commands.runs.fingerprint import fingerprint
+from seqpipe.config.loader import load
 from seqpipe.errors import UsageError
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts
@@ -38,6 +40,20 @@ def test_a_run_of_an_older_form_is_refused_with_its_file_and_the_cure(arguments:
     assert done.code == 2
     assert f"{run / 'learned.json'}: has form 1, of an older seqpipe; this one reads form 2: " in done.err
     assert RUN_AGAIN in done.err
+
+
+@pytest.mark.parametrize("command", ["run", "train"])
+def test_a_run_of_an_older_form_is_not_resumed(command: str, run: Path, tmp_path: Path) -> None:
+    rows = [{"text": f"Ada flew to {place}"} for place in ("Rome", "Oslo")] * 4
+    for name in ("train", "dev", "test"):
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+    shutil.copytree(run, tmp_path / "runs/version-1")
+    config = load(tmp_path / "runs/version-1/pipeline.yaml")
+    (tmp_path / "runs/version-1/run.json").write_text(json.dumps({"fingerprint": fingerprint(config)}))
+    done = seqpipe(command, "runs/version-1/pipeline.yaml", folder=tmp_path)
+    assert done.code == 2
+    assert "learned.json: has form 1, of an older seqpipe; this one reads form 2: " in done.err
+    assert seqpipe(command, "runs/version-1/pipeline.yaml", "--fresh", folder=tmp_path).code == 0
 
 
 def test_training_that_starts_from_a_run_of_an_older_form_is_refused(run: Path, tmp_path: Path) -> None:

@@ -110,9 +110,16 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
         )
     if changes:
         _remove_fitted_artifacts(folder)
+    _refuse_older_run(folder)
     if not is_trained:
         files.write(folder / YAML, dump(resolved(config, folder)))
         files.write(folder / STATE, json.dumps({"fingerprint": current}, indent=1, ensure_ascii=False))
+
+
+def _refuse_older_run(folder: Path) -> None:
+    """Raise UsageError for a run whose fitted artifacts have another form than this seqpipe reads."""
+    if (folder / FILE).exists():
+        refuse_other_form(folder / FILE, files.read_json(folder / FILE).get("form", 1))
 
 
 def _remove_fitted_artifacts(folder: Path) -> None:
@@ -129,8 +136,7 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
     """
     if not (folder / STATE).exists():
         raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
-    if (folder / FILE).exists():
-        refuse_other_form(folder / FILE, files.read_json(folder / FILE).get("form", 1))
+    _refuse_older_run(folder)
     config = load(folder / YAML, sets, files=need_data, runs=False)
     for note in config.drift:
         console.say(note)
