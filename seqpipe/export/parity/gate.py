@@ -95,9 +95,9 @@ def sampled(records: Sequence[Record]) -> list[Record]:
 
 def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[str, float, float]:
     """Compare the answers to records and their metric; its name, PyTorch's value and the bundle's."""
-    ours, theirs, pipeline = comparison.ours, comparison.model.predictor, comparison.pipeline
+    ours, theirs = comparison.ours, comparison.model.predictor
     without_targets = [ours.kind.question(record) for record in records]
-    if pipeline.is_language_model:  # judged by perplexity, not by its continuations
+    if ours.kind.is_generated:  # judged by perplexity, not by its continuations
         comparison.answer_both(without_targets[:ROWS])
         comparison.answer_both(without_targets[ROWS:], **with_short_texts(ours.options, {}))
         expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
@@ -105,7 +105,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
         both = comparison.answer_both(without_targets)
         expected_scores, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in both)
     (name, expected), (_, got) = (_kind_headline(ours.kind, side) for side in (expected_scores, scores))
-    measured = pipeline.is_language_model or any(part.is_numeric for part in ours.kind.parts.values())
+    measured = ours.kind.is_generated or any(part.is_numeric for part in ours.kind.parts.values())
     rounding = CLOSE * len(records) * max(1.0, abs(expected)) if measured else 0
     if abs(got - expected) * len(records) > comparison.ties + 1e-6 + rounding:
         raise ParityError(
