@@ -58,13 +58,13 @@ def judged(
 ) -> dict[str, Scores]:
     """The scores of answers to records, as `evaluate` gives them."""
     kind = predictor.kind
-    counters = {"": _counter(kind, predictor.metrics)}
+    counters = {"": _counter(predictor)}
     wrong = []
     for record, answer in answered:
         gold, predicted = kind.gold(record), kind.predicted(answer)
         for group in ["", _group(record, by)] if by else [""]:
             if group not in counters:
-                counters[group] = _counter(kind, predictor.metrics)
+                counters[group] = _counter(predictor)
             counters[group].add(gold, predicted)
         if errors and not kind.is_right(gold, predicted):
             text = {field: record.get(field) for field in fields_of(predictor.featurizer)}
@@ -152,8 +152,9 @@ def headlines(scores: Mapping[str, Any]) -> dict[str, float]:
     return dict([headline(scores)]) | {f"{name}.{metric}": value for name, (metric, value) in parts.items()}
 
 
-def _counter(kind: AnswerKind, metrics: Mapping[str, Metrics]) -> Counts:
-    counters = {name: _HeadCounter(part, metrics.get(name)) for name, part in kind.parts.items()}
+def _counter(predictor: Predictor) -> Counts:
+    kind, types = predictor.kind, predictor.metric_types
+    counters = {name: _HeadCounter(part, predictor.metrics.get(name), types) for name, part in kind.parts.items()}
     return counters[""] if "" in counters else _JointCounter(kind, counters)
 
 
@@ -178,10 +179,13 @@ class _JointCounter:
 
 
 class _HeadCounter:
-    """The head's own scores where it has any, then the answer kind's; for its own all answers are kept to the end."""
+    """The scores of a head: those of its own that state their type, the answer kind's, the rest of its own.
 
-    def __init__(self, kind: HeadAnswer, metrics: Metrics | None):
-        self.metrics, self.counter = metrics, kind.counter()
+    For its own all answers are kept to the end.
+    """
+
+    def __init__(self, kind: HeadAnswer, metrics: Metrics | None, types: Mapping[str, Metric]):
+        self.metrics, self.types, self.counter = metrics, types, kind.counter()
         self.answers: list[tuple[Any, Any]] = []
 
     def add(self, gold: Any, predicted: Any) -> None:
@@ -202,7 +206,9 @@ class _HeadCounter:
             raise PluginError(
                 f"the head's `metrics` gives {taken[0]!r}, which its answer kind gives; name it otherwise"
             )
-        return {**of_head, **scores}
+        stated = {name: score for name, score in of_head.items() if name in self.types}
+        labels = {"labels": scores.pop("labels")} if "labels" in scores else {}
+        return {**stated, **scores, **of_head, **labels}
 
 
 def _unsplit(record: Record) -> Record:
