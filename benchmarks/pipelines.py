@@ -76,14 +76,14 @@ def inputs(config: Config, record: Record) -> str:
 
 
 def _fields(field: str | None, tokenizer: Any) -> tuple[str, ...]:
-    named = (tokenizer.frame.get("field") if tokenizer else None) or field or "text"
+    named = (tokenizer.common_keys.get("field") if tokenizer else None) or field or "text"
     return named if isinstance(named, tuple) else (named,)
 
 
 def answers(config: Config, record: Record) -> Iterator[tuple[str, str]]:
     """What the answers to a record are made of, each with what to call it; labels and positions are left out."""
     for head in config.head:
-        kind, target = answer_kind(head).kind, head.frame.get("target")
+        kind, target = answer_kind(head).kind, head.common_keys.get("target")
         if is_self_supervised(head) or is_language_model_head(head):
             continue
         if kind == "tags":

@@ -104,11 +104,12 @@ def length(corners: np.ndarray) -> float:
     return float(np.sqrt(((corners - np.roll(corners, -1, 0)) ** 2).sum(1)).sum())
 
 
-def same_polygon(one: np.ndarray, other: np.ndarray) -> bool:
+def same_polygon(first: np.ndarray, second: np.ndarray) -> bool:
     """Whether two rows of corners (m, 2) are one polygon, from whichever corner and in whichever direction."""
-    if one.shape != other.shape or not len(one):
+    if first.shape != second.shape or not len(first):
         return False
-    return any(np.array_equal(one, np.roll(way, shift, 0)) for way in (other, other[::-1]) for shift in range(len(one)))
+    ways = (second, second[::-1])
+    return any(np.array_equal(first, np.roll(way, shift, 0)) for way in ways for shift in range(len(first)))
 
 
 def is_simple(corners: np.ndarray) -> bool:

@@ -473,7 +473,7 @@ BAD = [
         "'writer' needs it, for it has no default",
     ),
     Bad(stage(head="{use: tagger, scheme: bioes}"), ["8:29: head.scheme"], "'BIOES', 'IOB2' or 'none', not 'bioes'"),
-    # Components: frame keys
+    # Components: common keys
     Bad(stage(encoder="{use: mean, weight: 2}"), ["7:22: encoder.weight"], "only beside the `use` of a head"),
     Bad(stage(encoder="{use: mean, target: x}"), ["7:22: encoder.target"], "means nothing here"),
     Bad(

@@ -93,7 +93,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         return folder / "runs" / name
 
     def overrides(path: Path) -> list[str]:
-        starting = [one.key for one in load(path, runs=False).components if one.frame.get("init")]
+        starting = [one.key for one in load(path, runs=False).components if one.common_keys.get("init")]
         return [f"{key}.init={trained(BEGINS[path.stem])}" for key in starting]
 
     return overrides

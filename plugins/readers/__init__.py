@@ -17,7 +17,7 @@ SchemeOption = Literal["IOB1", "IOB2", "BIOES", "BILOU", "none"]
 IllFormed = Literal["error", "repair"]
 
 LONGEST_LINE = 10_000_000  # bytes of a file, characters of a text stream
-RESERVED = ("text", "words", "tags", "spans", "where")  # the frame's own names in a record
+RESERVED = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
 _UTF8 = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
 _SIGNATURES = {
     b"\x1f\x8b": "it is compressed with gzip: unpack it, or give it a name that ends in .gz",
@@ -115,7 +115,7 @@ class TagError(ValueError):
 
 
 def free(key: str) -> str:
-    """The name of a source's own field in a record: unchanged, but `source_text` where the frame has a `text`."""
+    """The name of a source's own field in a record: unchanged, but `source_text` where the record has a `text`."""
     return f"source_{key}" if key in RESERVED else key
 
 

@@ -103,7 +103,7 @@ def _try_hostile_texts(config: Config, artifacts: Artifacts, console: Console) -
     components = {name: source.tokenizer for name, source in by_source(config.inputs).items()}
     pairs: list[tuple[Any, Any]] = [(components[name], tokenizer) for name, tokenizer in tokenizers.items()]
     for head, task in zip(config.head, artifacts.tasks, strict=True):
-        pairs.append((head.frame.get("target_tokenizer"), task.target_tokenizer))
+        pairs.append((head.common_keys.get("target_tokenizer"), task.target_tokenizer))
     for component, tokenizer in pairs:
         if not isinstance(component, Component) or tokenizer is None:  # one of `same` is tried already
             continue

@@ -14,14 +14,14 @@ from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, Usag
 class Component:
     """One component of a YAML: its class, its options with every default, its common keys and its place.
 
-    `frame` holds the common keys of its kind (name, field, target, weight, init, freeze, lr), defaults included; `init`
-    is the absolute path of a run or None, a head's `target_tokenizer` is a Component, "same" or None.
+    `common_keys` holds those of its kind (name, field, target, weight, init, freeze, lr), defaults included; `init` is
+    the absolute path of a run or None, a head's `target_tokenizer` is a Component, "same" or None.
     """
 
     kind: str
     use: str
     options: Mapping[str, Any]
-    frame: Mapping[str, Any]
+    common_keys: Mapping[str, Any]
     offer: Offer
     cls: type
     file: str = field(compare=False)
@@ -32,12 +32,12 @@ class Component:
     @property
     def name(self) -> str:
         """What it is called among several: the common key `name`, else its `use`."""
-        return self.frame.get("name") or self.offer.name
+        return self.common_keys.get("name") or self.offer.name
 
     @property
     def pairs(self) -> bool:
         """Whether a tokenizer reads two texts of a record."""
-        return isinstance(self.frame.get("field"), tuple)
+        return isinstance(self.common_keys.get("field"), tuple)
 
     def problem(self, message: str) -> Problem:
         return Problem(self.file, self.line, self.column, self.key, message)

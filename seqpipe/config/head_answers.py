@@ -41,7 +41,7 @@ def head_arrays(head: Component) -> HeadArrays:
     kind, settings = answer_kind(head), answer_settings(head)
     message = ""
     if not kind.may_self_supervise:
-        names = ", ".join(name for name, other in ANSWER_KINDS.items() if other.may_self_supervise)
+        names = ", ".join(name for name, allowed in ANSWER_KINDS.items() if allowed.may_self_supervise)
         message = f"a self-supervised head answers with {names}, not with {kind.kind}"
     return HeadArrays(kind.declared_targets(settings), kind.declared_decided(settings), kind.has_labels, message)
 

@@ -134,9 +134,9 @@ class _PipelineCheck(ComponentChecks):
 
     def with_field(self, tokenizer: Component, field: str | tuple[str, ...], keys: Plain, path: Where) -> Component:
         """The tokenizer of a named input, which reads the input's field."""
-        if isinstance(keys, dict) and "field" in keys and tokenizer.frame["field"] != field:
+        if isinstance(keys, dict) and "field" in keys and tokenizer.common_keys["field"] != field:
             self.complain((*path, "tokenizer", "field"), "the source says another field; delete one of them")
-        return replace(tokenizer, frame={**tokenizer.frame, "field": field})
+        return replace(tokenizer, common_keys={**tokenizer.common_keys, "field": field})
 
     def field(self, value: Plain, path: Where) -> str | tuple[str, ...] | None:
         """The field, or the two, that an input reads."""

@@ -42,7 +42,7 @@ class Config:
     @property
     def components(self) -> tuple[Component, ...]:
         """Every component of the pipeline, in the order in which data meets them."""
-        targets = [head.frame.get("target_tokenizer") for head in self.head]
+        targets = [head.common_keys.get("target_tokenizer") for head in self.head]
         others = [tokenizer for tokenizer in targets if isinstance(tokenizer, Component)]
         return (self.data.reader, *self.tokenizers, *self.stages, *self.head, *others)
 
@@ -90,12 +90,14 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
         return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
 
     def component_keys(component: Component) -> dict[str, Plain]:
-        frame = {
+        common_keys = {
             key: component_keys(value) if isinstance(value, Component) else plain(value, path_text)
-            for key, value in component.frame.items()
+            for key, value in component.common_keys.items()
         }
         return (
-            {"use": component.use} | frame | {key: plain(value, path_text) for key, value in component.options.items()}
+            {"use": component.use}
+            | common_keys
+            | {key: plain(value, path_text) for key, value in component.options.items()}
         )
 
     def several(components: Sequence[Component]) -> Plain:

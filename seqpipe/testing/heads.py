@@ -65,8 +65,8 @@ class _HeadChecks:
                 changed = np.array(kind.other_target(name, arrays, arrays["mask"]))
                 if target.ndim == 1:  # of every second record only: which are alike may be all that counts
                     changed = np.where(np.arange(len(target)) % 2 == 0, changed, target)
-                other = torch.from_numpy(changed).to(batch[name].dtype)
-                if torch.equal(pipeline.loss({**batch, name: other}), before):
+                replaced = torch.from_numpy(changed).to(batch[name].dtype)
+                if torch.equal(pipeline.loss({**batch, name: replaced}), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
 
     def decided(self, size: int = 1) -> tuple[Pipeline, Arrays, Arrays]:
@@ -105,8 +105,8 @@ class _HeadChecks:
                 raise FaultError(f"score gives {got[row]:.4g} where decide states {expected[row]:.4g}", _SCORE)
         if not kind.choices:
             raise NotApplicableError(f"an answer of kind {kind.kind!r} states nothing about its score")
-        other = kind.other_decision(decision, features["mask"])
-        if np.array_equal(self.scored(pipeline, features, decision), self.scored(pipeline, features, other)):
+        changed = kind.other_decision(decision, features["mask"])
+        if np.array_equal(self.scored(pipeline, features, decision), self.scored(pipeline, features, changed)):
             names = " and ".join(kind.choices[0].outputs)
             raise FaultError(f"score gives the same whatever {names!r} holds", _SCORE)
 

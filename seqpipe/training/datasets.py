@@ -73,7 +73,7 @@ def _record_labels(heads: Sequence[Component], record: Record) -> set[tuple[str,
     return {
         (head.key, label)
         for head in heads
-        for label in answer_kind(head).record_labels(record, head.frame.get("target"))
+        for label in answer_kind(head).record_labels(record, head.common_keys.get("target"))
     }
 
 

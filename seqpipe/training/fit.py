@@ -69,7 +69,7 @@ def _fit_copying(config: Config, source: InputSource, tasks: Sequence[Task]) -> 
     copying = [(head, task) for head, task in zip(config.head, tasks, strict=True) if can_copy(head)]
     for head, task in copying:
         writer, encoder = task.target_tokenizer, replacing_encoder(config.inputs[0])
-        is_same, message = head.frame.get("target_tokenizer") == "same", ""
+        is_same, message = head.common_keys.get("target_tokenizer") == "same", ""
         if not isinstance(source, TextSource) or writer is None:
             continue
         if encoder:
@@ -90,7 +90,7 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
     if source.tokenizer is None:
         refuse_tagging_numbers(heads)
         return _fit_numbers(str(source.field), features, records)
-    field = source.tokenizer.frame.get("field") or "text"
+    field = source.tokenizer.common_keys.get("field") or "text"
     fields = [field] if isinstance(field, str) else field
 
     def texts() -> Texts:
@@ -113,7 +113,7 @@ def _declared(source: Input, heads: Sequence[Component]) -> dict[str, FeatureKin
     features: dict[str, FeatureKind] = {}
     for stage in (*source.stages, *heads):
         declared = {name: features.get(name, feature) for name, feature in declared_features(stage).items()}
-        if folder := stage.frame.get("init"):
+        if folder := stage.common_keys.get("init"):
             older = Artifacts.load(folder).featurizer.features
             declared = {name: feature.initialise_from(older.get(name)) for name, feature in declared.items()}
         features |= declared

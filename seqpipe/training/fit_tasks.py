@@ -35,12 +35,12 @@ def fit_task(head: Component, name: str, tokenizer: Tokenizer | None, source: In
 
 
 def _head_info(head: Component, source: Input) -> HeadInfo:
-    fields = source.tokenizer.frame.get("field") if source.tokenizer else None
+    fields = source.tokenizer.common_keys.get("field") if source.tokenizer else None
     return HeadInfo(
         answer_settings(head),
-        target=head.frame.get("target"),
+        target=head.common_keys.get("target"),
         self_supervised=is_self_supervised(head),
-        same_tokenizer=head.frame.get("target_tokenizer") == "same",
+        same_tokenizer=head.common_keys.get("target_tokenizer") == "same",
         copies=can_copy(head),
         fields=tuple(fields) if isinstance(fields, tuple) else (fields or "text",),
         rows=axis_of(source),
@@ -51,7 +51,7 @@ def _head_info(head: Component, source: Input) -> HeadInfo:
 
 def _old_labels(head: Component) -> Sequence[str]:
     """The labels of the run that a head starts from; ConfigError if it answers with something else."""
-    folder = head.frame.get("init")
+    folder = head.common_keys.get("init")
     if not folder:
         return ()
     task = Artifacts.load(folder).tasks[counterpart(head, folder).number]

@@ -33,7 +33,7 @@ def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer
         PluginError: The special tokens are not where every vocabulary has them.
         DataError: The tokenizers library panics at a text.
     """
-    if folder := component.frame.get("init"):
+    if folder := component.common_keys.get("init"):
         return _tokenizer_of_run(component, folder)
     trainer = build_component(component)
     try:
@@ -78,7 +78,7 @@ def refuse_panicking_text(trainer: Any, texts: list[tuple[Record, Any]]) -> None
 
 def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
     """The tokenizer that a head writes with: that of the only source, or one trained on its target texts."""
-    choice: Any = head.frame.get("target_tokenizer")
+    choice: Any = head.common_keys.get("target_tokenizer")
     if is_language_model_head(head) or (is_self_supervised(head) and choice is None):
         choice = "same"
     if choice is None:
@@ -95,8 +95,8 @@ def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Seq
 
 def shared_targets(heads: Sequence[Component]) -> list[str]:
     """The fields of targets that are written with the tokenizer of their source, which is trained on both then."""
-    writing = [head for head in heads if head.frame.get("target_tokenizer") == "same"]
-    return [head.frame.get("target") or "target" for head in writing if answer_kind(head).has_target_text]
+    writing = [head for head in heads if head.common_keys.get("target_tokenizer") == "same"]
+    return [head.common_keys.get("target") or "target" for head in writing if answer_kind(head).has_target_text]
 
 
 def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Tokenizer:

@@ -36,7 +36,7 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
     settings = config.train.optimizer
     groups: dict[float, list[Tensor]] = {}
     for stage, module in pipeline.stages:
-        lr, factor = stage.frame.get("lr") or settings.lr, member(module, "learning_rate_factor")
+        lr, factor = stage.common_keys.get("lr") or settings.lr, member(module, "learning_rate_factor")
         for name, parameter in module.named_parameters():
             if parameter.requires_grad:
                 groups.setdefault(lr * factor(name), []).append(parameter)

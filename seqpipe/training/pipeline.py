@@ -49,7 +49,7 @@ class Pipeline(nn.Module):
         self.stages = [stage for stages in self.sources.values() for stage in stages]
         self.stages += zip(config.head, self.heads, strict=True)
         for stage, module in self.stages:
-            if stage.frame.get("freeze"):
+            if stage.common_keys.get("freeze"):
                 module.requires_grad_(False)
 
     def _build_source(self, source: Input, wired: Names) -> list[Stage]:
@@ -134,7 +134,7 @@ class Pipeline(nn.Module):
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The heads' losses of a batch of features and targets, each times its weight, summed."""
         names = self(self.corrupt(batch))
-        losses = [head.loss(names) * head.component.frame.get("weight", 1.0) for head in self.head_stages]
+        losses = [head.loss(names) * head.component.common_keys.get("weight", 1.0) for head in self.head_stages]
         total: Tensor = sum(losses[1:], losses[0])
         return total
 

@@ -42,7 +42,7 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
     lines = list(_tokenizers(pipeline.artifacts, config))
     heads = dict(zip((stage.key for stage in config.head), pipeline.artifacts.tasks, strict=True))
     for stage, module in pipeline.stages:
-        if folder := stage.frame.get("init"):
+        if folder := stage.common_keys.get("init"):
             run_stage, run_artifacts = counterpart(stage, folder), artifacts(folder)
             run_task = run_artifacts.tasks[run_stage.number] if stage.kind == "head" else _sole(run_artifacts)
             task = heads.get(stage.key) or _sole(pipeline.artifacts)
@@ -58,7 +58,7 @@ class _WarmStart:
 
     def __init__(self, stage: Component, module: nn.Module, run_stage: Stage, names: Names, run_names: Names):
         self.stage, self.module, self.run_stage, self.names, self.run_names = stage, module, run_stage, names, run_names
-        self.run = relative_path(stage.frame["init"])
+        self.run = relative_path(stage.common_keys["init"])
         self.rows: Mapping[str, Axes | None] = member(module, "rows")
         self._refuse_unnamed_rows()
 
@@ -86,7 +86,7 @@ class _WarmStart:
                     f"note: {self.stage.key}: the rows of the other {len(tokens) - known:,} tokens begin afresh; "
                     f"to keep the run's own vocabulary write init: {self.run} beside the `use` of the {where} too"
                 )
-            elif known < len(tokens) and self.stage.frame.get("freeze"):
+            elif known < len(tokens) and self.stage.common_keys.get("freeze"):
                 yield f"note: {self.stage.key}: it is frozen, so the rows of unknown tokens stay at random"
 
     def _compared(self, name: str) -> str:
@@ -169,10 +169,10 @@ def _put(into: Tensor, rows: Tensor, places: Sequence[tuple[int, Tensor]]) -> Te
 
 def _tokenizers(artifacts: Artifacts, config: Config) -> Iterator[str]:
     """A line for each tokenizer that is a run's own."""
-    targets = [head.frame.get("target_tokenizer") for head in config.head]
+    targets = [head.common_keys.get("target_tokenizer") for head in config.head]
     texts = {source.tokenizer.key: name for name, source in by_source(config.inputs).items() if source.tokenizer}
     for chosen in (*config.tokenizers, *(target for target in targets if isinstance(target, Component))):
-        if folder := chosen.frame.get("init"):
+        if folder := chosen.common_keys.get("init"):
             unknown = _unknown(artifacts, texts[chosen.key]) if chosen.key in texts else ""
             yield f"{chosen.key}: is that of {relative_path(folder)}{unknown}"
             for change in differing(chosen, counterpart(chosen, folder)):

@@ -168,7 +168,7 @@ def test_texts_with_a_label_get_the_head_for_it(labels: list[Any], tmp_path: Pat
     records = [{"text": f"a {label} day", "label": label, "spans": []} for label in labels]
     made = initialised(tmp_path, jsonl(*records))
     assert (made.data.reader.use, changed(made), made.inputs[0].tokenizer.use) == ("jsonl", {}, "words")
-    assert (made.head[0].use, made.head[0].frame["target"]) == ("label", None)
+    assert (made.head[0].use, made.head[0].common_keys["target"]) == ("label", None)
     text = made.file.read_text(encoding="utf-8")
     assert f"# Labels: {labels[0]} 2, {labels[1]} 1\n# Note: texts with one label each.\n" in text
     assert "misaligned" not in text

@@ -44,7 +44,7 @@ def problems(yaml: Path, *overrides: str) -> list[Problem]:
 def test_what_stands_there_is_read_from_the_folder_of_the_yaml(yaml: Path) -> None:
     run(yaml.parent / "runs/old", encoder={"use": "lstm"})
     config = load(yaml, ["encoder.init=runs/old", "train.seed=3"])
-    assert config.inputs[0].encoder[0].frame["init"] == yaml.parent / "runs/old"
+    assert config.inputs[0].encoder[0].common_keys["init"] == yaml.parent / "runs/old"
     assert config != load(yaml, ["train.seed=3"])
 
 
@@ -120,7 +120,7 @@ def test_a_target_tokenizer_is_found_among_those_of_the_heads(yaml: Path) -> Non
     from seqpipe.config.init_from import counterpart
 
     for use, number in (("chars", 1), ("words", 0)):
-        chosen = load(yaml, [head.format(use)]).head[0].frame["target_tokenizer"]
+        chosen = load(yaml, [head.format(use)]).head[0].common_keys["target_tokenizer"]
         assert counterpart(chosen, yaml.parent / "old").number == number
     (only,) = problems(yaml, head.format("bpe"))
     assert only.key == "head.target_tokenizer.init"

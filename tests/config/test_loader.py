@@ -58,11 +58,11 @@ def test_a_short_yaml_gets_every_default(folder: Path) -> None:
     assert config.data.train == folder / "train.txt"
     assert config.data.tests == {}
     assert config.data.reader.options == {"separator": " ", "header": False}
-    assert config.inputs[0].tokenizer.frame == {"field": "text", "init": None}
+    assert config.inputs[0].tokenizer.common_keys == {"field": "text", "init": None}
     assert config.inputs[0].encoder[0].cls is Mean
     assert config.inputs[0].encoder[0].options == {"hidden": 8, "dropout": 0.0}
-    assert config.inputs[0].encoder[0].frame == {"init": None, "freeze": False, "lr": None}
-    assert config.head[0].frame["weight"] == 1.0
+    assert config.inputs[0].encoder[0].common_keys == {"init": None, "freeze": False, "lr": None}
+    assert config.head[0].common_keys["weight"] == 1.0
     assert config.train.optimizer == AdamW(lr=0.002)
     assert (config.train.epochs, config.train.clip, config.export.opset) == (30, 5.0, 18)
 
@@ -95,10 +95,10 @@ def test_data_files_are_not_asked_for_when_not_wanted(folder: Path) -> None:
 
 def test_a_head_that_writes_text_has_a_tokenizer_for_it(folder: Path) -> None:
     config = read(folder, stage(head="{use: writer, cells: 3, target_tokenizer: {use: words, min_count: 2}}"))
-    tokenizer = config.head[0].frame["target_tokenizer"]
-    assert (tokenizer.kind, tokenizer.options["min_count"], tokenizer.frame) == ("tokenizer", 2, {"init": None})
+    tokenizer = config.head[0].common_keys["target_tokenizer"]
+    assert (tokenizer.kind, tokenizer.options["min_count"], tokenizer.common_keys) == ("tokenizer", 2, {"init": None})
     same = read(folder, stage(head="{use: writer, cells: 3, target_tokenizer: same}"))
-    assert same.head[0].frame["target_tokenizer"] == "same"
+    assert same.head[0].common_keys["target_tokenizer"] == "same"
 
 
 def test_an_encoder_that_asks_for_ids_needs_no_embedding(folder: Path) -> None:
@@ -145,7 +145,7 @@ def test_overrides_are_values_like_those_of_the_file(folder: Path) -> None:
     assert config.train.schedule == Cosine(warmup_ratio=0.1)
     assert config.head[0].options["scheme"] == "none"
     assert config.train.clip is None
-    assert config.inputs[0].encoder[0].frame["freeze"] is True
+    assert config.inputs[0].encoder[0].common_keys["freeze"] is True
 
 
 def test_overrides_make_what_is_not_there_and_the_last_one_counts(folder: Path) -> None:

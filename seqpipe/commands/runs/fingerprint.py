@@ -19,7 +19,9 @@ def fingerprint(config: Config) -> dict[str, Any]:
     """Return what a run is made from: the resolved YAML but for its folders, sha256 of every file and run, versions."""
     keyed = list(zip(config.versions, config.components, strict=True))
     options = {f"{key}.{where}": path for key, component in keyed for where, path in _option_paths(component.options)}
-    sources = {f"{key}.init": component.frame["init"] for key, component in keyed if component.frame.get("init")}
+    sources = {
+        f"{key}.init": component.common_keys["init"] for key, component in keyed if component.common_keys.get("init")
+    }
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
     for role in ("train", "dev", "test"):

@@ -80,7 +80,7 @@ def start_run(config: Config, console: Console, fresh: bool = False) -> Iterator
 
 def _refuse_init_from_itself(config: Config, folder: Path) -> None:
     for component in config.components:
-        source = component.frame.get("init")
+        source = component.common_keys.get("init")
         if source and source.resolve() == folder.resolve():
             message = f"`init` names this run's own folder, {folder}; give the YAML another name:"
             raise ConfigError([replace(component.problem(message), key=f"{component.key}.init")])

@@ -76,7 +76,7 @@ class ComponentChecks(KeyChecks):
             if head is None:
                 continue
             if head.name in names:
-                where = (*path, number, "name") if head.frame["name"] else (*path, number)
+                where = (*path, number, "name") if head.common_keys["name"] else (*path, number)
                 self.complain(where, f"two heads are called {head.name!r}; give one of them another name")
             names.add(head.name)
 
@@ -106,7 +106,7 @@ class ComponentChecks(KeyChecks):
 
     def init(self, component: Component, path: Where) -> None:
         """What a component starts from has to be a trained run that has such a stage."""
-        folder = component.frame.get("init")
+        folder = component.common_keys.get("init")
         if folder is None or not self.runs:
             return
         problem = init_from.run_problem(folder)

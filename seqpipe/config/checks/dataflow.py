@@ -201,7 +201,7 @@ class _Trace(ProvidedNames):
             self.wired.pop(name, None)
         if arrays.has_labels:
             self.wire("labels", f"data (target of {head.key})")
-        if head.frame.get("target_tokenizer") is not None or is_self_supervised(head):
+        if head.common_keys.get("target_tokenizer") is not None or is_self_supervised(head):
             self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
 
     def decide(self, head: Component, arrays: HeadArrays) -> None:
@@ -218,7 +218,7 @@ class _Trace(ProvidedNames):
         if is_self_supervised(head):
             if arrays.no_self_supervision:
                 self.complain(head, f"{arrays.no_self_supervision}: no record says what is right")
-            if head.frame.get("target") is not None:
+            if head.common_keys.get("target") is not None:
                 self.complain(head, "it learns from the text itself; delete `target`")
             targets = {name: arrays.targets.get(name) for name in self.corrupted_by(head)}
             provider = f"{head.key}.corrupt_batch"

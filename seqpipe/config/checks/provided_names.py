@@ -63,7 +63,7 @@ class ProvidedNames:
                 self.wired[name].users.append(f"{stage.key}()")
             else:
                 self.complain(stage, f"it is built from {name!r}, and {_CURES[name]}")
-        if stage.frame.get("target_tokenizer") is not None and "target_vocabulary" not in names:
+        if stage.common_keys.get("target_tokenizer") is not None and "target_vocabulary" not in names:
             self.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
 
     def method(self, stage: Component, method: str) -> None:

@@ -1,4 +1,4 @@
-"""What the frame asks of a feature kind, and the names of the axes of its arrays; imports no NumPy by itself."""
+"""What seqpipe asks of a feature kind, and the names of the axes of its arrays; imports no NumPy by itself."""
 
 from __future__ import annotations
 
