@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,13 @@ def judged(
 ) -> dict[str, Scores]:
     """The scores of answers to records, as `evaluate` gives them."""
     kind = predictor.kind
-    counters = {"": _counter(kind, predictor.metrics)}
+    counters = {"": _counter(predictor)}
     wrong = []
     for record, answer in answered:
         gold, predicted = kind.gold(record), kind.predicted(answer)
         for group in ["", _group(record, by)] if by else [""]:
             if group not in counters:
-                counters[group] = _counter(kind, predictor.metrics)
+                counters[group] = _counter(predictor)
             counters[group].add(gold, predicted)
         if errors and not kind.is_right(gold, predicted):
             text = {field: record.get(field) for field in fields_of(predictor.featurizer)}
@@ -152,9 +152,10 @@ def headlines(scores: Mapping[str, Any]) -> dict[str, float]:
     return dict([headline(scores)]) | {f"{name}.{metric}": value for name, (metric, value) in parts.items()}
 
 
-def _counter(kind: AnswerKind, metrics: Mapping[str, Metrics]) -> Counts:
-    counters = {name: _HeadCounter(part, metrics.get(name)) for name, part in kind.parts.items()}
-    return counters[""] if "" in counters else _JointCounter(kind, counters)
+def _counter(predictor: Predictor) -> Counts:
+    parts, metrics, declared = predictor.kind.parts, predictor.metrics, predictor.metric_types
+    counters = {name: _HeadCounter(part, metrics.get(name), declared) for name, part in parts.items()}
+    return counters[""] if "" in counters else _JointCounter(predictor.kind, counters)
 
 
 class _JointCounter:
@@ -178,10 +179,13 @@ class _JointCounter:
 
 
 class _HeadCounter:
-    """The head's own scores where it has any, then the answer kind's; for its own all answers are kept to the end."""
+    """The answer kind's scores and the head's own, for which all answers are kept to the end.
 
-    def __init__(self, kind: HeadAnswer, metrics: Metrics | None):
-        self.metrics, self.counter = metrics, kind.counter()
+    The head's come first, and so decide which weights are best, if it declares the first of them in `score_types`.
+    """
+
+    def __init__(self, kind: HeadAnswer, metrics: Metrics | None, declared: Container[str]):
+        self.metrics, self.counter, self.declared = metrics, kind.counter(), declared
         self.answers: list[tuple[Any, Any]] = []
 
     def add(self, gold: Any, predicted: Any) -> None:
@@ -198,7 +202,9 @@ class _HeadCounter:
             raise PluginError(
                 f"the head's `metrics` gives {taken[0]!r}, which its answer kind gives; name it otherwise"
             )
-        return {**of_head, **scores}
+        if next(iter(of_head), None) in self.declared:
+            return {**of_head, **scores}
+        return {**scores, **of_head}
 
 
 def _unsplit(record: Record) -> Record:
