@@ -1,4 +1,4 @@
-"""Run the shipped pipelines and write README's table "What comes out" from what they reach.
+"""Run the shipped pipelines and write the table of example pipelines in README from their scores.
 
     python benchmarks/pipelines.py                      every pipeline (about an hour of one core)
     python benchmarks/pipelines.py --only ner sort      some, and those that they start from
@@ -44,10 +44,10 @@ FORMATS: Mapping[str, Callable[[float], str]] = {
     "f1": lambda value: f"{100 * value:.1f} F1",
     "accuracy": lambda value: f"{100 * value:.1f} % accuracy",
     "exact_match": lambda value: f"{100 * value:.1f} % exact",
-    "hull_accuracy": lambda value: f"{100 * value:.1f} % of the hulls",
-    "masked_accuracy": lambda value: f"{100 * value:.1f} % of them",
+    "hull_accuracy": lambda value: f"{100 * value:.1f} % exact hulls",
+    "masked_accuracy": lambda value: f"{100 * value:.1f} % of masked words",
     "perplexity": lambda value: f"perplexity {value:.2f}",
-    "mean_score": lambda value: f"{value:.2f} a word, in logarithms".replace("-", "−"),
+    "mean_score": lambda value: f"log-probability {value:.2f} a word".replace("-", "−"),
 }
 Scores = Mapping[str, Any]
 Record = Mapping[str, Any]
@@ -63,7 +63,7 @@ def shown(name: str, scores: Scores) -> str:
     if name == "tour":
         longer = 100 * (scores["tour_length"] / scores["optimal_length"] - 1)
         return (
-            f"{longer:.1f} % over the shortest" if scores["valid"] == 1 else f"{100 * scores['valid']:.1f} % are tours"
+            f"{longer:.1f} % over the optimum" if scores["valid"] == 1 else f"{100 * scores['valid']:.1f} % are tours"
         )
     metric, value = headline(scores)
     return FORMATS[metric](value)

@@ -1,6 +1,7 @@
-"""The signatures of settings, components and commands in, the generated pages of the reference out.
+"""Generate the reference pages and the component tables from settings, components and commands.
 
-`python docs/generate.py` writes docs/reference/yaml.md and commands.md; a test keeps them equal to what it would write.
+`python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md, and the component tables of
+README.md and docs/index.md between their markers; a test fails where a file differs.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from seqpipe.config.type_words import words
 from seqpipe.config.yaml_text import plain, shown
 from seqpipe.features.kinds.registry import feature_kinds
 
-REFERENCE = Path(__file__).parent / "reference"
+ROOT = Path(__file__).parents[1]
 PLACES = {
     "reader": "`data.reader`",
     "tokenizer": "`tokenizer` and `target_tokenizer`",
@@ -36,8 +38,8 @@ PLACES = {
     "head": "`head`",
 }
 OTHER_KEYS = {
-    "use": "Which component: a name, or `distribution/name`.",
-    "target_tokenizer": "How the text to write becomes tokens: `same`, or `{use: NAME}`; of heads that write text.",
+    "use": "The component: a name, or `distribution/name`.",
+    "target_tokenizer": "The tokenizer of the target text: `same`, or `{use: NAME}`; for heads that generate text.",
 }
 COMPONENT_KEYS = {"data", "tokenizer", "embedding", "encoder", "head"}
 
@@ -47,9 +49,9 @@ def yaml_page() -> str:
     lines = [
         "# YAML reference",
         "",
-        "Every key of a pipeline, made from the signatures that check it. Paths count from the YAML's folder; a name",
-        "alone is short for `{use: NAME}`. `seqpipe schema` prints the same for editors, with the components of every",
-        "installed plugin.",
+        "Every key of a pipeline, generated from the signatures that validate it. Paths are relative to the YAML's",
+        "folder; a bare name is short for `{use: NAME}`. `seqpipe schema` prints the same as a JSON Schema, with the",
+        "components of every installed plugin, for editors.",
         "",
         "## Top",
         "",
@@ -57,17 +59,17 @@ def yaml_page() -> str:
         "",
         "## data",
         "",
-        *_table(_HEAD, [("`reader`", "a component", "required", "What makes records of a file."), *_keys(DataKeys)]),
+        *_table(_HEAD, [("`reader`", "a component", "required", "Reads the records of a file."), *_keys(DataKeys)]),
         "",
         "## inputs",
         "",
-        "In place of `tokenizer`, `embedding` and `encoder`: a mapping from the names of sources to keys of their own.",
+        "Replaces `tokenizer`, `embedding` and `encoder` by a mapping from source names to the keys of each source.",
         "",
         *_table(("key", "meaning"), [(f"`{key}`", text) for key, text in OF_A_SOURCE.items()]),
         "",
-        "## Keys beside any use",
+        "## Common keys",
         "",
-        "The common keys mean the same for every component, and no component has an option of these names.",
+        "Keys beside `use`. They mean the same for every component, and no component has an option with such a name.",
         "",
         *_table(("key", "type", "default", "beside the `use` of", "meaning"), _frame()),
         "",
@@ -75,9 +77,9 @@ def yaml_page() -> str:
         "",
         *_table(_HEAD, _keys(Train)),
     ]
-    for key, usual in (("optimizer", AdamW), ("schedule", Constant)):
+    for key, default in (("optimizer", AdamW), ("schedule", Constant)):
         field = Train.model_fields[key]
-        lines += ["", f"### train.{key}", "", f"`use` chooses; `{usual().use}` without it."]
+        lines += ["", f"### train.{key}", "", f"Selected by `use`; the default is `{default().use}`."]
         for choice in _members(field.annotation):
             name = choice.model_fields["use"].default
             lines += ["", f"**`{name}`**: {_first(choice)}", ""]
@@ -88,7 +90,7 @@ def yaml_page() -> str:
         "",
         "# Components",
         "",
-        "Those that come with seqpipe. `seqpipe plugins list` names all that are installed.",
+        "The built-in components. `seqpipe plugins list` prints all that are installed.",
     ]
     for kind in KINDS:
         lines += ["", f"## {kind.capitalize()}s", "", f"Place: {PLACES[kind]}.", *_components(kind)]
@@ -110,7 +112,10 @@ def _components(kind: str) -> Iterator[str]:
             yield from ("", "Decode options, chosen at each call:", "")
             yield from _table(
                 ("option", "type", "default"),
-                [(f"`{name}`", words(one.annotation), f"`{shown(one.default)}`") for name, one in options.items()],
+                [
+                    (f"`{name}`", words(option.annotation), f"`{shown(option.default)}`")
+                    for name, option in options.items()
+                ],
             )
 
 
@@ -131,10 +136,11 @@ def _keys(model: type[BaseModel]) -> list[tuple[str, str, str, str]]:
         kind = info.annotation
         default = info.default
         if isinstance(default, BaseModel):
-            told, default = f"[see below](#train{name})", getattr(default, "use", "")
+            type_text, default = f"[see below](#train{name})", getattr(default, "use", "")
         else:
-            told, default = words(kind, info.metadata), "required" if info.is_required() else shown(plain(default))
-        rows.append((f"`{name}`", told, _default(default), info.description or ""))
+            type_text = words(kind, info.metadata)
+            default = "required" if info.is_required() else shown(plain(default))
+        rows.append((f"`{name}`", type_text, _default(default), info.description or ""))
     return rows
 
 
@@ -177,12 +183,11 @@ def commands_page() -> str:
     lines = [
         "# Commands and exit codes",
         "",
-        "Made from the commands themselves. Progress and notes go to standard error, answers and JSON to standard",
-        "output.",
+        "Generated from the commands. Progress and messages go to standard error, answers and JSON to standard output.",
         "`seqpipe --debug …` shows tracebacks, `seqpipe --version` the version.",
         "",
-        "Overrides stand after the file (`train.epochs=3`) or behind `--set`. Any key of the YAML can be overridden,",
-        "entries of lists by number: `embedding.0.dim=64`.",
+        "Overrides follow the file name (`train.epochs=3`) or `--set`. Any key of the YAML can be overridden, an entry",
+        "of a list by its index: `embedding.0.dim=64`.",
     ]
     for path, command in _commands(typer.main.get_command(app), "seqpipe"):
         arguments = [_row(p) for p in command.params if p.param_type_name == "argument"]
@@ -197,27 +202,27 @@ def commands_page() -> str:
         "",
         *_table(("code", "meaning", "exception"), [("0", "ok", ""), *_exit_codes()]),
         "",
-        "A second Ctrl-C ends at once. 130 and 143 come after the state was saved: the same command resumes.",
+        "With 130 and 143 a checkpoint was saved, and the same command resumes. A second Ctrl-C ends at once.",
         "",
         "## Environment variables",
         "",
         *_table(
             ("variable", "meaning"),
             [
-                ("`SEQPIPE_PLUGINS=off`", "Built-ins only; no plugin is asked."),
+                ("`SEQPIPE_PLUGINS=off`", "Load built-in components only."),
                 (
                     "`SEQPIPE_CACHE`",
-                    "The folder for traced graphs, at most 256 MB; the user's cache folder by default. `check`, `run` "
-                    "and `export` use it unless `--no-cache` is given; predicting never does.",
+                    "Folder for traced graphs, at most 256 MB; by default in the user's cache folder. `check`, `run` "
+                    "and `export` use it, unless `--no-cache` is given.",
                 ),
                 (
                     "`SEQPIPE_LOCK=off`",
-                    "No lock on run folders, for file systems that have none; see "
+                    "Disable locks on run folders, for file systems without locks; see "
                     "[One writer](../tasks/long-runs.md#one-writer).",
                 ),
                 (
                     "`OMP_NUM_THREADS`",
-                    "Threads of PyTorch on a CPU, as everywhere; `train.threads` says it in the YAML.",
+                    "Number of PyTorch threads on a CPU; `train.threads` sets it in the YAML.",
                 ),
             ],
         ),
@@ -242,15 +247,15 @@ def _row(parameter: Any) -> tuple[str, str]:
 
 
 def _exit_codes() -> Iterator[tuple[str, str, str]]:
-    found: dict[int, list[str]] = {}
+    exceptions: dict[int, list[str]] = {}
     line = re.compile(r"[├└│ ─]*(\w+)\s+(\d+)\s+(.*)")
     meanings: dict[int, str] = {}
     for match in filter(None, map(line.fullmatch, (errors.__doc__ or "").splitlines())):
         code = int(match[2])
-        found.setdefault(code, []).append(f"`{match[1]}`")
+        exceptions.setdefault(code, []).append(f"`{match[1]}`")
         meanings[code] = f"{meanings[code]}; {match[3]}" if code in meanings else match[3]
-    for code in sorted(found):
-        yield ("130, 143" if code == 130 else str(code)), meanings[code], ", ".join(found[code])
+    for code in sorted(exceptions):
+        yield ("130, 143" if code == 130 else str(code)), meanings[code], ", ".join(exceptions[code])
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -259,35 +264,25 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def contract_page() -> str:
-    """Every member that seqpipe looks for on a component."""
+    """Every member that seqpipe reads of a component."""
     lines = [
         "# Component contract",
         "",
-        "Every member that seqpipe reads of a component's class, or of the module that is built from it. A class needs",
-        "no base class; what it leaves out has the default. *By options*: a static method of the options may stand in",
-        "the place of the attribute. A member that is nearly one of these is refused by `seqpipe check` and `seqpipe",
-        "plugins check`, naming the right one. How they work together is described in",
-        "[Reader](../plugins/reader.md), [Tokenizer](../plugins/tokenizer.md), [Embedding](../plugins/embedding.md),",
-        "[Encoder](../plugins/encoder.md) and [Head](../plugins/head.md).",
+        "Every member that seqpipe reads of a component's class or of its instances. A class needs no base class; a",
+        "member that it leaves out has the default. *By options*: the attribute may instead be a static method of the",
+        "options. `seqpipe check` and `seqpipe plugins check` refuse a member whose name is nearly one of these, and",
+        "name the right one. How the members work together is described in [Reader](../plugins/reader.md),",
+        "[Tokenizer](../plugins/tokenizer.md), [Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md)",
+        "and [Head](../plugins/head.md).",
     ]
     for kind in KINDS:
         rows = [
-            (
-                f"`{name}`",
-                one.form + (", by options" if one.by_options else ""),
-                one.type,
-                _member_default(one),
-                one.meaning,
-            )
-            for name, one in MEMBERS.items()
-            if kind in one.places
+            (f"`{name}`", _form(member), member.type, _member_default(member), member.meaning)
+            for name, member in MEMBERS.items()
+            if kind in member.places
         ]
-        lines += [
-            "",
-            f"## {kind.capitalize()}",
-            "",
-            *_table(("member", "what it is", "type", "default", "meaning"), rows),
-        ]
+        head = ("member", "what it is", "type", "default", "meaning")
+        lines += ["", f"## {kind.capitalize()}", "", *_table(head, rows)]
     lines += [
         "",
         "## Feature kinds",
@@ -306,17 +301,48 @@ def _feature_kinds() -> Iterator[tuple[str, ...]]:
         yield f"`{cls.__name__}`", f"`{kind}`", cls.shape, cls.dtype, source, _first(cls)
 
 
-def _member_default(one: Member) -> str:
-    if one.default is REQUIRED:
+def _form(member: Member) -> str:
+    return member.form + (", by options" if member.by_options else "")
+
+
+def _member_default(member: Member) -> str:
+    if member.default is REQUIRED:
         return "required"
-    return "" if one.default is ABSENT or callable(one.default) else f"`{one.default!r}`"
+    return "" if member.default is ABSENT or callable(member.default) else f"`{member.default!r}`"
 
 
-PAGES = {"yaml.md": yaml_page, "commands.md": commands_page, "contract.md": contract_page}
+# Component tables
+
+BEGIN, END = "<!-- components, written by docs/generate.py -->\n", "<!-- end of components -->\n"
+
+
+def with_component_table(page: str) -> str:
+    """The text of a page, with a current table of the built-in components between its markers."""
+    path = ROOT / page
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, marker, after = rest.partition(END)
+    if not marker:
+        raise ValueError(f"{page}: the markers of the component table are missing")
+    reference = (ROOT / "docs/reference/yaml.md").relative_to(path.parent).as_posix()
+    rows = [
+        (f"`{offer.kind}`", f"[`{offer.name}`]({reference}#{offer.kind}-{offer.name})", _first(offer.load()))
+        for offer in Plugins().offers
+        if offer.distribution == BUILTIN
+    ]
+    table = "\n".join(_table(("YAML key", "`use`", "what"), rows))
+    return f"{before}{BEGIN}\n{table}\n\n{END}{after}"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "docs/reference/yaml.md": yaml_page,
+    "docs/reference/commands.md": commands_page,
+    "docs/reference/contract.md": contract_page,
+    "README.md": partial(with_component_table, "README.md"),
+    "docs/index.md": partial(with_component_table, "docs/index.md"),
+}
 
 
 if __name__ == "__main__":
     os.environ["SEQPIPE_PLUGINS"] = "off"
-    REFERENCE.mkdir(exist_ok=True)
-    for file, made in PAGES.items():
-        (REFERENCE / file).write_text(made(), encoding="utf-8")
+    for page, render in PAGES.items():
+        (ROOT / page).write_text(render(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""seqpipe's own components, through the same door as everybody's: a folder for each YAML key, a file for each `use`."""
+"""The built-in components: a folder for each YAML key, a file for each `use`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seqpipe.answers.types import Metric
     from seqpipe.features.checkpoint_tokenizer import LACKING, pretrained_tokenizer
     from seqpipe.features.kinds.registry import *  # noqa: F403
-    from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, word_level
+    from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, counts_of, word_level
     from seqpipe.runtime.model import Model, load
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Uniform",
     "__version__",
     "clean",
+    "counts_of",
     "hookimpl",
     "load",
     "pretrained_tokenizer",
@@ -59,6 +60,7 @@ _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime t
     "SPECIALS": "seqpipe.features.vocabulary",
     "UNK": "seqpipe.features.vocabulary",
     "clean": "seqpipe.features.vocabulary",
+    "counts_of": "seqpipe.features.vocabulary",
     "load": "seqpipe.runtime.model",
     "pretrained_tokenizer": "seqpipe.features.checkpoint_tokenizer",
     "word_level": "seqpipe.features.vocabulary",

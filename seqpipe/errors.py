@@ -1,17 +1,17 @@
 """The tree of everything that seqpipe raises on purpose, each with its exit code.
 
 SeqpipeError
-├── UsageError          2   a command or call that cannot be meant so
-│   └── ConfigError     2   a YAML with problems, all of them listed
-├── PluginError         2   a component that cannot be found, loaded or trusted
-├── DataError           3   a data file or an input that cannot be used
-│   └── SkippedError    8   inputs that have no answer, and were skipped as asked for; all others have theirs
+├── UsageError          2   an invalid command or call
+│   └── ConfigError     2   a YAML with errors, all of them listed
+├── PluginError         2   a component that is missing or cannot be loaded
+├── DataError           3   an invalid data file or input
+│   └── SkippedError    8   inputs without an answer, which were skipped with --on-error skip
 ├── TrainingError       4   training that cannot continue
-├── ExportError         5   a pipeline that does not become a graph
-│   └── ParityError     5   a graph that answers differently from PyTorch
-├── BundleError         6   a bundle that is damaged, hostile or of another format
-├── EnvError            7   something this machine lacks
-└── InterruptedRunError 130   a signal, after the state was saved (128 + its number)
+├── ExportError         5   a pipeline that cannot be exported
+│   └── ParityError     5   a graph whose answers differ from PyTorch
+├── BundleError         6   a damaged, manipulated or incompatible bundle
+├── EnvError            7   something that this machine lacks
+└── InterruptedRunError 130   a signal, after a checkpoint was saved (128 + its number)
 """
 
 from __future__ import annotations

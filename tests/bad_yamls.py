@@ -353,7 +353,7 @@ BAD = [
         "a mapping of keys, not 'x'",
     ),
     Bad(data("train: train.txt"), ["1:1: data.reader"], "there is: lines"),
-    Bad(data("reader: lines"), ["1:1: data.train"], "The file to learn from"),
+    Bad(data("reader: lines"), ["1:1: data.train"], "Training data."),
     Bad(data("reader: lines", "train:"), ["3:9: data.train"], "should be a path, not null"),
     Bad(data("reader: lines", "train: ''"), ["3:10: data.train"], "should be a path, not ''"),
     Bad(data("reader: lines", "train: [train.txt]"), ["3:10: data.train"], "should be a path, not [train.txt]"),

@@ -24,8 +24,8 @@ RUNNABLE = ("sh", "bash", "python")
 
 
 def runs(name: str) -> bool:
-    found = blocks((DOCS / name).read_text(encoding="utf-8"))
-    return any(block.language in RUNNABLE and not block.title and block.how != "no" for block in found)
+    page_blocks = blocks((DOCS / name).read_text(encoding="utf-8"))
+    return any(block.language in RUNNABLE and not block.title and block.how != "no" for block in page_blocks)
 
 
 @pytest.fixture
@@ -47,13 +47,6 @@ def test_what_a_page_only_shows_can_be_read(name: str) -> None:
         parse(block)
 
 
-@pytest.mark.parametrize("name", ["yaml.md", "commands.md"])
-def test_generated_pages_are_fresh(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
-    text = (DOCS / "reference" / name).read_text(encoding="utf-8")
-    assert text == generate().PAGES[name](), "run: python docs/generate.py"
-
-
 def generate() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
     assert spec is not None
@@ -63,30 +56,58 @@ def generate() -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize("name", generate().PAGES)
+def test_generated_pages_and_tables_are_current(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
+    text = (documents.ROOT / name).read_text(encoding="utf-8")
+    assert text == generate().PAGES[name](), "run: python docs/generate.py"
+
+
+def test_a_component_that_a_table_lacks_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
+    module = generate()
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    text = (documents.ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "README.md").write_text(re.sub(r"(?m)^\| `encoder` \| \[`gru`\].*\n", "", text), encoding="utf-8")
+    assert module.with_component_table("README.md") == text
+    (tmp_path / "README.md").write_text("# no table\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="markers"):
+        module.with_component_table("README.md")
+
+
 @pytest.mark.parametrize("page", ["reference/names.md", "plugins/components.md"])
 def test_a_page_has_every_name_that_a_constructor_may_ask_for(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     assert [name for name in WIRED if f"| `{name}` |" not in text] == []
 
 
-@pytest.mark.parametrize("page", ["reference/names.md", "plugins/head.md"])
+@pytest.mark.parametrize("page", ["reference/names.md", "plugins/answer-kinds.md"])
 def test_a_page_has_every_target_and_every_output_of_the_answer_kinds(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     names = {name for answer in ANSWER_KINDS.values() for name in (*answer.targets, *answer.decided)}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
 
 
-def test_the_head_page_tells_of_every_answer_kind() -> None:
-    text = (DOCS / "plugins/head.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^### (.*):", text, re.MULTILINE)
+def test_the_page_of_answer_kinds_has_a_section_for_each() -> None:
+    text = (DOCS / "plugins/answer-kinds.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.*):", text, re.MULTILINE)
     assert {kind for heading in headings for kind in re.findall(r"`([\w-]+)`", heading)} == {*ANSWER_KINDS}
+
+
+def test_every_file_that_the_contributing_page_names_exists() -> None:
+    text = (DOCS / "contributing.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text))
+    assert len(paths) > 30
+    assert [
+        path for path in sorted(paths) if not any((documents.ROOT / at / path).exists() for at in ("", "seqpipe"))
+    ] == []
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # an advertisement
-    done = subprocess.run(command, cwd=documents.ROOT, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=documents.ROOT, env=variables, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
     assert (tmp_path / "site/plugins/tutorial.html").exists()
 
 
@@ -110,11 +131,11 @@ echo "$WORD $(basename "$PWD")"
 ```text
 one deep
 ```
-```text title="told.txt"
+```text title="word.txt"
 two
 ```
 ```python
-word = open("told.txt").read().strip()
+word = open("word.txt").read().strip()
 ```
 ```python
 print(word)
@@ -127,7 +148,7 @@ two
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("```sh\nfalse\n```", "page.md:1: this block ended with code 1, not 0"),
         ("\n\n```sh\nfalse; true | cat nothing\n```", "page.md:3: "),
@@ -143,8 +164,8 @@ two
         ("```sh\ntrue", "this block never ends"),
     ],
 )
-def test_a_page_that_lies_is_found_out(text: str, told: str, tmp_path: Path, place: Place) -> None:
-    with pytest.raises(PageError, match=re.escape(told)):
+def test_a_page_that_lies_is_found_out(text: str, message: str, tmp_path: Path, place: Place) -> None:
+    with pytest.raises(PageError, match=re.escape(message)):
         run_page(page_of(tmp_path, text), place)
 
 
@@ -223,4 +244,4 @@ def test_pages_that_type_the_same_run_share_it(tmp_path: Path) -> None:
     assert typed("second", "seqpipe run a.yaml train.epochs=3") == "nothing to do"
     assert typed("third", "seqpipe run a.yaml train.epochs=4") == "made"
     assert typed("fourth", "seqpipe run a.yaml train.epochs=3", "name: a\n") == "made"
-    assert typed("fifth", "seqpipe run a.yaml train.epochs=3 2> told.txt") == "made"
+    assert typed("fifth", "seqpipe run a.yaml train.epochs=3 2> word.txt") == "made"

@@ -1,1 +1,1 @@
-"""Features in, x (B, T, D) out: one file a component."""
+"""Embeddings: features to x (B, T, D); one file a component."""

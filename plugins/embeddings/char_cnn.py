@@ -1,4 +1,4 @@
-"""The characters of each word in, one vector a word out."""
+"""Word vectors from characters, by a convolutional network."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Chars
+from seqpipe import Chars, Probability
+from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe.nn.loops import State, scan
-
-SILENT = -1e4
-Positive = Annotated[int, Field(gt=0)]
 
 GROUPS = 4  # of words of like lengths
 
 
 class CharCNN(nn.Module):
-    """Convolves over the characters of each word and keeps each filter's largest answer.
+    """A convolution over the characters of each word, and the maximum of each filter (Ma and Hovy 2016).
 
-    One width as in Ma and Hovy (2016), several as in Kim (2014). A window stands over each real character; what it sees
-    beyond the word is silent. There is no nonlinearity but the maximum.
+    One width as in Ma and Hovy (2016), several as in Kim (2014). There is one window for each character, with zeros
+    beyond the word, and no nonlinearity except the maximum.
 
-    What a character adds to a filter depends on nothing but the character and its place in the window. So the
-    convolution is a sum of look-ups, in one table (alphabet, D) for each place, and the maximum is kept while a window
-    moves over all words at once: in onnxruntime four times as fast as a convolution, since the numbers stay in the
-    cache.
+    The term of a character in a filter depends only on the character and its position in the window. So the convolution
+    is computed as a sum of look-ups, in one table (alphabet, D) for each position, with a running maximum over the
+    windows of all words at once: in onnxruntime this is four times as fast as a convolution, since the values stay in
+    the cache.
 
     Args:
         dim: Number of filters, shared evenly among the widths.
         char_dim: Width of a character's vector.
-        widths: How many characters each kind of filter sees.
+        widths: Window sizes of the filters, in characters.
         dropout: Dropout probability of the result.
     """
 
@@ -44,10 +42,10 @@ class CharCNN(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Positive = 50,
-        char_dim: Positive = 30,
-        widths: Annotated[list[Positive], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dim: PositiveInt = 50,
+        char_dim: PositiveInt = 30,
+        widths: Annotated[list[PositiveInt], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim = dim
@@ -76,7 +74,7 @@ class CharCNN(nn.Module):
         return dropped
 
     def _sliding(self, chars: Tensor) -> Tensor:
-        """The maximum is kept while a window moves over all words at once: what onnxruntime does fastest."""
+        """Max pooling as one window moves over all words at once: fastest in onnxruntime."""
         tables = self._tables()
 
         def step(state: State, rows: State) -> tuple[State, State]:
@@ -85,12 +83,12 @@ class CharCNN(nn.Module):
         in_turn = chars.permute(2, 0, 1).contiguous()  # (C, B, T)
         C = in_turn.shape[0]
         padded = F.pad(in_turn, (0, 0, 0, 0, self.left, self.right))
-        none = torch.full_like(in_turn[0], SILENT, dtype=tables[0].dtype)[..., None].expand(-1, -1, self.dim)
+        none = torch.full_like(in_turn[0], MASKED_LOGIT, dtype=tables[0].dtype)[..., None].expand(-1, -1, self.dim)
         (largest,), _ = scan(step, (none,), tuple(padded[place : place + C] for place in range(len(tables))))
         return largest
 
     def _each_word_once(self, chars: Tensor) -> Tensor:
-        """Each word of the batch is looked at once, beside words of its length: what PyTorch trains fastest."""
+        """Each word of the batch once, beside words of its length: fastest in PyTorch."""
         tables = self._tables()
         words, copies = torch.unique(chars.flatten(0, 1), dim=0, return_inverse=True)  # (W, C), (B * T,)
         lengths = (words != 0).sum(1)
@@ -104,7 +102,7 @@ class CharCNN(nn.Module):
         return torch.cat(parts)[order.argsort()[copies]].view(*chars.shape[:2], self.dim)
 
     def _tables(self) -> list[Tensor]:
-        """For each place in the widest window, (alphabet, D): what a character there adds to each filter."""
+        """What a character adds to each filter, (alphabet, D) for each place of the widest window."""
         widened = []
         for filters in self.filters:  # (D', char_dim, width)
             width = filters.shape[2]
@@ -112,7 +110,7 @@ class CharCNN(nn.Module):
         characters = torch.arange(len(self.chars.weight), device=self.chars.weight.device)
         padding = characters[:, None] == 0  # adds nothing, and no window stands over it
         return [
-            torch.where(padding, SILENT if place == self.left else 0.0, F.linear(self.chars.weight, filters))
+            torch.where(padding, MASKED_LOGIT if place == self.left else 0.0, F.linear(self.chars.weight, filters))
             for place, filters in enumerate(torch.cat(widened).unbind(2))
         ]
 

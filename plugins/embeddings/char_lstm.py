@@ -1,28 +1,26 @@
-"""The characters of each word in, one vector a word out."""
+"""Word vectors from characters, by a bidirectional LSTM."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Chars
+from seqpipe import Chars, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.recurrent import ragged_rnn
-
-Positive = Annotated[int, Field(gt=0)]
 
 GROUPS = 4  # of words of like lengths
 
 
 class CharLSTM(nn.Module):
-    """Reads the characters of each word from both ends (Ling et al. 2015; Lample et al. 2016).
+    """A bidirectional LSTM over the characters of each word (Ling et al. 2015; Lample et al. 2016).
 
-    A word's vector is the last state of a forward long short-term memory, at the word's end, beside the last of a
-    backward one, at its beginning. A place without a word is 0.
+    The vector of a word is the concatenation of the last states of a forward and a backward LSTM. In the padding it is
+    0.
 
     Args:
         dim: Width of a word's vector, half of it from each direction.
@@ -37,14 +35,13 @@ class CharLSTM(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Positive = 50,
-        char_dim: Positive = 30,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dim: PositiveInt = 50,
+        char_dim: PositiveInt = 30,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         if dim % 2:
-            told = f"{dim} cannot be shared evenly by the two directions; take {dim + 1}"
-            raise UsageError(f"char-lstm.dim: {told}")
+            raise UsageError(f"char-lstm.dim: {dim} is odd, and each of two directions gives half; take {dim + 1}")
         self.dim = dim
         self.chars = nn.Embedding(sizes["chars"], char_dim, padding_idx=0)
         bound = (3 / char_dim) ** 0.5
@@ -62,7 +59,7 @@ class CharLSTM(nn.Module):
         return dropped
 
     def _each_word_once(self, words: Tensor) -> Tensor:
-        """Each word of the batch is read once, beside words of its length: what PyTorch trains fastest."""
+        """Each word of the batch once, beside words of its length: fastest in PyTorch."""
         distinct, copies = torch.unique(words, dim=0, return_inverse=True)  # (W, C), (B * T,)
         order = (distinct != 0).sum(1).argsort(stable=True)
         parts = []

@@ -1,4 +1,4 @@
-"""The characters of each word in, the mean of a language model's layers out: vectors that know the sentence."""
+"""Contextual word vectors: the weighted mean of the layers of a bidirectional language model (ELMo)."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe_plugins.embeddings.char_cnn import CharCNN, Positive
+from seqpipe import Probability
+from seqpipe_plugins.embeddings.char_cnn import CharCNN
 from seqpipe_plugins.encoders.bilm import BiLM
 
 
 class ELMo(nn.Module):
-    """The mean of the layers of a language model of both directions, by learned weights (Peters et al. 2018).
+    """A learned weighted mean of the layers of a bidirectional language model (Peters et al. 2018).
 
-    x (B, T, 2 H) = γ Σ softmax(w)_j h_j over its layers h_0 … h_L, of which h_0 is what it reads, the vectors of
-    `char-cnn`. w and γ are learned with the task behind, which finds out which layers serve it. The language model
-    itself comes from a run of the head `bilm` on the encoder `bilm` and the embedding `char-cnn`, by `init`.
+    x (B, T, 2 H) = γ Σ softmax(w)_j h_j over the layers h_0 … h_L, where h_0 is the output of `char-cnn`. w and γ are
+    trained with the task. The language model is initialised by `init` from a run of the head `bilm` with the encoder
+    `bilm` and the embedding `char-cnn`.
 
     Args:
-        dim: As `char-cnn` has it.
-        char_dim: As `char-cnn` has it.
-        widths: As `char-cnn` has it.
-        hidden: H, as the encoder `bilm` has it.
-        layers: L, as the encoder `bilm` has it.
-        residual: As the encoder `bilm` has it.
-        layer_norm: Whether each layer is brought to mean 0 and variance 1 at each token first.
-        train: Whether the language model is learned on; otherwise it stays as it is.
+        dim: See `char-cnn`.
+        char_dim: See `char-cnn`.
+        widths: See `char-cnn`.
+        hidden: H; see the encoder `bilm`.
+        layers: L; see the encoder `bilm`.
+        residual: See the encoder `bilm`.
+        layer_norm: Whether each layer is normalised to mean 0 and variance 1 at each token.
+        train: Whether the language model is fine-tuned; otherwise it is frozen.
         dropout: Dropout probability of x.
     """
 
@@ -41,22 +42,22 @@ class ELMo(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Positive = 50,
-        char_dim: Positive = 30,
-        widths: Annotated[list[Positive], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
-        hidden: Positive = 128,
-        layers: Positive = 2,
+        dim: PositiveInt = 50,
+        char_dim: PositiveInt = 30,
+        widths: Annotated[list[PositiveInt], Field(min_length=1)] = [3],  # noqa: B006 (never changed)
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 2,
         residual: bool = True,
         layer_norm: bool = False,
         train: bool = False,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.layer_norm = 2 * hidden, layer_norm
         self.chars = CharCNN(sizes, dim=dim, char_dim=char_dim, widths=widths)
         self.model = BiLM(dim, hidden=hidden, layers=layers, residual=residual)
-        for one in (self.chars, self.model):
-            one.requires_grad_(train)
+        for module in (self.chars, self.model):
+            module.requires_grad_(train)
         self.weights = nn.Parameter(torch.zeros(1 + layers))
         self.scale = nn.Parameter(torch.ones(()))
         self.dropout = nn.Dropout(dropout)

@@ -1,27 +1,27 @@
-"""Rows of numbers in, their vectors out: pre-computed features of images or sound, measurements, a vector."""
+"""Vectors of rows of numbers: pre-computed features of images or sound, measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Matrix
+from seqpipe import Matrix, Probability
 
 
 class Linear(nn.Module):
-    """x = W r + b of each row r of numbers; for a source without a tokenizer, whose `field` holds them.
+    """A linear layer over rows of numbers, x = W r + b; for a source without a tokenizer.
 
-    Numbers are normalised by the means and deviations of the training data before, or taken as they are. A record's
-    field holds a list of rows, as of regions of an image or of frames of a recording (attended to like words: Xu et
-    al. 2015), or one row.
+    The record's field `field` is a list of rows, such as the regions of an image or the frames of a recording (attended
+    to like words: Xu et al. 2015), or one row. By default each column is standardised with the mean and standard
+    deviation of the training data.
 
     Args:
-        dim: Width of a row's vector.
-        normalise: Whether numbers are normalised before.
+        dim: Output width.
+        normalise: Whether each column is standardised.
         dropout: Dropout probability.
     """
 
@@ -31,9 +31,9 @@ class Linear(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        dim: Annotated[int, Field(gt=0)] = 128,
+        dim: PositiveInt = 128,
         normalise: bool = True,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim = dim
@@ -45,5 +45,5 @@ class Linear(nn.Module):
         return {"matrix": Matrix(normalise=options.get("normalise", True))}
 
     def forward(self, matrix: Tensor, mask: Tensor) -> Tensor:  # (B, T, F), (B, T) -> (B, T, D)
-        made: Tensor = self.dropout(self.linear(torch.where(mask[..., None], matrix, 0.0)))
-        return made
+        x: Tensor = self.dropout(self.linear(torch.where(mask[..., None], matrix, 0.0)))
+        return x

@@ -1,42 +1,39 @@
-"""Token ids in, one learned vector a token out."""
+"""Learned vectors of tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Column
+from seqpipe import Column, Probability, counts_of
 from seqpipe.nn.dropout import LockedDropout
 
 PAD, UNK = 0, 1
 SPECIALS = 4  # [PAD] [UNK] [BOS] [EOS]
 
-Probability = Annotated[float, Field(ge=0, lt=1)]
-
 
 class Lookup(nn.Module):
-    """Looks a learned vector up for each token.
+    """A learned vector for each token of the vocabulary.
 
     `table` (V, D) holds the vectors of all tokens.
 
-    Words may be blanked, that is read as [UNK], in training only, so that the vector of unknown words learns something
-    (word dropout, Iyyer et al. 2015; words seen once, Lample et al. 2016). Of a vocabulary without `counts` no word is
-    rare.
+    Word dropout (Iyyer et al. 2015; for words that occur once, Lample et al. 2016) replaces words by [UNK] in training,
+    so that the vector of unknown words is trained. In a vocabulary without `counts` no word is rare.
 
-    With a `column` each token's vector has that of a value added to it that the whole record has, a label or a topic:
-    what is written, or how a text is understood, hangs on it.
+    With `column`, a learned vector for the value of another field of the record, such as a label or a topic, is added
+    to the vector of each token: the model is conditioned on that value.
 
     Args:
         dim: Width of the vectors.
-        column: A field of the record that holds one of a few texts, such as its label.
+        column: A categorical field of the record, such as its label.
         dropout: Dropout probability of the vectors.
         locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
-        word_dropout: Probability that a word is blanked in training.
-        rare_dropout: Probability that a word seen once in training is blanked in training.
+        word_dropout: Probability that a word is replaced by [UNK] in training.
+        rare_dropout: The same probability for words that occur once in the training data.
     """
 
     returns: ClassVar = {"x": "", "table": "(V, D) float32"}
@@ -49,7 +46,7 @@ class Lookup(nn.Module):
         vocabulary: Sequence[str],
         sizes: Mapping[str, int],
         *,
-        dim: Annotated[int, Field(gt=0)] = 100,
+        dim: PositiveInt = 100,
         column: str | None = None,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,
@@ -69,7 +66,7 @@ class Lookup(nn.Module):
             self.values = nn.Embedding(sizes["column"], dim)
             nn.init.uniform_(self.values.weight, -bound, bound)
         self.dropout = nn.Sequential(nn.Dropout(dropout), LockedDropout(locked_dropout))
-        counts = getattr(vocabulary, "counts", None)
+        counts = counts_of(vocabulary)
         rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
 

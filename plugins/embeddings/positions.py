@@ -1,38 +1,37 @@
-"""The places of a text in, one vector a place out, whatever word stands there."""
+"""Position embeddings, independent of the token."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.nn.positions import Positions as Vectors
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class Positions(nn.Module):
-    """A vector that says where in the text a token stands; beside others in a list, it is concatenated to them.
+    """Sinusoidal or learned position embeddings; in a list, concatenated with the other embeddings.
 
     Sinusoidal (Vaswani et al. 2017): p(t)[2i] = sin(t / 10000^(2i / D)) and p(t)[2i + 1] the cosine of the same, from t
-    = 0. Learned (Gehring et al. 2017): a table of `longest` vectors; every token further on has the last of them.
+    = 0. Learned (Gehring et al. 2017): a table of `longest` vectors; all later tokens have the last one.
 
     Args:
         dim: D, the width of the vectors.
-        positions: Whether they are waves of fixed lengths, without an end, or learned.
-        longest: How many positions have a learned vector of their own.
+        positions: Whether position embeddings are sinusoidal, for any length, or learned.
+        longest: Number of learned position vectors.
         dropout: Dropout probability of the vectors.
     """
 
     def __init__(
         self,
         *,
-        dim: Positive = 50,
+        dim: PositiveInt = 50,
         positions: Literal["sinusoidal", "learned"] = "sinusoidal",
-        longest: Positive = 512,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        longest: PositiveInt = 512,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim = dim

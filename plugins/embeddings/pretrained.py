@@ -1,4 +1,4 @@
-"""ids in, what a checkpoint of `transformers` makes of them out, to stand beside other embeddings."""
+"""A checkpoint of `transformers` as an embedding, to be concatenated with others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from seqpipe_plugins.encoders.pretrained import Pretrained as Encoder
 
 
 class Pretrained(Encoder):
-    """The vectors of a pretrained encoder as an embedding, joined with others such as `char-cnn` (Peters et al. 2018).
+    """The output of a pretrained encoder as an embedding, to combine with others such as `char-cnn`.
 
-    It is the encoder `pretrained` in all but its place: with `freeze: true` it gives features, else it learns on.
+    It equals the encoder `pretrained` (Peters et al. 2018). With `freeze: true` it provides features; otherwise it is
+    fine-tuned.
     """
 
     returns: ClassVar = {"x": ""}

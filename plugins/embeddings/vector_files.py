@@ -1,4 +1,4 @@
-"""A file of word vectors in, the vectors of the words that are wanted out, one at a time: word2vec, GloVe, fastText.
+"""Files of word vectors, read one vector at a time: word2vec, GloVe, fastText.
 
 A line of word2vec's text, of GloVe and of fastText's .vec is a word and its numbers; word2vec and fastText say in a
 first line how many words and how many numbers a word there are. word2vec's binary has that line too, then each word, a
@@ -90,9 +90,9 @@ def _end_of_word(line: bytes, dim: int, place: str, has_header: bool) -> int:
     cells = line.rsplit(None, dim)
     before = cells[0].split()
     if dim < 1 or len(cells) <= dim or (len(before) > 1 and _is_number(before[-1])):
-        found, said = len(line.split()) - 1, "its first line says so" if has_header else "as its first line has"
+        width, said = len(line.split()) - 1, "its first line says so" if has_header else "as its first line has"
         cure = "is it cut short, or are these no word vectors?"
-        raise DataError(f"{place}: {found} numbers in this line, but {dim} are expected ({said}); {cure}")
+        raise DataError(f"{place}: {width} numbers in this line, but {dim} are expected ({said}); {cure}")
     return len(cells[0])
 
 
@@ -103,10 +103,10 @@ def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: in
         while (cut := buffer.find(b" ", start)) < 0 or len(buffer) <= cut + size:
             more = file.read(CHUNK)
             if cut - start > LONGEST_WORD or (cut < 0 and len(buffer) - start > LONGEST_WORD):
-                raise DataError(f"{path}: byte {base + start}: here stands no word; does its first line say the truth?")
+                raise DataError(f"{path}: byte {base + start}: there is no word here; is the first line right?")
             if not more:
-                told = f"the file ends within word {number + 1:,} of {count:,}, which begins at byte {base + start}"
-                raise DataError(f"{path}: byte {base + len(buffer)}: {told}; is it cut short? Get it again")
+                problem = f"the file ends within word {number + 1:,} of {count:,}, which begins at byte {base + start}"
+                raise DataError(f"{path}: byte {base + len(buffer)}: {problem}; is it cut short? Get it again")
             base, start, buffer = base + start, 0, buffer[start:] + more
         spelt = buffer[start:cut].lstrip(b"\n")
         place = f"{path}: byte {base + cut - len(spelt)}"
@@ -115,17 +115,17 @@ def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: in
         if wanted(word):
             yield Entry(word, place, _finite(np.frombuffer(buffer, "<f4", dim, cut + 1), word, place))
     if (limit is None or limit > count) and (buffer[start:] + file.read(2)).strip(b"\r\n"):
-        told = f"the file has more than the {count:,} words that its first line states"
-        raise DataError(f"{path}: byte {base + start}: {told}")
+        problem = f"the file has more than the {count:,} words that its first line states"
+        raise DataError(f"{path}: byte {base + start}: {problem}")
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
     """How many words, how many numbers a word."""
-    found = _HEADER.fullmatch(file.readline(LONGEST_WORD))
-    if not found or not int(found[1]) or not int(found[2]):
+    header = _HEADER.fullmatch(file.readline(LONGEST_WORD))
+    if not header or not int(header[1]) or not int(header[2]):
         cure = "`format: glove` reads a file without this line"
         raise DataError(f"{path}:1: the first line must say how many words and how many numbers a word; {cure}")
-    return int(found[1]), int(found[2])
+    return int(header[1]), int(header[2])
 
 
 def _check_count(path: Path, count: int | None, seen: int) -> None:

@@ -1,43 +1,45 @@
-"""Token ids in, the vector that a file has for each word out."""
+"""Pretrained word vectors from a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import Probability, counts_of
 from seqpipe.errors import DataError
 
-from .lookup import SPECIALS, Lookup, Probability
+from .lookup import SPECIALS, Lookup
 from .vector_files import Format, entries
 
 
 class Vectors(Lookup):
-    """Looks up pretrained word vectors: word2vec (Mikolov et al. 2013), GloVe (Pennington et al. 2014), fastText
+    """Pretrained word vectors: word2vec (Mikolov et al. 2013), GloVe (Pennington et al. 2014), fastText
     (Bojanowski et al. 2017).
 
-    The file is read line by line, and only the vocabulary's words are kept. They are part of the weights: checkpoints
-    and bundles hold them, and a bundle needs no file. Words are compared as the tokenizer has them: in lower case with
-    its `lowercase`. Words without a vector, and [UNK], start at random, as large as the file's on average.
+    The file is streamed, and only the words of the vocabulary are kept. They are part of the weights of checkpoints and
+    bundles, so a bundle does not need the file. Words are compared after the tokenizer's normalization: in lower case
+    with its `lowercase`. Words without a vector, and [UNK], are initialised at random with the average length of the
+    file's vectors.
 
     Args:
         path: The file, also compressed with gzip.
-        format: How it is written; auto finds out.
-        limit: How many words to read of it, from the beginning; null for all.
-        case: Whether a word without a vector of its own gets that of the first word which differs in case alone.
-        train: Whether the vectors are learned on; otherwise they stay as they are.
-        missing: Words without a vector are trained in any case, or stay at random or at zero where `train` is false.
-        scale: What the file's numbers are multiplied by.
+        format: Format of the file; auto detects it.
+        limit: Maximum number of words to read, from the beginning; null: all.
+        case: Whether a word without a vector gets the vector of the first word that differs only in case.
+        train: Whether the vectors are fine-tuned; otherwise they are frozen.
+        missing: Words without a vector are trained, or stay random or zero if `train` is false.
+        scale: Factor of all vectors.
         dropout: Dropout probability of the vectors.
         locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
-        word_dropout: Probability that a word is blanked in training.
-        rare_dropout: Probability that a word seen once in training is blanked in training.
+        word_dropout: Probability that a word is replaced by [UNK] in training.
+        rare_dropout: The same probability for words that occur once in the training data.
     """
 
     returns: ClassVar = {"x": ""}  # of the table, parts may be frozen
@@ -48,18 +50,18 @@ class Vectors(Lookup):
         *,
         path: Path,
         format: Format = "auto",
-        limit: Annotated[int, Field(gt=0)] | None = None,
+        limit: PositiveInt | None = None,
         case: Literal["exact", "fold"] = "exact",
         train: bool = False,
         missing: Literal["trained", "random", "zero"] = "trained",
-        scale: Annotated[float, Field(gt=0)] = 1.0,
+        scale: PositiveFloat = 1.0,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,
         word_dropout: Probability = 0.0,
         rare_dropout: Probability = 0.0,
     ):
-        found = _found(vocabulary, path, format, limit, case == "fold")
-        rows = scale * np.stack([*found.values()])  # (found, D)
+        rows_by_id = _matching_rows(vocabulary, path, format, limit, case == "fold")
+        rows = scale * np.stack([*rows_by_id.values()])  # (found, D)
         super().__init__(
             vocabulary,
             {},
@@ -69,21 +71,21 @@ class Vectors(Lookup):
             word_dropout=word_dropout,
             rare_dropout=rare_dropout,
         )
-        self.told = _coverage(vocabulary, found, path)
+        self.coverage = _coverage(vocabulary, rows_by_id, path)
         with torch.no_grad():
             weight = self.table.weight  # (V, D), uniform within (3 / D) ** 0.5: a standard deviation of D ** -0.5
             weight.mul_(0.0 if missing == "zero" else float(rows.std()) * self.dim**0.5)
-            weight[list(found)] = torch.from_numpy(rows)
+            weight[list(rows_by_id)] = torch.from_numpy(rows)
         if not train:
-            learned = [i for i in range(1, len(vocabulary)) if i not in found] if missing == "trained" else []
+            learned = [i for i in range(1, len(vocabulary)) if i not in rows_by_id] if missing == "trained" else []
             self.register_module("table", FrozenRows(weight.detach(), learned))
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]  # (B, T) -> (B, T, D)
         return {"x": self.looked_up(ids)}
 
     def messages(self) -> list[str]:
-        """What a person should know of the file and the vocabulary: how many words have a vector."""
-        return [self.told]
+        """How many words of the vocabulary have a vector in the file."""
+        return [self.coverage]
 
     @staticmethod
     def join_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -100,13 +102,13 @@ class Vectors(Lookup):
         if not isinstance(self.table, FrozenRows):
             return dict(state)
         weight, place = state["table.weight"], self.table.place
-        made = {"table.place": place, "table.weight": torch.where(place[:, None] > 0, 0.0, weight)}
+        parts = {"table.place": place, "table.weight": torch.where(place[:, None] > 0, 0.0, weight)}
         learned = F.pad(weight[place > 0], (0, 0, 1, 0))  # (1 + learned, D), in the order of `place`
-        return made if self.table.learned is None else made | {"table.learned": learned}
+        return parts if self.table.learned is None else parts | {"table.learned": learned}
 
 
 class FrozenRows(nn.Module):
-    """A table (V, D) of which only some rows are learned; the others are part of what is saved all the same."""
+    """A table (V, D) of which only some rows are trained; the state dict has all of them."""
 
     weight: Tensor
     place: Tensor
@@ -124,15 +126,17 @@ class FrozenRows(nn.Module):
         return x if self.learned is None else x + F.embedding(self.place[ids], self.learned, padding_idx=0)
 
 
-def _found(vocabulary: Sequence[str], path: Path, form: Format, limit: int | None, fold: bool) -> dict[int, np.ndarray]:
+def _matching_rows(
+    vocabulary: Sequence[str], path: Path, form: Format, limit: int | None, fold: bool
+) -> dict[int, np.ndarray]:
     """The file's vector of each id that has one; of words that differ in case, the first in the file."""
     exact = {word: i for i, word in enumerate(vocabulary) if i >= SPECIALS}
     folded: dict[str, list[int]] = {}
     for word, i in exact.items() if fold else ():
         folded.setdefault(word.casefold(), []).append(i)
     places: dict[str, str] = {}
-    own: dict[int, np.ndarray] = {}
-    near: dict[int, np.ndarray] = {}
+    same_case: dict[int, np.ndarray] = {}
+    folded_case: dict[int, np.ndarray] = {}
     for word, place, row in entries(path, lambda word: word in exact or word.casefold() in folded, form, limit):
         if word in places:
             first = places[word].removeprefix(str(path)).lstrip(": ")
@@ -140,22 +144,20 @@ def _found(vocabulary: Sequence[str], path: Path, form: Format, limit: int | Non
             raise DataError(f"{place}: the word {word!r} has a vector already ({where}); remove one of the two")
         places[word] = place
         if word in exact:
-            own[exact[word]] = row
+            same_case[exact[word]] = row
         for i in folded.get(word.casefold(), ()):
-            near.setdefault(i, row)
-    if not (own or near):
+            folded_case.setdefault(i, row)
+    if not (same_case or folded_case):
         cure = "are they of one language and one case (the tokenizer's `lowercase`, `case: fold`)?"
         raise DataError(f"{path}: no word of the vocabulary ({len(exact):,} words) is in this file; {cure}")
-    return dict(sorted((near | own).items()))
+    return dict(sorted((folded_case | same_case).items()))
 
 
-def _coverage(vocabulary: Sequence[str], found: dict[int, np.ndarray], path: Path) -> str:
+def _coverage(vocabulary: Sequence[str], rows: dict[int, np.ndarray], path: Path) -> str:
     words = len(vocabulary) - SPECIALS
-    told = f"{len(found):,} of {words:,} words ({len(found) / words:.1%}) have a vector in {path.name}"
-    counts = getattr(vocabulary, "counts", None)
+    coverage = f"{len(rows):,} of {words:,} words ({len(rows) / words:.1%}) have a vector in {path.name}"
+    counts = counts_of(vocabulary)
     if counts is None:
-        return told
-    seen = sum(counts[SPECIALS:])
-    return (
-        f"{told}; these are {sum(counts[i] for i in found) / max(1, seen):.1%} of the known words in the training texts"
-    )
+        return coverage
+    share = sum(counts[i] for i in rows) / max(1, sum(counts[SPECIALS:]))
+    return f"{coverage}; these are {share:.1%} of the known words in the training texts"

@@ -1,1 +1,1 @@
-"""x and mask in, x of another width out: one file a component."""
+"""Encoders: x and mask to x of another width; one file a component."""

@@ -1,29 +1,28 @@
-"""x and mask in, one vector for the whole text out: its words in no order at all."""
+"""A bag of words: one vector for the whole text, independent of the order of its words."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class Bag(nn.Module):
-    """The sum, the mean or the maximum of a text's vectors: the baseline that knows no order.
+    """The sum, mean or maximum of a text's vectors, at each token: a baseline without word order.
 
-    Layers of a deep averaging network (Iyyer et al. 2015), h = g(W h + b), may follow. The vector is `state` (B, D'),
-    and x (B, T, D') is the same vector at every token, so that any head can stand on it, whatever it pools by; in the
-    padding x is 0.
+    Layers of a deep averaging network (Iyyer et al. 2015), h = g(W h + b), may follow. The vector is returned as
+    `state` (B, D'), and as x (B, T, D') at every token, so that any head with any pooling can follow; in the padding x
+    is 0.
 
     Args:
-        pool: What is made of the tokens' vectors.
-        hidden: Width D' of the layers that follow; null: there are none, and D' is that of x.
-        layers: How many layers follow.
+        pool: Pooling of the token vectors.
+        hidden: Width D' of the hidden layers; null: no hidden layers, and D' is that of x.
+        layers: Number of hidden layers.
         activation: The function g.
         dropout: Dropout probability of the pooled vector and of each layer's output.
     """
@@ -35,10 +34,10 @@ class Bag(nn.Module):
         dim: int,
         *,
         pool: Literal["sum", "mean", "max"] = "mean",
-        hidden: Positive | None = None,
-        layers: Positive = 1,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 1,
         activation: Literal["relu", "tanh"] = "relu",
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         if hidden is None and layers != 1:

@@ -1,27 +1,29 @@
-"""x and mask in, the states of two language models out: one has read what is before a token, one what is behind."""
+"""A bidirectional language model: two stacks of LSTMs, one over the tokens before, one over those behind."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.nn.recurrent import Positive, Rate, ragged_rnn
+from seqpipe import Probability
+from seqpipe.nn.recurrent import ragged_rnn
 
 
 class BiLM(nn.Module):
-    """Two stacks of LSTMs that never meet (Peters et al. 2018), one from left to right, one from right to left.
+    """Two independent stacks of LSTMs, one from left to right, one from right to left (Peters et al. 2018).
 
-    With the head `bilm` they are a language model of both directions: unlike in the encoder `lstm`, no layer joins the
-    two, so the states `forwards` (B, T, H) at a token have seen it and those before it alone, and `backwards` (B, T, H)
-    it and those behind. x (B, T, 2 H) is both side by side. `layers` (B, T, 1 + layers, 2 H) holds every layer, first
-    what they read, twice side by side; the embedding `elmo` makes one of them.
+    With the head `bilm` this is a bidirectional language model. Unlike in the encoder `lstm`, no layer combines the
+    directions: the states `forwards` (B, T, H) depend only on a token and those before it, and `backwards` (B, T, H) on
+    a token and those after it. x (B, T, 2 H) concatenates both. `layers` (B, T, 1 + layers, 2 H) has the outputs of all
+    layers, preceded by the input twice; the embedding `elmo` takes their weighted mean.
 
     Args:
-        hidden: H, units of a direction; an x of another width goes through a linear layer first.
-        layers: Layers on top of each other.
-        residual: Whether a layer but the first adds what it reads to what it makes.
+        hidden: H, number of units of each direction; an x of another width is projected by a linear layer first.
+        layers: Number of layers.
+        residual: Whether all layers except the first have residual connections.
         dropout: Dropout probability of a layer's input.
     """
 
@@ -33,7 +35,13 @@ class BiLM(nn.Module):
     }
 
     def __init__(
-        self, dim: int, *, hidden: Positive = 128, layers: Positive = 2, residual: bool = True, dropout: Rate = 0.0
+        self,
+        dim: int,
+        *,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 2,
+        residual: bool = True,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.residual = 2 * hidden, residual
@@ -48,16 +56,16 @@ class BiLM(nn.Module):
         x = torch.where(mask[..., None], self.input(torch.where(mask[..., None], x, 0.0)), 0.0)  # (B, T, H)
         both = [self._read(way, x, lengths, bool(number)) for number, way in enumerate(self.ways)]
         forwards, backwards = (states[-1] for states in both)
-        layers = torch.stack([torch.cat(one, 2) for one in zip(*both, strict=True)], 2)
-        found = {"forwards": forwards, "backwards": backwards, "layers": layers}
-        return {"x": torch.cat([forwards, backwards], 2), **found}
+        layers = torch.stack([torch.cat(pair, 2) for pair in zip(*both, strict=True)], 2)
+        directions = {"forwards": forwards, "backwards": backwards, "layers": layers}
+        return {"x": torch.cat([forwards, backwards], 2), **directions}
 
     def _read(self, way: nn.Module, x: Tensor, lengths: Tensor, backward: bool) -> list[Tensor]:
-        """What a direction reads, and what each of its layers makes, (B, T, H) each."""
+        """The input of a direction, and the output of each of its layers, (B, T, H) each."""
         assert isinstance(way, nn.ModuleList)
-        found = [x]
+        layers = [x]
         for depth, rnn in enumerate(way):
             assert isinstance(rnn, nn.LSTM)
-            made = ragged_rnn(rnn, self.dropout(found[-1]), lengths, backward=backward)[0][:, :, 0]
-            found.append(made + found[-1] if self.residual and depth else made)
-        return found
+            states = ragged_rnn(rnn, self.dropout(layers[-1]), lengths, backward=backward)[0][:, :, 0]
+            layers.append(states + layers[-1] if self.residual and depth else states)
+        return layers

@@ -1,29 +1,29 @@
-"""x and mask in, what filters of several widths see around each token out."""
+"""A convolutional network with filters of several widths around each token."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Positive = Annotated[int, Field(gt=0)]
+from seqpipe import Probability
 
 
 class CNN(nn.Module):
     """A convolution over tokens with filters of several widths (Kim 2014; Collobert et al. 2011).
 
-    A filter of width w makes g(W · [x(t - (w-1)/2); …; x(t + w/2)] + b) of the window around token t, halves rounded
-    down. x (B, T, D) becomes (B, T, D'), where D' is `filters` for each width. There is one window for each token, so
-    that tags can be learned from them too: neither narrow as in the paper (no window reaches beyond the text, so there
-    are T - w + 1) nor wide (T + w - 1). Beyond the text a window sees zeros. With the head `label` and its `pool: max`
-    this is the paper's network, the greatest answer of each filter.
+    A filter of width w computes g(W · [x(t - (w-1)/2); …; x(t + w/2)] + b) for the window around token t (halves are
+    rounded down). x (B, T, D) becomes (B, T, D'), where D' is `filters` times the number of widths. There is one window
+    for each token, so that heads for tags can follow: neither a narrow convolution as in the paper (T - w + 1 windows)
+    nor a wide one (T + w - 1). Beyond the text are zeros. With the head `label` and its `pool: max` this is the network
+    of the paper.
 
     Args:
-        filters: Filters of each width.
-        widths: How many tokens each kind of filter sees.
+        filters: Number of filters of each width.
+        widths: Window sizes of the filters, in tokens.
         activation: The function g.
         dropout: Dropout probability of the result.
     """
@@ -32,10 +32,10 @@ class CNN(nn.Module):
         self,
         dim: int,
         *,
-        filters: Positive = 100,
-        widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5],  # noqa: B006 (never changed)
+        filters: PositiveInt = 100,
+        widths: Annotated[list[PositiveInt], Field(min_length=1)] = [3, 4, 5],  # noqa: B006 (never changed)
         activation: Literal["relu", "tanh"] = "relu",
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.widths = filters * len(widths), widths

@@ -1,36 +1,34 @@
-"""x and mask in, what layers of convolutions see in an ever wider window around each token out."""
+"""A stack of convolutions, whose receptive field grows with each layer."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Positive = Annotated[int, Field(gt=0)]
+from seqpipe import Probability
 
 
 class Conv(nn.Module):
-    """Convolutions on top of each other, dilated (Kalchbrenner et al. 2016), gated (Dauphin et al. 2017) or both.
+    """Stacked convolutions, dilated (Kalchbrenner et al. 2016), gated (Dauphin et al. 2017) or both.
 
-    Layer l makes c(t), a linear layer of the `width` tokens around t that stand 2^l apart (one apart if not dilated):
-    of widths of 3, four layers see 31 tokens. Its answer is ReLU(c(t)), or a(t) σ(b(t)) if gated, where c(t) = [a(t);
-    b(t)]; with a residual (He et al. 2016) x(t) is added. Iterated with the same weights, a stack of dilated ones is
-    the network of Strubell et al. (2017). x (B, T, D) becomes (B, T, D'). Beyond the text, in every layer, there are
-    zeros. A window of even width, and a causal one, has more tokens on one side: the one more to the right; all to the
-    left.
+    Layer l computes c(t), a linear function of the `width` tokens around t with distances of 2^l (1 without dilation):
+    with width 3, the receptive field of four layers is 31 tokens. Its output is ReLU(c(t)), or a(t) σ(b(t)) if gated,
+    where c(t) = [a(t); b(t)]; with a residual connection (He et al. 2016) x(t) is added. A dilated stack that is
+    iterated with the same weights is the network of Strubell et al. (2017). x (B, T, D) becomes (B, T, D'). Beyond the
+    text, in every layer, are zeros. A window of even width has one token more to the right; a causal window has all its
+    tokens to the left.
 
     Args:
-        hidden: Width D'; null: that of x. If it is another, a linear layer comes first.
-        layers: Layers on top of each other.
-        width: How many tokens a layer sees.
-        dilated: Whether each layer's tokens stand twice as far apart as those of the layer below.
-        gated: Whether half of a layer's answer says how much of the other half gets through.
-        residual: Whether each layer adds its answer to what it read.
-        iterations: How often all layers are gone through.
-        causal: Whether a token sees only itself and those before it.
+        hidden: Width D'; null: that of x. If they differ, a linear layer projects x first.
+        layers: Number of layers.
+        width: Window size of a layer, in tokens.
+        dilated: Whether the dilation doubles from layer to layer.
+        gated: Whether layers are gated linear units.
+        residual: Whether layers have residual connections.
+        iterations: Number of times that the stack of layers is applied, with the same weights.
+        causal: Whether the output for a token depends only on it and earlier tokens.
         dropout: Dropout probability of a layer's input.
     """
 
@@ -38,15 +36,15 @@ class Conv(nn.Module):
         self,
         dim: int,
         *,
-        hidden: Positive | None = None,
-        layers: Positive = 4,
-        width: Positive = 3,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 4,
+        width: PositiveInt = 3,
         dilated: bool = True,
         gated: bool = False,
         residual: bool = True,
-        iterations: Positive = 1,
+        iterations: PositiveInt = 1,
         causal: bool = False,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim = D = hidden or dim
@@ -61,8 +59,8 @@ class Conv(nn.Module):
         x = torch.where(mask[:, None], x, 0.0)
         for layer in [*self.layers] * self.iterations:
             assert isinstance(layer, nn.Conv1d)
-            made = self._answer(layer, self.dropout(x))
-            x = torch.where(mask[:, None], x + made if self.residual else made, 0.0)
+            update = self._answer(layer, self.dropout(x))
+            x = torch.where(mask[:, None], x + update if self.residual else update, 0.0)
         return x.transpose(1, 2)
 
     def _answer(self, layer: nn.Conv1d, x: Tensor) -> Tensor:  # (B, D', T) twice

@@ -1,4 +1,4 @@
-"""x and mask in, the hidden states of a gated recurrent unit out."""
+"""A gated recurrent unit."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from functools import partial
 from typing import Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.cells import Cell, Step, Weights, apart
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 from seqpipe.nn.rnn_node import Node
 
 
@@ -19,20 +21,20 @@ class GRU(Recurrent):
     """A gated recurrent unit (Cho et al. 2014).
 
     With r = σ(W_r x(t) + b_r + R_r h(t-1) + c_r) and z likewise, the state is h(t) = z h(t-1) + (1 - z) n, where h(0)
-    is 0. The reset gate r stands after the product, n = tanh(W_n x(t) + b_n + r (R_n h(t-1) + c_n)), as in PyTorch, or
-    before it, n = tanh(W_n x(t) + b_n + R_n (r h(t-1)) + c_n), as in the paper. x (B, T, D) becomes (B, T, D'), where
-    D' is `hidden`, of two directions concatenated twice that. Rows end where their mask ends: what stands in the
-    padding is never read. `state` (B, D') is the top layer's last state, forward's at the row's end, backward's at its
-    beginning; `first` (B, D') its first, at the other end.
+    is 0. The reset gate r is applied after the product, n = tanh(W_n x(t) + b_n + r (R_n h(t-1) + c_n)), as in PyTorch,
+    or before it, n = tanh(W_n x(t) + b_n + R_n (r h(t-1)) + c_n), as in the paper. x (B, T, D) becomes (B, T, D'),
+    where D' is `hidden`, or twice that for two concatenated directions. Padding is never read. `state` (B, D') is the
+    last state of the top layer: the forward state at the end of the text and the backward state at its beginning;
+    `first` (B, D') is the first state of each direction.
 
     Args:
-        hidden: Units in each direction.
-        layers: Layers on top of each other; each reads the merged states of the one below.
-        direction: Which way a text is read.
-        merge: How the states of both directions become one.
-        reset: Whether the reset gate stands before or after the product; after trains faster.
-        scan: Whether the graph has a Scan in place of a GRU node: slower on the CPU, but an execution provider whose
-            kernel lacks `reset: before`, like CUDA's, need not move the layer to the CPU.
+        hidden: Number of units in each direction.
+        layers: Number of layers; the input of each is the merged output of the one below.
+        direction: Reading direction.
+        merge: How the states of both directions are combined.
+        reset: Whether the reset gate is applied before or after the product; after trains faster.
+        scan: Whether the graph has a Scan instead of a GRU node: slower on the CPU, but runs on execution providers
+            without a kernel for `reset: before`, such as CUDA.
         bias: Whether the gates have biases.
         dropout: Dropout probability between two layers.
         locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
@@ -42,15 +44,15 @@ class GRU(Recurrent):
         self,
         dim: int,
         *,
-        hidden: Positive = 128,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
         reset: Literal["before", "after"] = "after",
         scan: bool = False,
         bias: bool = True,
-        dropout: Rate = 0.0,
-        locked_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
     ):
         if scan and reset == "after":
             raise UsageError(

@@ -1,16 +1,18 @@
-"""x and mask in, the hidden states of a long short-term memory out."""
+"""A long short-term memory, and its variants."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.cells import Cell, Step, Weights, apart
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 from seqpipe.nn.rnn_node import Node
 
 
@@ -18,22 +20,22 @@ class LSTM(Recurrent):
     """A long short-term memory (Hochreiter and Schmidhuber 1997) with a forget gate (Gers et al. 2000).
 
     With [i, f, g, o] = W x(t) + b + R h(t-1) + c, the cell is c(t) = σ(f) c(t-1) + σ(i) tanh(g) and the state h(t) =
-    σ(o) tanh(c(t)); both begin with 0. With peepholes (Gers and Schmidhuber 2000) the gates see the cell, each unit its
-    own: p_i c(t-1) is added to i, p_f c(t-1) to f, and p_o c(t) to o. Coupled (Greff et al. 2017) there is no f: what
-    is forgotten is what is let in, c(t) = (1 - σ(i)) c(t-1) + σ(i) tanh(g). x (B, T, D) becomes (B, T, D'), where D' is
-    `hidden`, of two directions (Graves and Schmidhuber 2005) concatenated twice that. Rows end where their mask ends:
-    what stands in the padding is never read. `state` (B, D') is the top layer's last state, forward's at the row's end,
-    backward's at its beginning; `first` (B, D') its first, at the other end.
+    σ(o) tanh(c(t)); both begin with 0. With peephole connections (Gers and Schmidhuber 2000) p_i c(t-1) is added to i,
+    p_f c(t-1) to f, and p_o c(t) to o, elementwise. With coupled gates (Greff et al. 2017) there is no f: c(t) = (1 -
+    σ(i)) c(t-1) + σ(i) tanh(g). x (B, T, D) becomes (B, T, D'), where D' is `hidden`, or twice that for two
+    concatenated directions (Graves and Schmidhuber 2005). Padding is never read. `state` (B, D') is the last state of
+    the top layer: the forward state at the end of the text and the backward state at its beginning; `first` (B, D') is
+    the first state of each direction.
 
     Args:
-        hidden: Units in each direction.
-        layers: Layers on top of each other; each reads the merged states of the one below.
-        direction: Which way a text is read.
-        merge: How the states of both directions become one.
-        peephole: Whether the gates see the cell.
-        coupled: Whether the forget gate is 1 - the input gate, which saves a quarter of the weights.
-        scan: Whether the graph has a Scan in place of an LSTM node: slower on the CPU, but an execution provider whose
-            kernel lacks peepholes and coupled gates, like CUDA's, need not move the layer to the CPU.
+        hidden: Number of units in each direction.
+        layers: Number of layers; the input of each is the merged output of the one below.
+        direction: Reading direction.
+        merge: How the states of both directions are combined.
+        peephole: Whether the gates have peephole connections from the cell.
+        coupled: Whether the forget gate is 1 minus the input gate, which saves a quarter of the weights.
+        scan: Whether the graph has a Scan instead of an LSTM node: slower on the CPU, but runs on execution providers
+            without a kernel for peepholes and coupled gates, such as CUDA.
         bias: Whether the gates have biases.
         dropout: Dropout probability between two layers.
         locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
@@ -43,16 +45,16 @@ class LSTM(Recurrent):
         self,
         dim: int,
         *,
-        hidden: Positive = 128,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
         peephole: bool = False,
         coupled: bool = False,
         scan: bool = False,
         bias: bool = True,
-        dropout: Rate = 0.0,
-        locked_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
     ):
         if scan and not (peephole or coupled):
             raise UsageError("lstm.scan: it is for peephole or coupled; of the plain LSTM every provider has a kernel")

@@ -1,34 +1,36 @@
-"""x and mask in, the hidden states of a long short-term memory whose cell is one itself out."""
+"""A nested LSTM: its cell is an LSTM itself."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
+from seqpipe import Probability
 from seqpipe.nn.cells import Cell, Step, Weights
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 
 
 class NestedLSTM(Recurrent):
     """A nested long short-term memory (Moniz and Krueger 2017).
 
     As in the encoder `lstm`, [i, f, g, o] = W x(t) + b + R h(t-1) + c and h(t) = σ(o) tanh(c(t)). But the cell c(t) is
-    what an inner memory answers, which reads x' = σ(i) tanh(g) and takes h' = σ(f) c(t-1) for its own last state: with
-    [i', f', g', o'] = W' x' + R' h' + b', its cell is c'(t) = σ(f') c'(t-1) + σ(i') tanh(g'), and c(t) = σ(o')
-    tanh(c'(t)). Deeper nested, c' is the answer of a third memory, and so on. All states begin with 0. x (B, T, D)
-    becomes (B, T, D'), where D' is `hidden`, of two directions concatenated twice that. Rows end where their mask ends:
-    what stands in the padding is never read. `state` (B, D') is the top layer's last state, forward's at the row's end,
-    backward's at its beginning; `first` (B, D') its first, at the other end.
+    the output of an inner LSTM, whose input is x' = σ(i) tanh(g) and whose last state is h' = σ(f) c(t-1): with [i',
+    f', g', o'] = W' x' + R' h' + b', its cell is c'(t) = σ(f') c'(t-1) + σ(i') tanh(g'), and c(t) = σ(o') tanh(c'(t)).
+    With a greater depth, c' is the output of a third LSTM, and so on. All states begin with 0. x (B, T, D) becomes (B,
+    T, D'), where D' is `hidden`, or twice that for two concatenated directions. Padding is never read. `state` (B, D')
+    is the last state of the top layer: the forward state at the end of the text and the backward state at its
+    beginning; `first` (B, D') is the first state of each direction.
 
     Args:
-        hidden: Units in each direction, the same in every memory.
-        depth: How many memories stand within each other; of one it is the encoder lstm.
-        layers: Layers on top of each other; each reads the merged states of the one below.
-        direction: Which way a text is read.
-        merge: How the states of both directions become one.
+        hidden: Number of units in each direction, the same in every nested LSTM.
+        depth: Number of nested LSTMs; 1 is the encoder `lstm`.
+        layers: Number of layers; the input of each is the merged output of the one below.
+        direction: Reading direction.
+        merge: How the states of both directions are combined.
         bias: Whether the gates have biases.
         dropout: Dropout probability between two layers.
         locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
@@ -38,14 +40,14 @@ class NestedLSTM(Recurrent):
         self,
         dim: int,
         *,
-        hidden: Positive = 128,
-        depth: Positive = 2,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        depth: PositiveInt = 2,
+        layers: PositiveInt = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
         bias: bool = True,
-        dropout: Rate = 0.0,
-        locked_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
     ):
         make = partial(Nested, depth=depth)
         super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
@@ -72,7 +74,7 @@ class Nested(Cell):
         return step
 
     def _remembered(self, kept: Tensor, let_in: Tensor, inner: list[Tensor], weights: Weights) -> State:
-        """The cell and all within it, from what is kept of it and what is let in."""
+        """The cell and all cells within it, of the forget gate's and the input gate's products."""
         if not inner:
             return (kept + let_in,)
         k = self.states - 1 - len(inner)

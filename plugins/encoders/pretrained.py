@@ -1,4 +1,4 @@
-"""ids in, what a checkpoint of `transformers` makes of them out: BERT-family encoders, fine-tuned or frozen."""
+"""A checkpoint of `transformers` as an encoder: BERT-family models, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import BOS, EOS, SPECIALS, Checkpoint
+from seqpipe import BOS, EOS, SPECIALS, Checkpoint, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.pretrained import longest, pretrained_model, tells_texts_apart
 
@@ -18,25 +18,26 @@ _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 
 
 class Pretrained(nn.Module):
-    """A pretrained encoder, such as BERT (Devlin et al. 2019), with its first and last token around each text.
+    """A pretrained encoder, such as BERT (Devlin et al. 2019), with its special tokens around each text.
 
-    x (B, T, D) holds the vectors of the text's own tokens, `state` (B, D) that of the first special one ([CLS]). A text
-    that is longer than the window is read in overlapping windows, each with both special tokens; a token's vector is
-    that of the window in which it stands farthest from an edge, and `state` is the mean over the windows. Of a pair of
-    texts each window holds the whole first one and a stretch of the second, with the separators of the checkpoint.
-    `window` (B, T) counts the window of each token, and `other_x` (B, T, D) is its vector in `other_window` (B, T), the
-    neighbour that holds it too, or the same one: a head may ask whether both windows would decide alike.
+    x (B, T, D) has the vectors of the text's tokens, `state` (B, D) that of the first special token ([CLS]). A text
+    that is longer than the window is encoded in overlapping windows, each with both special tokens; a token's vector is
+    taken from the window in which it is farthest from an edge, and `state` is the mean over the windows. For a pair of
+    texts each window contains the whole first text and a part of the second, with the separators of the checkpoint.
+    `window` (B, T) is the index of each token's window, and `other_x` (B, T, D) its vector in `other_window` (B, T), a
+    neighbouring window that also contains it, or the same window: a head can compare the decisions of both windows.
 
     Args:
-        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
-        depth: How many of its layers are kept, counted from below; null for all.
-        layers: The layers whose mean x is; -1 is the last, 0 what the first layer reads.
-        dropout: Dropout probability, everywhere in the encoder; null for the checkpoint's own.
-        layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
-        recompute: Whether training computes each layer again for its gradient: a third slower, in far less memory.
-        window: Tokens of a text that are read at once; null for as many as the checkpoint can read.
-        overlap: Tokens that two neighbouring windows share; null for half a window.
-        first: The most tokens of the first text of a pair, which every window repeats; null for half a window.
+        checkpoint: A folder written by `save_pretrained`, or a name on the hub; the same as for the tokenizer.
+        depth: Number of layers to use, from the bottom; null: all.
+        layers: The layers whose mean is x; -1 is the last, 0 the input of the first.
+        dropout: Dropout probability in the whole encoder; null: that of the checkpoint.
+        layer_decay: Factor of the learning rate from each layer to the one below it (Howard and Ruder 2018).
+        recompute: Gradient checkpointing: training recomputes each layer for its gradient, a third slower and in far
+            less memory.
+        window: Number of tokens of a window; null: the maximum of the checkpoint.
+        overlap: Number of tokens that two neighbouring windows share; null: half a window.
+        first: Maximum number of tokens of the first text of a pair, which is in every window; null: half a window.
     """
 
     returns: ClassVar = {
@@ -52,9 +53,9 @@ class Pretrained(nn.Module):
         vocabulary: Sequence[str],
         *,
         checkpoint: Checkpoint,
-        depth: Annotated[int, Field(gt=0)] | None = None,
+        depth: PositiveInt | None = None,
         layers: Annotated[tuple[int, ...], Field(min_length=1)] = (-1,),
-        dropout: Annotated[float, Field(ge=0, lt=1)] | None = None,
+        dropout: Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
         recompute: bool = False,
         window: Annotated[int, Field(ge=2)] | None = None,
@@ -85,10 +86,10 @@ class Pretrained(nn.Module):
             self.model.gradient_checkpointing_enable()
 
     def learning_rate_factor(self, name: str) -> float:
-        """What the learning rate of the parameter of this name is multiplied by."""
-        found = _LAYER.search(name)
-        if found:
-            return self.layer_decay ** (self.depth - 1 - int(found[1]))
+        """The factor of the learning rate of a parameter."""
+        layer = _LAYER.search(name)
+        if layer:
+            return self.layer_decay ** (self.depth - 1 - int(layer[1]))
         return self.layer_decay**self.depth if "embed" in name else 1.0
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) each
@@ -101,12 +102,12 @@ class Pretrained(nn.Module):
         stays, moves = (j < first)[:, None], (rest >= 0)[:, None]  # (B, 1, w)
         at = torch.where(stays, j, j - more + starts[:, None])  # (B, n, w) places in the text
         real = ~moves | ((rest < room)[:, None] & (at < lengths[..., None]))  # (B, n, w)
-        given = ids.gather(1, at.clamp(max=T - 1).flatten(1)).unflatten(1, (n, width))
-        given = torch.where(stays | moves, given, SPECIALS.index(EOS)).flatten(0, 1)  # (B * n, w)
+        window_ids = ids.gather(1, at.clamp(max=T - 1).flatten(1)).unflatten(1, (n, width))
+        window_ids = torch.where(stays | moves, window_ids, SPECIALS.index(EOS)).flatten(0, 1)  # (B * n, w)
         second = None if segments is None else moves.expand(-1, n, -1).flatten(0, 1)
-        made = self._read(given, real.flatten(0, 1), second)  # (B * n, 1 + w + 1, D)
+        outputs = self._read(window_ids, real.flatten(0, 1), second)  # (B * n, 1 + w + 1, D)
         last = (lengths - first - overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
-        t, rows = torch.arange(T, device=ids.device), made.flatten(0, 1)  # (B * n * (w + 2), D)
+        t, rows = torch.arange(T, device=ids.device), outputs.flatten(0, 1)  # (B * n * (w + 2), D)
         u = t - first  # (B, T) places in the part that moves on
         begins = torch.arange(ids.shape[0], device=ids.device)[:, None] * n  # (B, 1) the first window of each text
 
@@ -117,12 +118,12 @@ class Pretrained(nn.Module):
 
         window = ((u - overlap // 2).clamp(min=0) // step).minimum(last)
         nearer = torch.where(2 * (u - window * step) >= room, 1, -1)  # the neighbour at the nearer edge
-        other = (window + nearer).clamp(min=0).minimum(last)
-        other = torch.where((u >= other * step) & (u < other * step + room), other, window)
+        neighbour = (window + nearer).clamp(min=0).minimum(last)
+        neighbour = torch.where((u >= neighbour * step) & (u < neighbour * step + room), neighbour, window)
         needed = (torch.arange(n, device=ids.device) <= last)[..., None]  # (B, n, 1)
-        firsts = made[:, 0].unflatten(0, (-1, n))
+        firsts = outputs[:, 0].unflatten(0, (-1, n))
         state = torch.where(needed, firsts, 0.0).sum(1) / needed.sum(1)
-        others = {"window": window, "other_window": other, "other_x": read_in(other)}
+        others = {"window": window, "other_window": neighbour, "other_x": read_in(neighbour)}
         return {"x": read_in(window), "state": state, **others}
 
     def _layout(self, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, int, int, int]:
@@ -133,8 +134,8 @@ class Pretrained(nn.Module):
         room = self.window - self.first_tokens - 1 - more
         overlap = room // 2 if self.overlap is None else self.overlap
         if not 0 < overlap < room:
-            told = f"of a window of {self.window}, {room} tokens are left for the second text of a pair"
-            raise UsageError(f"pretrained.overlap: {told}; it must be less, and at least 1: lower it, or `first`")
+            problem = f"of a window of {self.window}, {room} tokens are left for the second text of a pair"
+            raise UsageError(f"pretrained.overlap: {problem}; it must be less, and at least 1: lower it, or `first`")
         return ((segments == 1) & mask).sum(1, keepdim=True).clamp(max=self.first_tokens + 1), room, overlap, more
 
     def _read(self, ids: Tensor, mask: Tensor, second: Tensor | None) -> Tensor:  # (R, w) each -> (R, 1 + w + 1, D)
@@ -142,11 +143,11 @@ class Pretrained(nn.Module):
         t = torch.arange(ids.shape[1] + 2, device=ids.device)
         ids = nn.functional.pad(torch.where(mask, ids, 0), (1, 1))
         ids = torch.where(t == 0, SPECIALS.index(BOS), torch.where(t == end, SPECIALS.index(EOS), ids))
-        given = {"inputs_embeds": self.model.get_input_embeddings()(ids), "attention_mask": (t <= end).long()}
+        inputs = {"inputs_embeds": self.model.get_input_embeddings()(ids), "attention_mask": (t <= end).long()}
         if second is not None and self.tells_apart:
-            given["token_type_ids"] = torch.where(t == end, 1, nn.functional.pad(second, (1, 1)).long())
+            inputs["token_type_ids"] = torch.where(t == end, 1, nn.functional.pad(second, (1, 1)).long())
         wanted = self.layers != (-1,)
-        made = self.model(**given, output_hidden_states=wanted)
+        outputs = self.model(**inputs, output_hidden_states=wanted)
         if not wanted:
-            return made.last_hidden_state
-        return torch.stack([made.hidden_states[layer] for layer in self.layers]).mean(0)
+            return outputs.last_hidden_state
+        return torch.stack([outputs.hidden_states[layer] for layer in self.layers]).mean(0)

@@ -1,4 +1,4 @@
-"""ids in, what a pretrained decoder makes of them out: GPT-2 and Llama-like models, fine-tuned or frozen."""
+"""A pretrained decoder as a causal encoder: GPT-2 and Llama-like models, fine-tuned or frozen."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import LACKING, Checkpoint
+from seqpipe import LACKING, Checkpoint, Probability
 from seqpipe.errors import DataError
+from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
-from seqpipe.nn.kv_cache import Attending
-from seqpipe.nn.pretrained import pretrained_decoder
+from seqpipe.nn.kv_cache import KVCacheEncoder
+from seqpipe.nn.pretrained import optional_attribute, pretrained_decoder
 
-NEVER = -1e4  # the logit of a token that the checkpoint lacks
 _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}
 
 
-class PretrainedDecoder(Attending):
-    """A pretrained decoder of which no token sees a later one, for the head `lm`.
+class PretrainedDecoder(KVCacheEncoder):
+    """A pretrained causal decoder (GPT-2, Llama, Mistral), for the head `lm`.
 
-    GPT-2 (Radford et al. 2019): learned positions, layer norm before each half of a layer. Llama (Touvron et al. 2023)
-    and Mistral: rotary positions (Su et al. 2021), RMS norm (Zhang and Sennrich 2019), gated feed-forward networks
-    (Shazeer 2020), and keys and values that groups of heads share (Ainslie et al. 2023). `table` (V, D) holds the rows
-    that logits are made by, `table_bias` (V,) is as good as minus infinity for tokens that the checkpoint lacks.
+    GPT-2 (Radford et al. 2019): learned positions, layer norm before each sublayer. Llama (Touvron et al. 2023) and
+    Mistral: rotary position embeddings (Su et al. 2021), RMS norm (Zhang and Sennrich 2019), gated feed-forward
+    networks (Shazeer 2020), and grouped-query attention (Ainslie et al. 2023). `table` (V, D) is the weight matrix of
+    the output layer, and `table_bias` (V,) a large negative number for tokens that the checkpoint lacks.
 
     Args:
-        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub; the same as the tokenizer's.
-        dropout: Dropout probability of the input, the weights, and of what each half
-            of a layer adds; null: that of the checkpoint.
-        layer_decay: What the learning rate is multiplied by from one layer to the one below it (Howard and Ruder 2018).
+        checkpoint: A folder written by `save_pretrained`, or a name on the hub; the same as for the tokenizer.
+        dropout: Dropout probability of the input, the attention weights and the output of each sublayer; null: that of
+            the checkpoint.
+        layer_decay: Factor of the learning rate from each layer to the one below it (Howard and Ruder 2018).
     """
 
     returns: ClassVar = {"x": "", "table": "(V, D) float32", "table_bias": "(V,) float32"}
@@ -49,7 +49,7 @@ class PretrainedDecoder(Attending):
         vocabulary: Sequence[str],
         *,
         checkpoint: Checkpoint,
-        dropout: Annotated[float, Field(ge=0, lt=1)] | None = None,
+        dropout: Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
     ):
         super().__init__()
@@ -61,7 +61,7 @@ class PretrainedDecoder(Attending):
         dropout_p = make.dropout if dropout is None else dropout
         at = torch.tensor([max(i, 0) for i in ids])
         real = torch.tensor(ids) != LACKING
-        self.register_buffer("lacking", torch.where(real, 0.0, NEVER))  # (V,)
+        self.register_buffer("lacking", torch.where(real, 0.0, MASKED_LOGIT))  # (V,)
         self.words = nn.Embedding.from_pretrained(state[make.words][at] * real[:, None], freeze=False)
         output = state.get("lm_head.weight", state[make.words])
         tied = config.tie_word_embeddings
@@ -76,24 +76,24 @@ class PretrainedDecoder(Attending):
         return ""
 
     def learning_rate_factor(self, name: str) -> float:
-        """What the learning rate of the parameter of this name is multiplied by."""
+        """The factor of the learning rate of a parameter."""
         depth = len(self.layers)
-        found = re.match(r"layers\.(\d+)\.", name)
-        if found:
-            return self.layer_decay ** (depth - 1 - int(found[1]))
+        layer = re.match(r"layers\.(\d+)\.", name)
+        if layer:
+            return self.layer_decay ** (depth - 1 - int(layer[1]))
         return 1.0 if name.startswith("norm") else self.layer_decay**depth
 
     def embed(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D), (V,)
-        """What the first layer reads, without positions; and what logits are made by."""
+        """Token vectors without positions; and the weights of the output layer."""
         table = self.words.weight if self.output is None else self.output
         return {"x": self.words(ids), "table": table, "table_bias": self.lacking}
 
     def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (V, D), (V,)
-        made, places = self.embed(ids), torch.arange(ids.shape[1], device=ids.device)[None]
-        x = self.dropout(self.enter(made["x"], places))
+        outputs, places = self.embed(ids), torch.arange(ids.shape[1], device=ids.device)[None]
+        x = self.dropout(self.enter(outputs["x"], places))
         for layer in cast("list[Layer]", list(self.layers)):
-            x = layer.taught(x, places)
-        return made | {"x": torch.where(mask[..., None], self.leave(x), 0.0)}
+            x = layer.fused_forward(x, places)
+        return outputs | {"x": torch.where(mask[..., None], self.leave(x), 0.0)}
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:
         return x if self.positions is None else x + F.embedding(places.clamp(max=self.max_length - 1), self.positions)
@@ -124,39 +124,39 @@ class Layer(nn.Module):
         self.attention_dropout, self.dropout = dropout, nn.Dropout(dropout)
         self.register_buffer("rotary", rotary, persistent=False)
 
-    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         each = self.joined(self.norms[0](x)).unflatten(-1, (-1, self.each))  # (B, n, H + 2 G, d)
         each = each.transpose(1, 2) if x.dim() == 3 else each
         queries, keys, values = each.split([self.heads, self.groups, self.groups], 1)
         if self.rotary is not None:
             angles = (places[..., None] * self.rotary)[:, None]  # (B, 1, n, d / 2)
             cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
-            queries, keys = (one * cos + _turned(one) * sin for one in (queries, keys))
+            queries, keys = (part * cos + rotate_half(part) * sin for part in (queries, keys))
         return queries * self.each**-0.5, keys, values
 
-    def told(self, x: Tensor, context: Tensor) -> Tensor:
+    def output(self, x: Tensor, context: Tensor) -> Tensor:
         x = x + self.dropout(self.mix(context))
         return x + self.dropout(self.feedforward(self.norms[1](x)))
 
-    def taught(self, x: Tensor, places: Tensor) -> Tensor:
+    def fused_forward(self, x: Tensor, places: Tensor) -> Tensor:
         """The whole layer over tokens that come one behind the other, by PyTorch's own kernel."""
-        queries, keys, values = self.asked(x, places)
+        queries, keys, values = self.project_qkv(x, places)
         dropout = self.attention_dropout if self.training else 0.0
         grouped = self.groups != self.heads
-        found = F.scaled_dot_product_attention(
+        context = F.scaled_dot_product_attention(
             queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0, enable_gqa=grouped
         )
-        return self.told(x, found.transpose(1, 2).flatten(2))
+        return self.output(x, context.transpose(1, 2).flatten(2))
 
 
-def _turned(x: Tensor) -> Tensor:
+def rotate_half(x: Tensor) -> Tensor:
     """Each pair of numbers by a quarter turn; a pair stands half a width apart."""
     first, second = x.chunk(2, -1)
     return torch.cat([-second, first], -1)
 
 
 class _GPT2:
-    """How the weights of a GPT-2 are called, and what is made of them."""
+    """The names of a GPT-2's weights, and the layers of them."""
 
     words, positions, last_norm = "transformer.wte.weight", "transformer.wpe.weight", "transformer.ln_f"
 
@@ -194,16 +194,16 @@ class _Llama:
 
     def __init__(self, config: Any, state: Mapping[str, Tensor], checkpoint: object):
         rope = config.rope_parameters
-        window = getattr(config, "sliding_window", None)
+        window = optional_attribute(config, "sliding_window")
         if (
             rope["rope_type"] != "default"
             or (window or config.max_position_embeddings) < config.max_position_embeddings
         ):
-            told = f"positions of the type {rope['rope_type']}" if not window else f"a window of {window} tokens"
-            raise DataError(f"{checkpoint}: it has {told}, which is not known here; choose another checkpoint")
+            problem = f"positions of the type {rope['rope_type']}" if not window else f"a window of {window} tokens"
+            raise DataError(f"{checkpoint}: it has {problem}, which is not known here; choose another checkpoint")
         self.config, self.state = config, state
         self.dim, self.groups = config.hidden_size, config.num_key_value_heads
-        self.dim_of_head = getattr(config, "head_dim", None) or self.dim // config.num_attention_heads
+        self.dim_of_head = optional_attribute(config, "head_dim") or self.dim // config.num_attention_heads
         self.dropout = float(config.attention_dropout)
         self.activation = _activation(config.hidden_act, checkpoint)
         d = self.dim_of_head
@@ -219,7 +219,7 @@ class _Llama:
             biases = [self.state.get(f"{at}.{name}.bias") for name in names]
             weights = torch.cat([self.state[f"{at}.{name}.weight"] for name in names])
             return linear_of(
-                weights, None if biases[0] is None else torch.cat([one for one in biases if one is not None])
+                weights, None if biases[0] is None else torch.cat([bias for bias in biases if bias is not None])
             )
 
         feedforward = Gated(linear("mlp.gate_proj"), linear("mlp.up_proj"), linear("mlp.down_proj"), self.activation)

@@ -1,28 +1,30 @@
-"""x and mask in, the hidden states of a simple recurrent network out."""
+"""A simple recurrent network."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Literal
 
+from pydantic import PositiveInt
 from torch import nn
 
-from seqpipe.nn.recurrent import Direction, Merge, Positive, Rate, Recurrent
+from seqpipe import Probability
+from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 
 
 class RNN(Recurrent):
     """A simple recurrent network (Elman 1990).
 
     The state is h(t) = f(W x(t) + b + R h(t-1) + c), from h(0) = 0. x (B, T, D) becomes (B, T, D'), where D' is
-    `hidden`, of two directions (Schuster and Paliwal 1997) concatenated twice that. Rows end where their mask ends:
-    what stands in the padding is never read. `state` (B, D') is the top layer's last state, forward's at the row's end,
-    backward's at its beginning; `first` (B, D') its first, at the other end.
+    `hidden`, or twice that for two concatenated directions (Schuster and Paliwal 1997). Padding is never read. `state`
+    (B, D') is the last state of the top layer: the forward state at the end of the text and the backward state at its
+    beginning; `first` (B, D') is the first state of each direction.
 
     Args:
-        hidden: Units in each direction.
-        layers: Layers on top of each other; each reads the merged states of the one below.
-        direction: Which way a text is read.
-        merge: How the states of both directions become one.
+        hidden: Number of units in each direction.
+        layers: Number of layers; the input of each is the merged output of the one below.
+        direction: Reading direction.
+        merge: How the states of both directions are combined.
         activation: The function f.
         bias: Whether there are the biases b and c.
         dropout: Dropout probability between two layers.
@@ -33,14 +35,14 @@ class RNN(Recurrent):
         self,
         dim: int,
         *,
-        hidden: Positive = 128,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 1,
         direction: Direction = "both",
         merge: Merge = "concat",
         activation: Literal["tanh", "relu"] = "tanh",
         bias: bool = True,
-        dropout: Rate = 0.0,
-        locked_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
     ):
         make = partial(nn.RNN, nonlinearity=activation)
         super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)

@@ -1,41 +1,39 @@
-"""x and mask in, for each token the mean of all tokens' vectors by what it attends to out: one layer, and no more."""
+"""A single layer of self-attention."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.nn.attention import Attention, Heads, Score, visible
+from seqpipe import Probability
+from seqpipe.nn.attention import Attention, Score, visible
 from seqpipe.nn.positions import Positions
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class SelfAttention(nn.Module):
-    """Self-attention alone (Cheng et al. 2016; Vaswani et al. 2017), by any of the scores that attention has.
+    """One layer of self-attention (Cheng et al. 2016; Vaswani et al. 2017), with any attention score.
 
-    Each token asks, as a query q, all tokens of its text, as keys k: with weights that are a softmax over k of the
-    score of q and k, x (B, T, D) becomes their mean, (B, T, D), 0 in the padding, which nobody attends to. `dot` is q ·
-    k, `scaled-dot` q · k / √D, `bilinear` q · W k, `additive` v · tanh(W q + b + U k), `concat-tanh` the sum of tanh(W
-    [q; k] + b), `multi-head` a scaled dot of linear layers in each head; `concat`, w · [q; k], has the same weights for
-    every q, since a softmax takes away what q adds. Where there are positions, √D x + p(t) is read in the place of x:
-    p(t)[2i] = sin(t / 10000^(2i / D)), p(t)[2i + 1] the cosine, or a learned table, of which every token past its end
-    has the last vector. `attention` (B, heads, T, T) holds the weights, row by row what each token attended to, 0 where
-    either is padding.
+    Each token is a query q, and all tokens of the text are keys k: x (B, T, D) becomes the mean of the keys, weighted
+    by a softmax over the scores of q and k, (B, T, D). Padding has weight 0 and output 0. `dot` is q · k, `scaled-dot`
+    q · k / √D, `bilinear` q · W k, `additive` v · tanh(W q + b + U k), `concat-tanh` the sum of tanh(W [q; k] + b),
+    `multi-head` the scaled dot product after linear layers in each head; `concat`, w · [q; k], has the same weights for
+    every q, since the softmax cancels its term. With position embeddings the input is √D x + p(t): p(t)[2i] = sin(t /
+    10000^(2i / D)), p(t)[2i + 1] the cosine, or a learned table, whose last vector all later tokens have. `attention`
+    (B, heads, T, T) has the weights, with queries in rows, and 0 in the padding.
 
     Args:
-        score: What says how well two tokens match.
-        heads: Heads of `multi-head`; they divide the width.
+        score: Attention score of two tokens.
+        heads: Number of heads of `multi-head`; a divisor of the width.
         units: Width of W q and U k in `additive` and `concat-tanh`.
-        combine: Whether a linear layer over [q; mean] makes the result.
-        residual: Whether what was read is added to the result.
-        positions: What tells a token's place: waves of fixed lengths, learned vectors, or nothing.
-        longest: How many positions have a learned vector of their own.
-        scale: Whether x is multiplied by √D before positions are added; false for x whose numbers are about 1 already.
-        causal: Whether a token attends only to itself and to those before it.
+        combine: Whether the result is a linear layer over [q; mean].
+        residual: Whether there is a residual connection.
+        positions: Position embeddings: sinusoidal, learned, or none.
+        longest: Number of learned position vectors.
+        scale: Whether x is multiplied by √D before positions are added; false if x already has unit variance.
+        causal: Whether a token attends only to itself and to earlier tokens.
         dropout: Dropout probability of the weights.
     """
 
@@ -47,15 +45,15 @@ class SelfAttention(nn.Module):
         dim: int,
         *,
         score: Score = "multi-head",
-        heads: Heads = 1,
-        units: Positive = 128,
+        heads: PositiveInt = 1,
+        units: PositiveInt = 128,
         combine: bool = False,
         residual: bool = False,
         positions: Literal["sinusoidal", "learned", "none"] = "none",
-        longest: Positive = 512,
+        longest: PositiveInt = 512,
         scale: bool = True,
         causal: bool = False,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.residual, self.causal = dim, residual, causal

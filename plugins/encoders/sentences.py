@@ -1,4 +1,4 @@
-"""x of words in, one vector a sentence out: the lower half of hierarchical attention."""
+"""Sentence vectors of word vectors: the lower half of hierarchical attention."""
 
 from __future__ import annotations
 
@@ -6,40 +6,43 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe import Probability
 from seqpipe import Sentences as SentencesOfWords
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
-from seqpipe.nn.recurrent import Direction, Positive, Rate, ragged_rnn
+from seqpipe.nn.constants import MASKED_LOGIT
+from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe.nn.recurrent_encoder import Direction
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
-LOWEST = -1e4
 GROUPS = 4  # of sentences of like lengths
 
 
 class Sentences(nn.Module):
-    """Reads each sentence by itself and makes one vector of it (Yang et al. 2016).
+    """Encodes each sentence separately and pools its words into one vector (Yang et al. 2016).
 
-    The words of a sentence go through a recurrent cell, which begins anew with each sentence; its states h(t) are
-    pooled, by attention with the weights a(t) = softmax(v · tanh(U h(t) + b)), into s = Σ a(t) h(t). x (B, T, D)
-    becomes (B, S, D') and the mask (B, S), S being the number of sentences: stages behind it see sentences where they
-    saw words. Hierarchical attention is this encoder, then {use: gru}, then a head that pools by attention.
-    `word_attention` (B, T) has for each word its weight within its sentence: they sum to 1 in each; of other pools, it
-    is the share that each word has: evenly of `mean`, all of `last`, and of `max` the share of places that it wins.
-    `state` (B, D') is the last sentence's vector.
+    A recurrent network encodes the words of each sentence; its states h(t) are pooled by attention with the weights
+    a(t) = softmax(v · tanh(U h(t) + b)) to s = Σ a(t) h(t). x (B, T, D) becomes (B, S, D') and the mask (B, S), where S
+    is the number of sentences: later stages get sentences instead of words. A hierarchical attention network is this
+    encoder, then {use: gru}, then a head with attention pooling. `word_attention` (B, T) is the weight of each word
+    within its sentence; the weights of a sentence sum to 1. For other pools it is the share of each word: equal for
+    `mean`, all for the `last` word, and for `max` the share of columns in which the word has the maximum. `state` (B,
+    D') is the vector of the last sentence.
 
     Args:
-        cell: The recurrent cell, or none: words are pooled as they come.
-        hidden: Units in each direction of the cell.
-        direction: Which way a sentence is read.
-        pool: What is made of the states of a sentence: their mean by attention, their plain mean, the greatest number
-            of each place, or the last state that each direction makes.
-        score: What says how much a word matters, as everywhere in attention.
-        units: Units of the scores additive and concat-tanh.
-        heads: Heads of the score multi-head.
-        split: Where a sentence ends: after its closing mark and at line ends, or at line ends alone.
+        cell: The recurrent cell; none: the word vectors are pooled directly.
+        hidden: Number of units in each direction.
+        direction: Reading direction within a sentence.
+        pool: Pooling of the states of a sentence: mean weighted by attention, mean, maximum, or the last state of each
+            direction.
+        score: Attention score of a word (see `seqpipe.nn.attention`).
+        units: Number of units of the scores `additive` and `concat-tanh`.
+        heads: Number of heads of the score `multi-head`.
+        split: Where a sentence ends: after closing punctuation and at line breaks, or at line breaks only.
         dropout: Dropout probability of a sentence's vector.
     """
 
@@ -50,14 +53,14 @@ class Sentences(nn.Module):
         dim: int,
         *,
         cell: Literal["gru", "lstm", "rnn", "none"] = "gru",
-        hidden: Positive = 50,
+        hidden: PositiveInt = 50,
         direction: Direction = "both",
         pool: Literal["attention", "mean", "max", "last"] = "attention",
         score: Score = "additive",
-        units: Positive = 100,
-        heads: Positive = 1,
+        units: PositiveInt = 100,
+        heads: PositiveInt = 1,
         split: Literal["punctuation", "lines"] = "punctuation",
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         both, self.backward, self.pool = direction == "both", direction == "backward", pool
@@ -84,7 +87,7 @@ class Sentences(nn.Module):
         rows = torch.arange(B, device=x.device)[:, None, None] * x.shape[1]
         places = (rows + (sentences - 1).clamp(min=0)).reshape(B * S, W)  # of each word among all words of the batch
         words = torch.where(mask[..., None], x, 0.0).flatten(0, 1)  # (B * T, D)
-        make = self._made if torch.compiler.is_exporting() else self._made_by_length
+        make = self._pooled if torch.compiler.is_exporting() else self._pooled_by_length
         vectors, weights = make(words, places, (sentences > 0).reshape(B * S, W))
         real = (sentences > 0).any(2)  # (B, S)
         vectors = self.dropout(torch.where(real[..., None], vectors.reshape(B, S, self.dim), 0.0))
@@ -98,21 +101,23 @@ class Sentences(nn.Module):
             "word_attention": by_word.reshape(mask.shape),
         }
 
-    def _made_by_length(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Sentences of like lengths together, and none that are padding: what PyTorch trains fastest."""
+    def _pooled_by_length(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Sentences of similar lengths together, without padding sentences: fastest in PyTorch."""
         lengths = present.sum(1)
         order = lengths.argsort(stable=True)
         order = order[(lengths == 0).sum().clamp(max=len(order) - 1) :]
         vectors, weights = words.new_zeros(len(places), self.dim), words.new_zeros(places.shape)
         for rows in order.tensor_split(min(GROUPS, len(order))):
             W = max(1, int(lengths[rows[-1]]))
-            made, by_word = self._made(words, places[rows, :W], present[rows, :W])
-            vectors = vectors.index_copy(0, rows, made.to(vectors.dtype))  # under autocast it may be another
+            pooled, by_word = self._pooled(words, places[rows, :W], present[rows, :W])
+            vectors = vectors.index_copy(0, rows, pooled.to(vectors.dtype))  # under autocast it may be another
             by_word = F.pad(by_word, (0, places.shape[1] - W))
             weights = weights.index_copy(0, rows, by_word.to(weights.dtype))
         return vectors, weights
 
-    def _made(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:  # (N, D), (R, W), (R, W)
+    def _pooled(
+        self, words: Tensor, places: Tensor, present: Tensor
+    ) -> tuple[Tensor, Tensor]:  # (N, D), (R, W), (R, W)
         """The vector of each sentence (R, D') and the weights of its words (R, W)."""
         states = F.embedding(places, words)  # (R, W, D)
         lengths = present.sum(1).clamp(min=1)
@@ -130,6 +135,6 @@ class Sentences(nn.Module):
         if self.pool == "mean":
             even = present.to(states.dtype) / lengths[:, None]
             return (even[:, None] @ states)[:, 0], even
-        greatest, winners = torch.where(present[..., None], states, LOWEST).max(1)  # (R, D')
+        greatest, winners = torch.where(present[..., None], states, MASKED_LOGIT).max(1)  # (R, D')
         won = (winners[:, None] == t[:, None]).to(states.dtype).mean(2)  # (R, W)
         return greatest, torch.where(present, won, 0.0)

@@ -1,51 +1,49 @@
-"""x and mask in, x of the same length out, each token having attended to all others: layer upon layer."""
+"""A Transformer encoder, bidirectional or causal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.nn.attention import Attention, Heads, visible
+from seqpipe import Probability
+from seqpipe.nn.attention import Attention, visible
 from seqpipe.nn.feedforward import feed_forward
-from seqpipe.nn.kv_cache import Attending
+from seqpipe.nn.kv_cache import KVCacheEncoder
 from seqpipe.nn.positions import Positions
 
-Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 Norm = Literal["pre", "post"]
 
 
-class Transformer(Attending):
-    """The encoder of a Transformer (Vaswani et al. 2017): layers of self-attention and of a feed-forward network.
+class Transformer(KVCacheEncoder):
+    """The encoder of a Transformer (Vaswani et al. 2017): layers of self-attention and feed-forward networks.
 
-    Head i attends by softmax(Q_i K_i^T / √d) V_i, where Q, K and V are linear layers of x and d is D' / `heads`; a
-    linear layer of all heads is a(x). f(x) = W2 g(W1 x + b1) + b2 is the same for each token. A layer that normalises
-    after adding (`post`, as in the paper) makes y = LN(x + a(x)) of x, then LN(y + f(y)). One that does so before
-    (`pre`; Xiong et al. 2020) makes y = x + a(LN(x)), then y + f(LN(y)), and LN once more at the top: it needs no slow
-    start. x (B, T, D) becomes (B, T, D'), 0 in the padding, which nobody attends to.
+    Head i computes softmax(Q_i K_i^T / √d) V_i, where Q, K and V are linear layers of x and d is D' / `heads`; a(x) is
+    a linear layer over all heads, and f(x) = W2 g(W1 x + b1) + b2. A layer with normalisation after the residual
+    connection (`post`, as in the paper) computes y = LN(x + a(x)), then LN(y + f(y)); with normalisation before the
+    sublayers (`pre`; Xiong et al. 2020) y = x + a(LN(x)), then y + f(LN(y)), and a final LN at the top, which needs no
+    warm-up. x (B, T, D) becomes (B, T, D'). Padding has weight 0 and output 0.
 
-    Where there are positions, the first layer reads √D' x + p(t): p(t)[2i] = sin(t / 10000^(2i / D')), p(t)[2i + 1] the
-    cosine, or a learned table, of which every token past its end has the last vector. Without them the order of the
-    tokens makes no difference, unless `causal`. `attention` (B, heads, T, T) holds the top layer's weights: row by row
-    what each token attended to, 0 where either is padding; a causal one keeps no weights in training, where `attention`
-    is empty.
+    With position embeddings the input of the first layer is √D' x + p(t): p(t)[2i] = sin(t / 10000^(2i / D')), p(t)[2i
+    + 1] the cosine, or a learned table, whose last vector all later tokens have. Without them the order of the tokens
+    has no effect, unless `causal`. `attention` (B, heads, T, T) has the weights of the top layer, with queries in rows,
+    and 0 in the padding; for a causal encoder it is empty in training.
 
     Args:
-        hidden: Width D'; null: that of x. If it is another, a linear layer comes first.
-        layers: Layers on top of each other.
-        heads: Heads of each layer; they divide the width.
+        hidden: Width D'; null: that of x. If they differ, a linear layer projects x first.
+        layers: Number of layers.
+        heads: Number of attention heads of a layer; a divisor of the width.
         feedforward: Units of the feed-forward network; null: four times the width.
-        positions: What tells a token's place: waves of fixed lengths, learned vectors, or nothing.
-        longest: How many positions have a learned vector of their own.
-        scale: Whether x is multiplied by √D' before positions are added; false for x whose numbers are about 1 already.
-        norm: Whether a layer normalises what it reads or what it has added up.
+        positions: Position embeddings: sinusoidal, learned, or none.
+        longest: Number of learned position vectors.
+        scale: Whether x is multiplied by √D' before positions are added; false if x already has unit variance.
+        norm: Whether layer normalisation comes before each sublayer (pre) or after the residual connection (post).
         activation: The function g.
-        causal: Whether a token attends only to itself and to those before it.
+        causal: Whether a token attends only to itself and to earlier tokens.
         dropout: Dropout probability of x, the weights, g, a(x) and f(x).
     """
 
@@ -56,17 +54,17 @@ class Transformer(Attending):
         self,
         dim: int,
         *,
-        hidden: Positive | None = None,
-        layers: Positive = 2,
-        heads: Heads = 4,
-        feedforward: Positive | None = None,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        feedforward: PositiveInt | None = None,
         positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
-        longest: Positive = 512,
+        longest: PositiveInt = 512,
         scale: bool = True,
         norm: Norm = "pre",
         activation: Literal["relu", "gelu"] = "relu",
         causal: bool = False,
-        dropout: Rate = 0.1,
+        dropout: Probability = 0.1,
     ):
         super().__init__()
         self.dim = width = hidden or dim
@@ -96,7 +94,7 @@ class Transformer(Attending):
         weights, seen = x[:, :0, :0, None], visible(mask, self.causal)
         for layer in self._stack:
             if self.causal and self.training:
-                x = layer.taught(x, places)
+                x = layer.fused_forward(x, places)
             else:
                 x, weights = layer(x, mask, seen)
         x = torch.where(mask[..., None], self.leave(x), 0.0)
@@ -116,7 +114,7 @@ class Transformer(Attending):
 
 
 class Layer(nn.Module):
-    """One layer: (B, T, D) to the same shape, and what each token attended to (B, H, T, T)."""
+    """One layer: (B, T, D) to the same shape, and the attention weights (B, H, T, T)."""
 
     def __init__(self, dim: int, heads: int, inner: int, norm: Norm, activation: str, dropout: float):
         super().__init__()
@@ -131,17 +129,17 @@ class Layer(nn.Module):
         context, weights = self.attention.attend(read, self.attention.project(read, mask), seen)
         return self._added(x, context), weights
 
-    def taught(self, x: Tensor, places: Tensor) -> Tensor:
+    def fused_forward(self, x: Tensor, places: Tensor) -> Tensor:
         """The same for training where no token sees a later one, by PyTorch's own kernel, which keeps no weights."""
-        queries, keys, values = self.asked(x, places)
+        queries, keys, values = self.project_qkv(x, places)
         dropout = self.attention_dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0)
-        return self.told(x, found.transpose(1, 2).flatten(2))
+        context = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0)
+        return self.output(x, context.transpose(1, 2).flatten(2))
 
-    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.attention.asked(self._read(x))
+    def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.attention.project_qkv(self._read(x))
 
-    def told(self, x: Tensor, context: Tensor) -> Tensor:
+    def output(self, x: Tensor, context: Tensor) -> Tensor:
         return self._added(x, self.attention.output(context))
 
     def _read(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""x of pieces in, x of words out: what a tokenizer that splits words needs before each word gets a tag."""
+"""Word vectors of subword vectors, for heads that tag words."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Pieces
-
-LOWEST = -1e4
+from seqpipe.nn.constants import MASKED_LOGIT
 
 
 class Words(nn.Module):
-    """One vector a word, made of those of its pieces.
+    """Pools the subword vectors of each word into one vector.
 
-    Of a word of the pieces i to j the vector is x(i) (`first`, as Devlin et al. 2019 tag), the mean of x(i) to x(j), or
-    the greatest number of each place. x (B, T, D) becomes (B, N, D) and the mask (B, N), N being the number of words.
-    Of a tokenizer whose tokens are words, both stay as they are. Of a text that was read in windows the word is in the
-    windows of its first piece, and its `other_x` is made like x.
+    The vector of a word with the subwords i to j is x(i) (`first`, as in Devlin et al. 2019), or the mean or the
+    maximum of x(i) to x(j). x (B, T, D) becomes (B, N, D) and the mask (B, N), where N is the number of words. If the
+    tokens are words, both are unchanged. For a text in windows, a word belongs to the windows of its first subword, and
+    its `other_x` is pooled like x.
 
     Args:
-        pool: What is made of the pieces of a word: the first, their mean, or the greatest number of each place.
+        pool: Pooling of the subwords of a word: the first, the mean, or the maximum.
     """
 
     features: ClassVar[Mapping[str, Any]] = {"pieces": Pieces()}
@@ -50,16 +49,18 @@ class Words(nn.Module):
     ) -> dict[str, Tensor]:
         real = pieces > 0  # (B, N)
         begin = (pieces - 1).clamp(min=0)
-        made = {"x": self._pooled(x, mask, begin, real), "mask": real}
+        outputs = {"x": self._pooled(x, mask, begin, real), "mask": real}
         if other_x is not None:
-            made["other_x"] = self._pooled(other_x, mask, begin, real)
+            outputs["other_x"] = self._pooled(other_x, mask, begin, real)
         numbers = {"window": window, "other_window": other_window}
-        return made | {name: one.gather(1, begin) for name, one in numbers.items() if one is not None}
+        return outputs | {
+            name: positions.gather(1, begin) for name, positions in numbers.items() if positions is not None
+        }
 
     def _pooled(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
         x = torch.where(mask[..., None], x, 0.0)
-        made = _at(x, begin) if self.pool == "first" else self._over_pieces(x, mask, begin, real)
-        return torch.where(real[..., None], made, 0.0)
+        pooled = _at(x, begin) if self.pool == "first" else self._over_pieces(x, mask, begin, real)
+        return torch.where(real[..., None], pooled, 0.0)
 
     def _over_pieces(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
         length = mask.sum(1, keepdim=True)  # (B, 1)
@@ -70,7 +71,7 @@ class Words(nn.Module):
         if self.pool == "mean":
             share = within.to(x.dtype)
             return (share @ x) / share.sum(2, keepdim=True).clamp(min=1)
-        return torch.where(within[..., None], x[:, None], LOWEST).amax(2)
+        return torch.where(within[..., None], x[:, None], MASKED_LOGIT).amax(2)
 
 
 def _at(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)

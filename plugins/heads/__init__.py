@@ -1,4 +1,4 @@
-"""What the encoders made in, a loss and a decision out: one file a component; here what those of one vector share."""
+"""Heads: x to a loss and a decision, one file a component; here what heads over a pooled text share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
+from seqpipe.nn.constants import MASKED_LOGIT
 
 Pooling = Literal["mean", "max", "first", "last", "attention", "state"]
 
@@ -39,8 +40,8 @@ class Pool(nn.Module):
         """(B, T, D), (B, T), (B, D) -> the vector (B, D), and weights (B, T) as `attention` if there are any."""
         if self.how == "state":
             if state is None or state.shape[1] != x.shape[2]:
-                told = "no encoder gives a state" if state is None else "the state is of another width than x"
-                raise UsageError(f"pool: {told}; choose mean, max, first, last or attention")
+                problem = "no encoder gives a state" if state is None else "the state is of another width than x"
+                raise UsageError(f"pool: {problem}; choose mean, max, first, last or attention")
             return state, {}
         if self.attention is not None:
             pooled, weights = self.attention(x, mask)
@@ -51,7 +52,7 @@ class Pool(nn.Module):
             last = mask.sum(1)[:, None, None] - 1  # (B, 1, 1)
             return x.gather(1, last.expand(-1, -1, x.shape[2]))[:, 0], {}
         if self.how == "max":
-            return torch.where(mask[..., None], x, -1e4).amax(1), {}
+            return torch.where(mask[..., None], x, MASKED_LOGIT).amax(1), {}
         return torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True), {}
 
 
@@ -64,7 +65,7 @@ class PooledHead(nn.Module):
         pool: As in `Pool`.
         score: As in `Pool`.
         hidden: Units of the layer between the pooled vector and the output; None for none.
-        dropout: Dropout probability of the pooled vector and of the layer over it.
+        dropout: Dropout probability of the pooled vector and of the hidden layer.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class PooledHead(nn.Module):
     def read(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """(B, T, D), (B, T), (B, D) -> what is made of the text (B, outputs), and weights to look at, if any."""
+        """(B, T, D), (B, T), (B, D) -> the output (B, outputs), and attention weights, if any."""
         pooled, shown = self.pool(x, mask, state)
         if self.hidden is not None:
             pooled = self.hidden(self.dropout(pooled) if learning else pooled).relu()

@@ -1,21 +1,18 @@
-"""x of a question and a passage in, the stretch of the passage that answers it out, or that none does."""
+"""Extractive question answering: the span of the passage that answers the question, or no answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Size
+from seqpipe import Probability, Size
 from seqpipe.errors import UsageError
-from seqpipe.nn.search import best
-
-NEVER = -1e9  # the log-probability of what cannot be chosen
-
+from seqpipe.nn.constants import LOG_ZERO
+from seqpipe.nn.selection import best
 
 # Of all tokens as starts, or as ends: their log-probabilities; of a passage read in windows also those in the
 # neighbouring window, and the numbers of the two windows.
@@ -23,16 +20,16 @@ Side = tuple[Tensor, ...]
 
 
 class AnswerSpan(nn.Module):
-    """A softmax over the passage's tokens for the start of the answer and one for its end (Devlin et al. 2019).
+    """Extractive question answering: a softmax over the passage for the answer's start and one for its end.
 
-    p(span) = p(start) p(end), and the likeliest span of at most `longest` tokens whose end is not before its start is
-    the answer. The loss is -log p(span). With `no_answer` a further place, whose two scores are made of `state` (of a
-    checkpoint the vector of [CLS]; where no encoder gives one as wide as x, the mean of x), means that there is no
-    answer: p(none) is the product of its two probabilities, and none is the answer where no span is likelier. Where
-    the passage has no token, the answer is always none.
+    p(span) = p(start) p(end) (Devlin et al. 2019), and the answer is the most probable span of at most `longest` tokens
+    that does not end before it starts. The loss is -log p(span). With `no_answer` one more position stands for "no
+    answer". Its two scores are computed from `state` (of a checkpoint the vector of [CLS]; without a `state` as wide as
+    x, the mean of x), p(none) is the product of its two probabilities, and there is no answer if no span is more
+    probable. A passage without tokens never has an answer.
 
-    Of a passage that was read in windows, a span within one window is scored by that window. Across a seam it is
-    chosen only if two neighbouring windows both hold its start and its end, and its score is the lesser of theirs.
+    If a passage is read in windows, a span within one window is scored by that window. A span across the boundary of
+    two windows is chosen only if both contain its start and its end, and its score is the lower of the two.
 
     Args:
         no_answer: Whether a question may have no answer.
@@ -41,7 +38,7 @@ class AnswerSpan(nn.Module):
 
     answer = "span"
 
-    def __init__(self, dim: int, *, no_answer: bool = False, dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0):
+    def __init__(self, dim: int, *, no_answer: bool = False, dropout: Probability = 0.0):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.tokens = nn.Linear(dim, 2)
@@ -55,8 +52,8 @@ class AnswerSpan(nn.Module):
         self, x: Tensor, mask: Tensor, segments: Tensor, start: Tensor, end: Tensor, state: Tensor | None = None
     ) -> Tensor:
         """Mean over questions of -log p(start) - log p(end), (B, T, D), (B, T), (B, T), (B,), (B,), (B, D) -> ()."""
-        none, own, _ = self._log_p(x, mask, segments, state)
-        log_p = torch.cat([none, own], 1)  # (B, 1 + T, 2): no answer, -1, stands first
+        none, tokens, _ = self._log_p(x, mask, segments, state)
+        log_p = torch.cat([none, tokens], 1)  # (B, 1 + T, 2): no answer, -1, stands first
         return F.nll_loss(log_p[..., 0], start + 1) + F.nll_loss(log_p[..., 1], end + 1)
 
     def decide(
@@ -78,18 +75,18 @@ class AnswerSpan(nn.Module):
         L = torch.sym_min(longest, T)
         t = torch.arange(T, device=x.device)[:, None]
         to = t + torch.arange(L, device=x.device)  # (T, L) ends of each start
-        reach = tuple(F.pad(row, (0, L - 1), value=NEVER if row.is_floating_point() else -1)[:, to] for row in ends)
-        found = _together(tuple(row[..., None] for row in starts), reach)  # (B, T, L)
-        fillers = torch.full((B, n_best), 2 * NEVER, device=x.device)
-        log_p, place = best(torch.cat([none.sum(2), found.flatten(1), fillers], 1), n_best)  # (B, K)
-        exists = log_p > NEVER / 2
+        reach = tuple(F.pad(row, (0, L - 1), value=LOG_ZERO if row.is_floating_point() else -1)[:, to] for row in ends)
+        spans_log_p = _together(tuple(row[..., None] for row in starts), reach)  # (B, T, L)
+        fillers = torch.full((B, n_best), 2 * LOG_ZERO, device=x.device)
+        log_p, place = best(torch.cat([none.sum(2), spans_log_p.flatten(1), fillers], 1), n_best)  # (B, K)
+        exists = log_p > LOG_ZERO / 2
         chosen = exists & (place > 0)
         spans = torch.stack([t.expand_as(to), to], 2).flatten(0, 1)  # (T * L, 2)
         first, last = spans[torch.where(chosen, place - 1, 0)].unbind(2)  # (B, K)
         return {
             "starts": torch.where(chosen, first, -1),
             "ends": torch.where(chosen, last, -1),
-            "scores": torch.where(exists, log_p.clamp(max=0.0), NEVER),
+            "scores": torch.where(exists, log_p.clamp(max=0.0), LOG_ZERO),
         }
 
     def score(
@@ -110,7 +107,7 @@ class AnswerSpan(nn.Module):
             tuple(row.gather(1, at[:, :1].clamp(min=0)) for row in side)
             for side, at in zip(sides, (starts, ends), strict=True)
         )
-        span = torch.where(ends[:, :1] < starts[:, :1], NEVER, _together(at_start, at_end))  # (B, 1)
+        span = torch.where(ends[:, :1] < starts[:, :1], LOG_ZERO, _together(at_start, at_end))  # (B, 1)
         return torch.where(starts[:, :1] < 0, none.sum(2), span)[:, 0]
 
     def _sides(
@@ -124,10 +121,10 @@ class AnswerSpan(nn.Module):
         other_window: Tensor | None,
     ) -> tuple[Tensor, Side, Side]:
         """Log-probabilities of no answer (B, 1, 2), and those of the tokens as starts and as ends."""
-        none, own, other = self._log_p(x, mask, segments, state, other_x)
-        if other is None or window is None or other_window is None:
-            return none, (own[..., 0],), (own[..., 1],)
-        start, end = ((own[..., i], other[..., i], window, other_window) for i in range(2))
+        none, tokens, neighbour = self._log_p(x, mask, segments, state, other_x)
+        if neighbour is None or window is None or other_window is None:
+            return none, (tokens[..., 0],), (tokens[..., 1],)
+        start, end = ((tokens[..., i], neighbour[..., i], window, other_window) for i in range(2))
         return none, start, end
 
     def _log_p(
@@ -135,20 +132,22 @@ class AnswerSpan(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """As start and as end, of no answer (B, 1, 2), and of the tokens (B, T, 2) by x and by other_x."""
         if not torch.compiler.is_exporting() and x.shape[1] != segments.shape[1]:
-            told = f"x has {x.shape[1]} places and the two texts have {segments.shape[1]} tokens"
-            raise UsageError(f"answer-span: {told}; leave out the encoder that makes other rows of tokens, as `words`")
+            problem = f"x has {x.shape[1]} places and the two texts have {segments.shape[1]} tokens"
+            raise UsageError(
+                f"answer-span: {problem}; leave out the encoder that makes other rows of tokens, as `words`"
+            )
         passage = (mask & (segments == 2))[..., None]  # (B, T, 1)
         x = torch.where(mask[..., None], x, 0.0)
-        tokens = torch.where(passage, self.tokens(self.dropout(x)), NEVER)
+        tokens = torch.where(passage, self.tokens(self.dropout(x)), LOG_ZERO)
         if self.nothing is None:
-            none = torch.where(passage.any(1, keepdim=True), NEVER, torch.zeros_like(tokens[:, :1]))
+            none = torch.where(passage.any(1, keepdim=True), LOG_ZERO, torch.zeros_like(tokens[:, :1]))
         else:
             mean = x.sum(1) / mask.sum(1, keepdim=True)
             whole = mean if state is None or state.shape[-1] != x.shape[-1] else state
             none = self.nothing(self.dropout(whole))[:, None]  # (B, 1, 2)
         total = torch.cat([none, tokens], 1).logsumexp(1, keepdim=True)
-        other = None if other_x is None else torch.where(passage, self.tokens(other_x), NEVER) - total
-        return none - total, tokens - total, other
+        neighbour = None if other_x is None else torch.where(passage, self.tokens(other_x), LOG_ZERO) - total
+        return none - total, tokens - total, neighbour
 
 
 def _together(start: Side, end: Side) -> Tensor:
@@ -159,4 +158,4 @@ def _together(start: Side, end: Side) -> Tensor:
     own_end, other_end, end_window, other_end_window = end
     both = (other_end_window == window) & (other_window == end_window)
     agreed = torch.minimum(own_start + other_end, other_start + own_end)  # by the window of each
-    return torch.where(window == end_window, own_start + own_end, torch.where(both, agreed, NEVER))
+    return torch.where(window == end_window, own_start + own_end, torch.where(both, agreed, LOG_ZERO))

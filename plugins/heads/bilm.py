@@ -1,27 +1,25 @@
-"""The states of two language models in, how likely a text is from both sides out."""
+"""The loss of a bidirectional language model, and how likely a text is under it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Metric
-
-NEVER = -1e4  # the logit of what no text holds
+from seqpipe import Metric, Probability
+from seqpipe.nn.constants import BOS, PAD, logit_mask
 
 
 class BiLM(nn.Module):
-    """A language model of both directions over the encoder `bilm` (Peters et al. 2018).
+    """A bidirectional language model over the encoder `bilm` (Peters et al. 2018).
 
-    Each token is guessed from those before it, and by itself from those behind it, by one softmax for both:
-    p(t) = softmax(W h + b), where h is the state of the forward stack at t - 1, or of the backward stack at t + 1;
-    before the first token and behind the last it is learned. It needs no labels. Its answer to a text is the mean
-    log-probability of a token, over both directions: exp(-score) is the text's perplexity.
+    Each token is predicted from the tokens before it and, independently, from those after it, with a shared softmax:
+    p(t) = softmax(W h + b), where h is the state of the forward stack at t - 1, or of the backward stack at t + 1, and
+    a learned vector at the ends of the text. No labels are needed. The answer for a text is the mean log-probability of
+    a token over both directions: exp(-score) is the perplexity of the text.
 
     Args:
         dropout: Dropout probability of h.
@@ -33,15 +31,14 @@ class BiLM(nn.Module):
         ("forward_perplexity", "backward_perplexity"), Metric(percent=False, more_is_better=False)
     )
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
-    never: Tensor
+    logit_mask: Tensor
 
-    def __init__(self, dim: int, vocabulary: Sequence[str], *, dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0):
+    def __init__(self, dim: int, vocabulary: Sequence[str], *, dropout: Probability = 0.0):
         super().__init__()
         self.edges = nn.Parameter(torch.zeros(2, dim // 2))
         self.output = nn.Linear(dim // 2, len(vocabulary))
         self.dropout = nn.Dropout(dropout)
-        never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([0, 2]), NEVER)  # [PAD] [BOS]
-        self.register_buffer("never", never, persistent=False)  # (V,)
+        self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD, BOS]), persistent=False)  # (V,)
 
     def loss(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
         """Mean cross-entropy () of a token of (B, T), the mean of both directions."""
@@ -51,9 +48,9 @@ class BiLM(nn.Module):
 
     def measures(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
         """On dev, of each direction the sum of the negative log-probabilities and the number of tokens."""
-        found = zip(("forward", "backward"), self._contexts(forwards, backwards, mask), strict=True)
-        lost = {way: F.cross_entropy(self._logits(h[mask]), ids[mask], reduction="sum") for way, h in found}
-        return {f"{way}_perplexity": torch.stack([one, mask.sum()]) for way, one in lost.items()}
+        contexts = zip(("forward", "backward"), self._contexts(forwards, backwards, mask), strict=True)
+        lost = {way: F.cross_entropy(self._logits(h[mask]), ids[mask], reduction="sum") for way, h in contexts}
+        return {f"{way}_perplexity": torch.stack([total, mask.sum()]) for way, total in lost.items()}
 
     def decide(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
         """The mean log-probability of a token of each text, (B,)."""
@@ -65,7 +62,7 @@ class BiLM(nn.Module):
         return {"score": mean}
 
     def _contexts(self, forwards: Tensor, backwards: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """What each token is guessed from: the state before it, and the state behind it, (B, T, H) each."""
+        """The contexts of each token: the state before it and the state behind it, (B, T, H) each."""
         begin, end = (edge.expand(mask.shape[0], 1, -1) for edge in self.edges)
         before = torch.cat([begin, forwards[:, :-1]], 1)
         behind = torch.cat([backwards[:, 1:], end], 1)
@@ -74,4 +71,4 @@ class BiLM(nn.Module):
         return before, behind
 
     def _logits(self, h: Tensor) -> Tensor:  # (…, H) -> (…, V)
-        return F.linear(h, self.output.weight, self.output.bias + self.never)
+        return F.linear(h, self.output.weight, self.output.bias + self.logit_mask)

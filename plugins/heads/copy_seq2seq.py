@@ -1,34 +1,31 @@
-"""x of a text in, another text out that may repeat words of the first, those that no vocabulary holds included."""
+"""A pointer-generator: a decoder that may copy words of the source, unknown words included."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Copy
+from seqpipe import Copy, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, CoverageAttention, Projected, Score
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.loops import scan
+from seqpipe.nn.constants import LOG_ZERO, UNK
+from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import Names, summary
 from seqpipe.nn.recurrent import CELLS, first_state
-from seqpipe.nn.search import NEVER, State
-from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted, written
+from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted, written
 
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-UNK = 1  # the same in every vocabulary
 _LEAST = 1e-30  # a probability below is none
 
 
 class _Read(NamedTuple):
-    """What every step attends to, what of it is real (B, S), and its words as ids of the extended vocabulary (B, S)."""
+    """The projected source, its mask (B, S), and its words as ids of the extended vocabulary (B, S)."""
 
     projected: Projected
     mask: Tensor
@@ -36,7 +33,7 @@ class _Read(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """Of a step of each row what the next word's probability is made of."""
+    """The parts of the next word's probability, of a step of each row."""
 
     readout: Tensor  # (R, W)
     weights: Tensor  # (R, S)
@@ -44,33 +41,32 @@ class _Step(NamedTuple):
     repeated: Tensor  # (R,) the coverage loss
 
 
-class CopySeq2Seq(Writer):
-    """A recurrent decoder that writes words or copies them: a pointer-generator (See, Liu and Manning 2017).
+class CopySeq2Seq(Seq2SeqHead):
+    """A recurrent decoder that generates words or copies them: a pointer-generator (See, Liu and Manning 2017).
 
-    At each step it reads the token before and its last context (Luong et al. 2015), attends to the source, and from
-    the context c, the state h and what it read, x, makes p = σ(w · [c; h; x] + b), the probability of generating. The
-    next word's probability is p P(word) + (1 - p) times the sum of the attention weights at all places of the source
-    where that word stands; P is a softmax over the vocabulary, linear in tanh(U [h; c]). A word that the vocabulary
-    lacks can be copied: the V words of the vocabulary are followed by those that the source has beside them.
+    The input x of a step is the previous token and the previous context (Luong et al. 2015). The decoder attends to the
+    source and computes p = σ(w · [c; h; x] + b), the probability of generating, from the context c, the state h and x.
+    The probability of the next word is p P(word) + (1 - p) times the sum of the attention weights at all positions of
+    that word in the source; P is a softmax over the vocabulary, linear in tanh(U [h; c]). Out-of-vocabulary words of
+    the source can be copied: their ids follow those of the V words of the vocabulary.
 
-    With `coverage` the attention knows what it has looked at (as `CoverageAttention` has it), and the loss holds for
-    each token `coverage_weight` times the sum over the source of min(weight, coverage), so that it looks elsewhere the
-    next time. [UNK] is learned where a target has a word that neither the vocabulary nor the source has, but never
-    written.
+    With `coverage` the attention depends on its earlier weights (see `CoverageAttention`), and the loss of each token
+    includes `coverage_weight` times the sum over the source of min(weight, coverage), which penalises repeated
+    attention. [UNK] is a target where a word is neither in the vocabulary nor in the source, but it is never generated.
 
     Args:
         cell: The recurrent cell.
-        hidden: Units of each layer.
-        embedding_dim: Width of a target token's vector.
-        layers: Layers on top of each other.
-        attention: What says how well a state and a source position match; with coverage it is additive.
-        units: Units of the scores `additive` and `concat-tanh`.
-        coverage: Whether the attention knows how much of its weight each place of the source got before.
-        coverage_weight: λ, how much looking at a place again costs.
-        coverage_after: From which step of training on that costs: See et al. begin once all else is learned.
-        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
-        dropout: Dropout probability of token vectors, between layers and in the readout.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+        hidden: Number of units of each layer.
+        embedding_dim: Width of the target token embedding.
+        layers: Number of layers.
+        attention: Attention score of a state and a source position; must be additive with `coverage`.
+        units: Number of units of the scores `additive` and `concat-tanh`.
+        coverage: Whether the attention depends on its earlier weights at each source position.
+        coverage_weight: λ, the weight of the coverage loss.
+        coverage_after: Training step from which the coverage loss is used; See et al. begin at the end of training.
+        tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
+        dropout: Dropout probability of the token embedding, between layers and in the readout.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
     """
 
     features: ClassVar = {"copy": Copy()}
@@ -84,22 +80,22 @@ class CopySeq2Seq(Writer):
         target_vocabulary: Sequence[str],
         *,
         cell: Literal["lstm", "gru"] = "lstm",
-        hidden: Positive = 128,
-        embedding_dim: Positive = 64,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        embedding_dim: PositiveInt = 64,
+        layers: PositiveInt = 1,
         attention: Score = "additive",
-        units: Positive = 128,
+        units: PositiveInt = 128,
         coverage: bool = True,
-        coverage_weight: Annotated[float, Field(ge=0)] = 1.0,
-        coverage_after: Annotated[int, Field(ge=0)] = 0,
+        coverage_weight: NonNegativeFloat = 1.0,
+        coverage_after: NonNegativeInt = 0,
         tie: bool = False,
-        dropout: Share = 0.0,
-        label_smoothing: Share = 0.0,
+        dropout: Probability = 0.0,
+        label_smoothing: Probability = 0.0,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.coverage_weight, self.coverage_after = coverage_weight if coverage else 0.0, coverage_after
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
-        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(UNK), NEVER)
+        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(UNK), LOG_ZERO)
         self.register_buffer("unwritten", unwritten, persistent=False)  # (V,)
         width = embedding_dim if tie else hidden  # of the readout
         self.vocabulary = Vocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
@@ -125,23 +121,23 @@ class CopySeq2Seq(Writer):
         mask = names["mask"]
         return Source(_Read(self.attention.project(names["x"], mask), mask, names["copy"]), mask)
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
         state = summary(sources)
         context = torch.zeros(state.shape[0], self.attention.dim, device=state.device)
         covered = torch.zeros_like(sources[0]["mask"], dtype=torch.float32)
         return (*first_state(self.bridge, state, self.rnn), context, covered)
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
-        state, made = self._advance(source, self.vocabulary(self._known(tokens)), state)
+        state, step = self._advance(source, self.vocabulary(self._known(tokens)), state)
         rows = source.parts.words.shape[0]
         words = source.parts.words[:, None].expand(-1, tokens.unflatten(0, (rows, -1)).shape[1], -1).flatten(0, 1)
-        return self._mixed(made, words), state, made.weights.unflatten(0, (rows, -1))
+        return self._mixed(step, words), state, step.weights.unflatten(0, (rows, -1))
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        made = self._all(source, ids, state)  # (B, N, …)
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        step = self._all(source, ids, state)  # (B, N, …)
         words = source.parts.words[:, None].expand(-1, ids.shape[1], -1)
-        flat = _Step(*(part.flatten(0, 1) for part in made))
-        return self._mixed(flat, words.flatten(0, 1)).unflatten(0, ids.shape), made.weights
+        flat = _Step(*(part.flatten(0, 1) for part in step))
+        return self._mixed(flat, words.flatten(0, 1)).unflatten(0, ids.shape), step.weights
 
     def log_p(self, logits: Tensor) -> Tensor:
         return logits + F.pad(self.unwritten, (0, logits.shape[-1] - self.unwritten.shape[0]))
@@ -149,12 +145,13 @@ class CopySeq2Seq(Writer):
     def loss(self, sources: Sequence[Names], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         """Mean over the target's tokens (B, N) of -log of their probability, given those before, and of coverage's."""
         source = self.read(sources)
-        made = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
-        logits, ids = self.vocabulary.logits(made.readout, self.never)[target_mask].float(), target_ids[target_mask]
+        step = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
+        logits = self.vocabulary.logits(step.readout, self.logit_mask)[target_mask].float()  # (M, V)
+        ids = target_ids[target_mask]
         there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
-        copied = torch.where(there, made.weights, 0.0).sum(2)[target_mask].float()  # (M,)
-        log_p, switch, V = logits.log_softmax(1), made.switch[target_mask].float(), logits.shape[1]
-        generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], NEVER)
+        copied = torch.where(there, step.weights, 0.0).sum(2)[target_mask].float()  # (M,)
+        log_p, switch, V = logits.log_softmax(1), step.switch[target_mask].float(), logits.shape[1]
+        generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], LOG_ZERO)
         right = torch.logaddexp(
             F.logsigmoid(switch) + generated, F.logsigmoid(-switch) + copied.clamp_min(_LEAST).log()
         )
@@ -162,41 +159,41 @@ class CopySeq2Seq(Writer):
         if self.training:
             self.trained += 1
             if self.coverage_weight and int(self.trained) > self.coverage_after:
-                return missed + self.coverage_weight * made.repeated[target_mask].mean()
+                return missed + self.coverage_weight * step.repeated[target_mask].mean()
         return missed
 
     def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
-        """What each token of the first text attended to, (B, N, S), and the probability of generating it, (B, N)."""
+        """Attention weights of each token of the first text, (B, N, S), and its probability to be generated, (B, N)."""
         source, ids = self.read(sources), tokens[:, 0]
-        made = self._all(source, ids, self.start(source, sources, ids.shape[1]))
+        step = self._all(source, ids, self.start(source, sources, ids.shape[1]))
         real = written(ids)
         return {
-            "attention": torch.where(real[..., None], made.weights, 0.0),
-            "generating": torch.where(real, made.switch.sigmoid(), 0.0),
+            "attention": torch.where(real[..., None], step.weights, 0.0),
+            "generating": torch.where(real, step.switch.sigmoid(), 0.0),
         }
 
     def _smoothed(self, right: Tensor, log_p: Tensor) -> Tensor:  # (M,), (M, V) -> (M,)
         if not (self.label_smoothing and self.training):
             return right
-        real = self.never == 0
+        real = self.logit_mask == 0
         even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
         return (1 - self.label_smoothing) * right + self.label_smoothing * even
 
     def _known(self, tokens: Tensor) -> Tensor:
-        """What is read of a token: of a word that the vocabulary lacks, [UNK]."""
+        """The tokens with [UNK] for words that the vocabulary lacks."""
         return torch.where(tokens < self.unwritten.shape[0], tokens, UNK)
 
     def _all(self, source: Source, ids: Tensor, state: State) -> _Step:
-        """Every step of given texts (B, N), each with what stands before it: (B, N, …)."""
+        """Every step of texts (B, N) by teacher forcing: (B, N, …)."""
         vectors = self.dropout(self.vocabulary(self._known(shifted(ids)))).transpose(0, 1).contiguous()  # (N, B, E)
-        _, made = scan(partial(self._fed, source), state, (vectors,))
-        return _Step(*(part.transpose(0, 1) for part in made))
+        _, step = scan(partial(self._fed, source), state, (vectors,))
+        return _Step(*(part.transpose(0, 1) for part in step))
 
     def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
         return self._advance(source, rows[0], state)
 
     def _advance(self, source: Source, vector: Tensor, state: State) -> tuple[State, _Step]:
-        """One step: token vectors (R, E) and the state before to the state after and what it makes."""
+        """One step: token vectors (R, E) and the state before to the state after and the step's outputs."""
         *hidden, context, covered = state
         x = torch.cat([vector, context], 1)
         h, after = recurrent_step(self.rnn, x, tuple(hidden), self.dropout)
@@ -215,10 +212,10 @@ class CopySeq2Seq(Writer):
         context, weights = self.attention.attend(h, source.parts.projected, source.parts.mask)
         return context, weights[:, 0]
 
-    def _mixed(self, made: _Step, words: Tensor) -> Tensor:
+    def _mixed(self, step: _Step, words: Tensor) -> Tensor:
         """Log-probabilities (R, V + S) of the vocabulary's words and of the source's own (R, S)."""
-        switch = made.switch[:, None]
+        switch = step.switch[:, None]
         generating, copying = 1 / (1 + torch.exp(-switch)), 1 / (1 + torch.exp(switch))  # each right where it is small
-        generated = generating * self.vocabulary.logits(made.readout, self.never).softmax(1)
-        both = torch.cat([generated, torch.zeros_like(made.weights)], 1).scatter_add(1, words, copying * made.weights)
-        return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), NEVER)
+        generated = generating * self.vocabulary.logits(step.readout, self.logit_mask).softmax(1)
+        both = torch.cat([generated, torch.zeros_like(step.weights)], 1).scatter_add(1, words, copying * step.weights)
+        return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), LOG_ZERO)

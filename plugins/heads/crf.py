@@ -1,33 +1,33 @@
-"""x in, the best sequence of tags out: a conditional random field."""
+"""Sequence labelling by a conditional random field."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Size, tagging_schemes
+from seqpipe import Probability, Size, tagging_schemes
 from seqpipe.nn import crf
+from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.window_stitching import Windows
 
 
 class CRF(nn.Module):
     """A linear-chain conditional random field over linear emissions (Lafferty et al. 2001; Lample et al. 2016).
 
-    Parameters and their initial values are those of pytorch-crf. What the scheme forbids, such as I-X after O, has
-    probability 0 in training and decoding alike.
+    Parameters and their initialisation are those of pytorch-crf. Transitions that the scheme forbids, such as I-X after
+    O, have probability 0 in training and decoding.
 
-    In a text that was read in windows a span crosses a seam only where both windows have it alike; the answer is the
-    best of the sequences without any other such span, and probabilities are among those.
+    If a text is read in windows, a span may cross the boundary of two windows only if both windows predict it; the
+    answer is the best sequence of tags under this constraint, and probabilities are conditioned on it.
 
     Args:
-        scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
+        scheme: Tagging scheme of the spans; none for plain tags, such as parts of speech.
         dropout: Dropout probability of x.
-        constraints: Forbid what the scheme forbids; without, it is only unlikely.
+        constraints: Whether transitions that the scheme forbids are impossible; otherwise they are only improbable.
     """
 
     forbidden: Tensor
@@ -46,7 +46,7 @@ class CRF(nn.Module):
         labels: Sequence[str],
         *,
         scheme: Literal["BIOES", "IOB2", "none"] = "BIOES",
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
         constraints: bool = True,
     ):
         super().__init__()
@@ -57,7 +57,7 @@ class CRF(nn.Module):
         self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.transitions = nn.Parameter(torch.empty(L, L).uniform_(-0.1, 0.1))  # from row to column
         legal = [torch.from_numpy(rule) | (not (constraints and spans)) for rule in tagging_schemes.allowed(labels)]
-        forbidden = crf.chain(*(torch.where(rule, 0.0, crf.FORBIDDEN) for rule in legal))
+        forbidden = crf.chain(*(torch.where(rule, 0.0, MASKED_LOGIT) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
         self.spans = spans
         span_continues = F.pad(torch.from_numpy(tagging_schemes.continues(labels)) & spans, (0, 1, 0, 1))
@@ -87,15 +87,15 @@ class CRF(nn.Module):
     ) -> dict[str, Tensor]:
         """The best sequence of tags (Viterbi), their probabilities, and the n best sequences."""
         emissions = self._emissions(x, mask, other_x, window, other_window)
-        found = crf.decode(emissions, self._chain(), self.span_continues, n_best)
+        decision = crf.decode(emissions, self._chain(), self.span_continues, n_best)
         real = mask.transpose(0, 1)  # (T, B)
         return {
-            "tags": torch.where(real, found.path, 0).transpose(0, 1),
-            "scores": torch.where(real, found.tag_p, 0.0).transpose(0, 1),
-            "opens": torch.where(real, found.opens, 0.0).transpose(0, 1),
-            "closes": torch.where(real, found.closes, 0.0).transpose(0, 1),
-            "paths": torch.where(real[..., None] & (found.log_p > crf.NO_PATH), found.paths, 0).permute(1, 2, 0),
-            "path_scores": found.log_p,
+            "tags": torch.where(real, decision.path, 0).transpose(0, 1),
+            "scores": torch.where(real, decision.tag_p, 0.0).transpose(0, 1),
+            "opens": torch.where(real, decision.opens, 0.0).transpose(0, 1),
+            "closes": torch.where(real, decision.closes, 0.0).transpose(0, 1),
+            "paths": torch.where(real[..., None] & (decision.log_p > LOG_ZERO), decision.paths, 0).permute(1, 2, 0),
+            "path_scores": decision.log_p,
         }
 
     def score(

@@ -1,4 +1,4 @@
-"""x in, which tokens of a text do not belong there out: learned from words that a small model puts there."""
+"""Replaced token detection (ELECTRA): which tokens of a text a small generator put there."""
 
 from __future__ import annotations
 
@@ -6,38 +6,34 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import MASK, SPECIALS, Metric
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Heads
+from seqpipe.nn.constants import logit_mask
 from seqpipe.nn.corruption import Drawn, chosen, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe_plugins.encoders.transformer import Transformer
 
-Positive = Annotated[int, Field(gt=0)]
-UNLIKELY = -1e4  # the logit of what stands in no gap
-
 
 class Electra(nn.Module):
-    """Tells tokens of a text from plausible ones that were put in their place (Clark et al. 2020). It needs no labels.
+    """Replaced token detection (Clark et al. 2020): classifies each token as original or replaced.
 
-    Some tokens are hidden, a generator guesses them, and what it draws from its guesses stands in their place. The
-    encoder reads that text, and of every token, not of the hidden ones alone, is learned whether it is the one that
-    was there: p(replaced) = σ(w · g(W x + b) + c). The generator is a small masked language model of its own, a
-    Transformer, and learns to guess; the loss is its cross-entropy + `weight_of_detection` times that of detection.
-    Only the encoder is of use afterwards.
+    Some tokens are masked, and a generator samples replacements for them. The encoder reads the result, and every
+    token, masked or not, is classified as original or replaced: p(replaced) = σ(w · g(W x + b) + c). The generator is a
+    small masked language model, a Transformer, and is trained too; the loss is its cross-entropy +
+    `weight_of_detection` times that of the detection. No labels are needed, and only the encoder is used afterwards.
 
-    Its answer to a text is the mean probability of a token to be the one that belongs there.
+    The answer for a text is the mean probability that a token is original.
 
     Args:
-        share: The probability that a token is hidden; at least one of a text is.
-        generator: Width of the generator; a quarter to a half of the encoder's does best.
-        layers: Its layers.
-        heads: Heads of each.
-        weight_of_detection: What the error of detection counts beside the generator's.
+        share: Probability that a token is masked; at least one token of each text is.
+        generator: Width of the generator; best is a quarter to a half of the encoder's width.
+        layers: Number of layers of the generator.
+        heads: Number of attention heads of each layer of the generator.
+        weight_of_detection: Weight of the detection loss relative to the loss of the generator.
     """
 
     answer = "score"
@@ -51,7 +47,7 @@ class Electra(nn.Module):
     special_tokens: ClassVar = (MASK,)
     corrupted_inputs: ClassVar = ("ids", "replaced", "guessed", "guess_log_p")
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",), "bias": ("vocabulary",)}
-    never: Tensor
+    logit_mask: Tensor
 
     def __init__(
         self,
@@ -59,10 +55,10 @@ class Electra(nn.Module):
         vocabulary: Sequence[str],
         *,
         share: Annotated[float, Field(gt=0, lt=1)] = 0.15,
-        generator: Positive = 64,
-        layers: Positive = 1,
-        heads: Heads = 4,
-        weight_of_detection: Annotated[float, Field(gt=0)] = 50.0,
+        generator: PositiveInt = 64,
+        layers: PositiveInt = 1,
+        heads: PositiveInt = 4,
+        weight_of_detection: PositiveFloat = 50.0,
     ):
         super().__init__()
         if MASK not in vocabulary:
@@ -75,8 +71,8 @@ class Electra(nn.Module):
         self.guess = nn.Sequential(nn.Linear(generator, generator), ACTIVATIONS["gelu"](), nn.LayerNorm(generator))
         self.bias = nn.Parameter(torch.zeros(size))
         self.detect = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS["gelu"](), nn.Linear(dim, 1))
-        special = torch.tensor([*range(len(SPECIALS)), self.gap])
-        self.register_buffer("never", torch.zeros(size).index_fill(0, special, UNLIKELY), persistent=False)  # (V,)
+        special = [*range(len(SPECIALS)), self.gap]
+        self.register_buffer("logit_mask", logit_mask(size, special), persistent=False)  # (V,)
 
     def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The text with drawn tokens in some places, which of them are others than there were, and the guesses.
@@ -87,7 +83,7 @@ class Electra(nn.Module):
         guessed = chosen(words(ids, mask, self.gap), mask, mask, self.share, drawn)
         hidden = torch.where(guessed, self.gap, torch.where(mask, ids, 0))
         z = self.guess(self.generator(self.table(hidden), mask)["x"][guessed])  # (M, G)
-        log_p = F.linear(z, self.table.weight, self.bias + self.never).log_softmax(1)  # (M, V)
+        log_p = F.linear(z, self.table.weight, self.bias + self.logit_mask).log_softmax(1)  # (M, V)
         u = drawn.uniform(*ids.shape)[guessed][:, None]
         new = (log_p.detach().exp().cumsum(1) <= u * (1 - 1e-6)).sum(1)
         seen = ids.masked_scatter(guessed, new)
@@ -104,21 +100,21 @@ class Electra(nn.Module):
     def measures(
         self, x: Tensor, mask: Tensor, replaced: Tensor, guessed: Tensor, guess_log_p: Tensor
     ) -> dict[str, Tensor]:
-        """On dev: how well the encoder tells, of all tokens and of replaced ones, and how the generator guesses."""
-        logits, told = self._logits(x), replaced[mask]
+        """On dev: perplexity, accuracy and recall of the detection, and the generator's perplexity."""
+        logits, replaced_tokens = self._logits(x), replaced[mask]
         right = ((logits > 0) == replaced)[mask]
-        error = F.binary_cross_entropy_with_logits(logits[mask], told.to(x.dtype), reduction="sum")
+        error = F.binary_cross_entropy_with_logits(logits[mask], replaced_tokens.to(x.dtype), reduction="sum")
         return {
             "detection_perplexity": torch.stack([error, mask.sum()]),
             "detection_accuracy": torch.stack([right.sum(), mask.sum()]).float(),
-            "detection_recall": torch.stack([right[told].sum(), told.sum()]).float(),
+            "detection_recall": torch.stack([right[replaced_tokens].sum(), replaced_tokens.sum()]).float(),
             "generator_perplexity": torch.stack([-guess_log_p[guessed].sum(), guessed.sum()]),
         }
 
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The mean probability of a token of each text to be no replaced one, (B,)."""
-        own = torch.where(mask, (-self._logits(x)).sigmoid(), 0.0)
-        return {"score": own.sum(1) / mask.sum(1)}
+        original = torch.where(mask, (-self._logits(x)).sigmoid(), 0.0)
+        return {"score": original.sum(1) / mask.sum(1)}
 
     def _logits(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T)
         logits: Tensor = self.detect(x)[..., 0]

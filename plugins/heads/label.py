@@ -1,4 +1,4 @@
-"""x in, one label a text out, or any number of labels: by a softmax, or a sigmoid each, over the pooled text."""
+"""Text classification, with one label or any number of labels a text."""
 
 from __future__ import annotations
 
@@ -6,52 +6,53 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe import Probability, counts_of
 from seqpipe.errors import DataError, UsageError, nearest
 from seqpipe.nn import calibration
 from seqpipe.nn.attention import Score
+from seqpipe.nn.constants import MASKED_LOGIT
 from seqpipe_plugins.heads import PooledHead, Pooling
 
-Weights = dict[str, Annotated[float, Field(gt=0)]]
+Weights = dict[str, PositiveFloat]
 Chosen = Annotated[float, Field(gt=0, lt=1)] | Literal["dev"]
-NEVER = -1e4  # a logit whose probability is 0
 
 
 class Label(PooledHead):
-    """Labels of a text whose tokens are pooled into one vector h: multinomial or binary logistic regression.
+    """Text classification: the tokens are pooled into one vector h, followed by logistic regression.
 
-    One label: p = softmax(W h + b), and the likeliest is the answer; or, of two labels, `positive` if its probability
-    is at least the threshold. Any number (`multi`): p = sigmoid(W h + b), and all whose probability is at least the
-    threshold are. With `hidden`, h is relu(V h + c) first.
+    Single label: p = softmax(W h + b), and the answer is the most probable label; or, of two labels, `positive` if its
+    probability reaches the threshold. Multi-label (`multi`): p = sigmoid(W h + b), and the answer is all labels whose
+    probability reaches the threshold. With `hidden`, h is replaced by relu(V h + c).
 
-    Out of scope (Larson et al. 2019): the softmax is over all labels but `out_of_scope`, and where the likeliest of
-    them has a probability p under the threshold, the answer is `out_of_scope`, with the score 1 - p. Training texts of
-    that label teach nothing but by `exposure` (outlier exposure, Hendrycks et al. 2019: p should be even on them). On
-    dev they serve to choose the threshold.
+    Out-of-scope detection (Larson et al. 2019): the softmax is over all labels except `out_of_scope`; if the
+    probability p of the most probable label is below the threshold, the answer is `out_of_scope`, with the score 1 - p.
+    Training texts with that label are used only with `exposure` (outlier exposure, Hendrycks et al. 2019: their p
+    should be uniform). On dev they are used to choose the threshold.
 
-    Chosen on dev, after each epoch: the temperature T in softmax(z / T) or sigmoid(z / T) of greatest likelihood (Guo
-    et al. 2017), then the threshold: of greatest accuracy with `out_of_scope`, of greatest F1 of `positive`, and with
-    `multi` one for all labels, of greatest micro F1 (Lipton et al. 2014).
+    After each epoch, dev data determines the temperature T in softmax(z / T) or sigmoid(z / T) with the maximum
+    likelihood (Guo et al. 2017), then the threshold: that with the best accuracy for `out_of_scope`, with the best F1
+    for `positive`, and for `multi` one threshold for all labels with the best micro F1 (Lipton et al. 2014).
 
     Args:
-        multi: Whether a text has any number of labels, in a list; its field is then `labels`.
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
-        score: How attention scores a token (see `seqpipe.nn.attention`).
-        hidden: Units of a layer between the pooled vector and the output; null for none.
-        dropout: Dropout probability of the pooled vector and of the layer over it.
-        label_smoothing: The share of the target that is spread over all labels in training (Szegedy et al. 2016).
-        class_weights: What a text of a label counts in the loss, such as {rare: 5.0}, 1 if not named; or balanced:
-            the rarer the more, N / (labels * its texts).
-        threshold: From which probability on `positive` and the labels of `multi` are answered, and under which the
-            answer is `out_of_scope`; dev: chosen on dev data; null: 0.5 with `multi`.
-        positive: Of two labels, the one that the threshold is for.
-        out_of_scope: The label of texts that none of the other labels fits.
-        exposure: What a training text that is out of scope counts in the loss.
-        calibrate: Whether a temperature is chosen on dev data, so that scores are as often right as they say.
+        multi: Multi-label classification: a text has any number of labels; the record's field is then `labels`, a list.
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
+        hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
+        dropout: Dropout probability of the pooled vector and of the hidden layer.
+        label_smoothing: The share of the target probability that is spread over all labels (Szegedy et al. 2016).
+        class_weights: Weight of each label in the loss, such as {rare: 5.0}, by default 1; or balanced: N / (number of
+            labels * number of texts with the label).
+        threshold: Minimum probability of `positive` and of the labels of `multi`; below it the answer is
+            `out_of_scope`; dev: chosen on dev data; null: 0.5 with `multi`.
+        positive: The label, of two, that the threshold applies to.
+        out_of_scope: The label of out-of-scope texts.
+        exposure: Weight of an out-of-scope training text in the loss.
+        calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
 
     weights: Tensor
@@ -75,14 +76,14 @@ class Label(PooledHead):
         multi: bool = False,
         pool: Pooling = "max",
         score: Score = "additive",
-        hidden: Annotated[int, Field(gt=0)] | None = None,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
-        label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        hidden: PositiveInt | None = None,
+        dropout: Probability = 0.0,
+        label_smoothing: Probability = 0.0,
         class_weights: Weights | Literal["balanced"] | None = None,
         threshold: Chosen | None = None,
         positive: str | None = None,
         out_of_scope: str | None = None,
-        exposure: Annotated[float, Field(ge=0)] = 0.0,
+        exposure: NonNegativeFloat = 0.0,
         calibrate: bool = False,
     ):
         super().__init__(dim, len(labels), pool=pool, score=score, hidden=hidden, dropout=dropout)
@@ -171,7 +172,7 @@ class Label(PooledHead):
         return torch.where(refused, (p.amax(1) - self.threshold).abs(), gap)
 
     def evidence(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
-        """What is chosen from: logits (B, L), and the labels that are right."""
+        """The rows to choose from: logits (B, L), and the gold labels."""
         return {"logits": self._logits(x, mask, state)[0], "label": label}
 
     def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
@@ -187,18 +188,18 @@ class Label(PooledHead):
             self.threshold.fill_(self._best_threshold(z / self.temperature.cpu(), right))
 
     def calibration(self) -> dict[str, Any]:
-        """What was chosen on dev."""
-        found: dict[str, Any] = {}
+        """The temperature and the threshold that were chosen on dev."""
+        chosen: dict[str, Any] = {}
         if self.choose_temperature:
             before, after = self.errors.tolist()
-            found = {"temperature": self.temperature.item(), "ece_before": before, "ece_after": after}
-        return found | ({"threshold": self.threshold.item()} if self.choose_threshold else {})
+            chosen = {"temperature": self.temperature.item(), "ece_before": before, "ece_after": after}
+        return chosen | ({"threshold": self.threshold.item()} if self.choose_threshold else {})
 
     def _logits(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:  # (B, L)
         z, shown = self.read(x, mask, state, learning)
-        return torch.where(self.allowed, z, NEVER), shown
+        return torch.where(self.allowed, z, MASKED_LOGIT), shown
 
     def _calibration_error(self, z: Tensor, right: Tensor) -> float:
         z = z / self.temperature.cpu()
@@ -226,42 +227,42 @@ class Label(PooledHead):
 
 def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
     """UsageError for options that do not go together, or not with these labels."""
-    given = {name: value for name, value in options.items() if value not in (None, 0.0, False)}
+    set_options = {name: value for name, value in options.items() if value not in (None, 0.0, False)}
     outside, positive = options["out_of_scope"], options["positive"]
     if options["multi"]:
         for name in ("label_smoothing", "positive", "out_of_scope"):
-            if name in given:
+            if name in set_options:
                 raise UsageError(f"label.{name}: it is for one label a text; leave it or multi out")
-    elif "threshold" in given and positive is None and outside is None:
+    elif "threshold" in set_options and positive is None and outside is None:
         cure = "name the label that it is for: positive, of two labels, or out_of_scope; or set multi"
         raise UsageError(f"label.threshold: of several labels the likeliest is the answer; {cure}")
     if positive is not None and outside is not None:
         raise UsageError("label.positive: out_of_scope has the threshold; leave one of the two out")
     for name in ("positive", "out_of_scope"):
-        if name in given and "threshold" not in given:
+        if name in set_options and "threshold" not in set_options:
             raise UsageError(f"label.{name}: it needs a threshold; add one, such as threshold: dev")
-    if "exposure" in given and outside is None:
+    if "exposure" in set_options and outside is None:
         raise UsageError("label.exposure: it is for texts of out_of_scope; name that label, or leave it out")
     if positive is not None and (len(labels) != 2 or positive not in labels):
-        told = f"{', '.join(map(repr, labels[:5]))}{', …' if len(labels) > 5 else ''}"
-        raise UsageError(f"label.positive: it must be one of two labels; the training data have {told}")
+        listed = f"{', '.join(map(repr, labels[:5]))}{', …' if len(labels) > 5 else ''}"
+        raise UsageError(f"label.positive: it must be one of two labels; the training data have {listed}")
     if list(labels) == [outside]:
         raise UsageError(f"label.out_of_scope: every text that was read has the label {outside!r}; add others")
 
 
-def _weights(labels: Sequence[str], given: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
-    """What a text of each label counts, (L,)."""
-    if given == "balanced":
-        counts = getattr(labels, "counts", None)
+def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
+    """The weight of a text of each label, (L,)."""
+    if weights == "balanced":
+        counts = counts_of(labels)
         if counts is None:
             raise UsageError("label.class_weights: how often each label occurs is not known here; give numbers")
         kept = [0 if label == outside else count for label, count in zip(labels, counts, strict=True)]
         even = sum(kept) / max(1, sum(count > 0 for count in kept))
         return torch.tensor([even / count if count else 1.0 for count in kept])
-    for label in given or {}:
+    for label in weights or {}:
         if label == outside:
             raise UsageError(f"label.class_weights: {label!r} is out of scope; what its texts count is `exposure`")
         if label not in labels:
             cure = f"name labels of the training data{nearest(label, labels)}"
             raise UsageError(f"label.class_weights: no text that was read has the label {label!r}; {cure}")
-    return torch.tensor([(given or {}).get(label, 1.0) for label in labels])
+    return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])

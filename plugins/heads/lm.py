@@ -1,51 +1,83 @@
-"""x of the tokens of a text so far in, the next one out, and so on: a language model, with its loop in the graph."""
+"""A language model, with its decoding loop in the graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Size, Tokens, Uniform
+from seqpipe import Probability, Tokens
 from seqpipe.errors import UsageError
-from seqpipe.nn.generate import walk
+from seqpipe.nn.constants import BOS, EOS, PAD, UNK, logit_mask
+from seqpipe.nn.constraints import with_token
+from seqpipe.nn.generate import generate
 from seqpipe.nn.incremental import IncrementalStages, Prefix
-from seqpipe.nn.loops import while_loop
-from seqpipe.nn.search import BOS, EOS, PAD, UNK, State, best, is_any, search, stretched
+from seqpipe.nn.loops import State, while_loop
+from seqpipe.nn.search import search
+from seqpipe.nn.search_options import GenerationOptions, SearchOptions
+from seqpipe.nn.selection import best, is_any
 
-NEVER = -1e4  # the logit of what no text holds
+
+@dataclass(frozen=True, kw_only=True)
+class LMOptions(GenerationOptions):
+    """Decode options of a language model.
+
+    Args:
+        repetition_penalty: What the logits of tokens that the text has are divided by, multiplied where they are
+            negative (Keskar et al. 2019).
+        stop: Tokens that end a text as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer.
+        score_prompt: Whether the log-probabilities of the prompt's tokens are returned.
+    """
+
+    repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
+    stop: Tokens = None
+    score_prompt: bool = False
+
+    @property
+    def of_search(self) -> SearchOptions:
+        """The options of beam search, of which all beams are returned."""
+        return SearchOptions(
+            beams=self.beams,
+            n_best=self.beams,
+            max_length=self.max_length,
+            length_penalty=self.length_penalty,
+            min_length=self.min_length,
+            early_stopping=self.early_stopping,
+            forbidden=self.forbidden,
+        )
 
 
 class LM(nn.Module):
-    """A language model: p(text) is the product of p(token | those before) (Bengio et al. 2003; Radford et al. 2018).
+    """A causal language model: p(text) = Π p(token | tokens before) (Bengio et al. 2003; Radford et al. 2018).
 
-    The logits of the token behind x are W x + b, W being the table of the token vectors where the two are tied (Press
-    and Wolf 2017; b is 0 then). The encoders below must be causal: `transformer` with causal: true, or `lstm`, `gru`,
-    `rnn` with direction: forward.
+    The logits of the next token are W x + b. With tied weights, W is the token embedding and b is 0 (Press and Wolf
+    2017). The encoders must be causal: `transformer` with causal: true, or `lstm`, `gru`, `rnn` with direction:
+    forward.
 
-    Texts that are `packed` are one long text, cut into windows of `context` tokens anywhere; it continues any prompt
-    but an empty one. Else each record is a text of its own, from [BOS] to [EOS].
+    With `packed`, all texts are concatenated and cut into windows of `context` tokens at any position; the model needs
+    a prompt of at least one token. Otherwise each record is one training sequence, from [BOS] to [EOS].
 
-    A graph reads the prompt once, then writes token by token and reads none twice. What it keeps of the text is
-    also an output and an optional input, so that a caller may have a text in pieces.
+    The graph processes the prompt once, then generates token by token with a cache. The cache is also an output and an
+    optional input, so that a text can be generated in several runs.
 
     Args:
-        packed: Whether the records are one text; [EOS] stands between them where there are several.
-        context: Tokens of a window of packed texts.
+        packed: Whether records are concatenated to one text, with [EOS] between two.
+        context: Number of tokens of a window of packed texts.
         stateful: Whether a window of packed texts begins, in training, with the final states of the one before it:
             truncated back-propagation through time (Williams and Peng 1990), for recurrent encoders.
-        tie: Whether the token vectors are also the rows that logits are made by.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
+        tie: Whether the output layer shares its weights with the token embedding.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
     """
 
     answer = "generation"
     is_language_model: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
-    never: Tensor
+    logit_mask: Tensor
 
     def __init__(
         self,
@@ -53,16 +85,15 @@ class LM(nn.Module):
         vocabulary: Sequence[str],
         *,
         packed: bool = True,
-        context: Annotated[int, Field(gt=0)] = 256,
+        context: PositiveInt = 256,
         stateful: bool = False,
         tie: bool = True,
-        label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        label_smoothing: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.adds_bos, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
-        never = torch.zeros(len(vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), NEVER)
-        self.register_buffer("never", never, persistent=False)  # (V,)
+        self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD, BOS]), persistent=False)  # (V,)
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,34 +121,14 @@ class LM(nn.Module):
         self, x: Tensor, table: Tensor | None = None, table_bias: Tensor | None = None
     ) -> Tensor:  # (…, D) -> (…, V)
         if self.output is not None:
-            return F.linear(x, self.output.weight, self.output.bias + self.never)
+            return F.linear(x, self.output.weight, self.output.bias + self.logit_mask)
         if table is None or table.shape[1] != self.dim:
-            width = "no embedding tells its vectors" if table is None else f"they have the width {table.shape[1]}"
-            raise UsageError(
-                f"tie: x has the width {self.dim}, and of token vectors {width}; make them equal, or set tie: false"
-            )
-        return F.linear(x, table, self.never if table_bias is None else self.never + table_bias)
+            width = "no embedding returns a table" if table is None else f"the table has {table.shape[1]}"
+            raise UsageError(f"tie: x has the width {self.dim}, and {width}; make them equal, or set tie: false")
+        return F.linear(x, table, self.logit_mask if table_bias is None else self.logit_mask + table_bias)
 
     def decide(
-        self,
-        ids: Tensor,
-        mask: Tensor,
-        incremental: IncrementalStages,
-        *,
-        beams: Size = 1,
-        n_best: Size = 1,
-        max_length: Size = 100,
-        min_length: Annotated[int, Field(ge=0)] = 0,
-        length_penalty: Annotated[float, Field(ge=0)] = 0.0,
-        early_stopping: bool = False,
-        repetition_penalty: Annotated[float, Field(ge=1)] = 1.0,
-        forbidden: Tokens = None,
-        stop: Tokens = None,
-        uniform: Uniform = None,
-        temperature: Annotated[float, Field(ge=0)] = 1.0,
-        top_k: Size = 50,
-        top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
-        score_prompt: bool = False,
+        self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, *, options: LMOptions
     ) -> dict[str, Tensor]:
         """Continue the texts (B, T); return the tokens and the cache.
 
@@ -126,83 +137,55 @@ class LM(nn.Module):
         no [BOS] stands before); `present.ids` (B, P) and `present.0` …: what a later call takes as `past.…` beside the
         last token, of a text that has not ended, from one beam.
         """
-        prefix = incremental.prefill(ids, mask)
-        first = _Telling(self, incremental, prefix, repetition_penalty).start(max_length)
-        told = _Telling(self, incremental, incremental.repeated(prefix, beams), repetition_penalty)
-        given = torch.full_like(prefix.last[:, None], UNK)
-        forbidden = given if forbidden is None else torch.cat([given, stretched(forbidden, 0, ids.shape[0])], 1)
-        draws = torch.full((), 0 if uniform is None else uniform.shape[2], device=ids.device) > 0
-        searches = (torch.full((), beams, device=ids.device) > 1) & ~draws
-        most = self._most(incremental, prefix, max_length)
-        walked = walk(
-            told,
-            first,
-            prefix.last,
-            texts=beams,
-            max_length=max_length,
-            most=torch.where(searches, 0, most),
-            min_length=min_length,
-            forbidden=forbidden,
+        prefix, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
+        start = _Continuation(self, incremental, prefix, options.repetition_penalty).start(options.max_length)
+        decoder = _Continuation(self, incremental, incremental.repeated(prefix, K), options.repetition_penalty)
+        options = replace(options, forbidden=with_token(UNK, options.forbidden, B, ids.device))
+        samples = 0 if options.uniform is None else options.uniform.shape[2]
+        searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
+        limits, stop = self._limits(incremental, prefix, options.max_length), options.stop
+        row_limits = torch.where(searches, 0, limits)
+        generated = generate(decoder, start, prefix.last, options, row_limits=row_limits, stop=stop)
+        row_limits = torch.where(searches, limits, 0)
+        beams, beam_scores = search(
+            decoder,
+            start,
+            options.of_search,
+            first_tokens=prefix.last,
+            row_limits=row_limits,
             stop=stop,
-            uniform=uniform,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
+            fast_loop=False,
         )
-        found, found_scores = search(
-            told,
-            first,
-            beams=beams,
-            n_best=beams,
-            max_length=max_length,
-            min_length=min_length,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            forbidden=forbidden,
-            plain=False,
-            first=prefix.last,
-            most=torch.where(searches, most, 0),
-            stop=stop,
-        )
-        _, order = best(walked.scores, beams)
-        drawn = walked.tokens.gather(1, order[..., None].expand_as(walked.tokens))
-        tokens, scores = torch.where(searches, found, drawn), walked.scores.gather(1, order)
-        n = torch.sym_min(n_best, beams)
-        B = ids.shape[0]
-        ends = F.pad(given[:, :0] if stop is None else stretched(stop, 0, B), (1, 0), value=EOS)
-        ended = is_any(walked.tokens[:, 0], ends).any(1)
-        state = tuple(part.unflatten(0, (B, -1))[:, 0] for part in walked.state[1:])
+        _, order = best(generated.scores, K)
+        texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
+        n, scores = torch.sym_min(options.n_best, K), generated.scores.gather(1, order)
+        ended = is_any(generated.tokens[:, 0], with_token(EOS, stop, B, ids.device)).any(1)
+        state = tuple(part.unflatten(0, (B, -1))[:, 0] for part in generated.state[1:])
         return {
-            "tokens": tokens[:, :n],
-            "scores": torch.where(searches, found_scores, scores)[:, :n],
-            "prompt_scores": self._prompt_scores(incremental, prefix, score_prompt),
-            **incremental.export_cache(prefix, walked.tokens[:, 0], walked.steps[:, 0], ended, state),
+            "tokens": torch.where(searches, beams, texts)[:, :n],
+            "scores": torch.where(searches, beam_scores, scores)[:, :n],
+            "prompt_scores": self._prompt_scores(incremental, prefix, options.score_prompt),
+            **incremental.export_cache(prefix, generated.tokens[:, 0], generated.steps[:, 0], ended, state),
         }
 
     def score(self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N) behind the prompts (B, T)."""
-        log_p, following, behind = self._rated(ids, mask, incremental, tokens[:, 0])
-        return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
-
-    def _rated(
-        self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of prompts and what follows (B, T + N): log-probabilities (B, M, V), the tokens (B, M), which ones follow."""
+        tokens = tokens[:, 0]  # (B, N)
         count, more = mask.sum(1, keepdim=True), (tokens != PAD).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
         prefix = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
         following = prefix.ids[:, 1:]
         place = torch.arange(following.shape[1], device=ids.device) + (0 if incremental.adds_bos else 1)
-        log_p = self.logits(prefix.x, **incremental.told).log_softmax(2)
-        return log_p, following, (place >= count) & (place < count + more)
+        behind = (place >= count) & (place < count + more)  # (B, M) which tokens are of the text
+        log_p = self.logits(prefix.x, **incremental.logit_weights).log_softmax(2)  # (B, M, V)
+        return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
 
-    def _most(self, incremental: IncrementalStages, prefix: Prefix, max_length: int) -> Tensor:
-        """How many tokens each row has room for (B,): of a context that is limited, what the prompt leaves."""
-        lengths = (getattr(encoder, "max_length", None) for encoder in incremental.encoder)
-        limits = [length for length in lengths if length is not None]
-        most = torch.full_like(prefix.last, max_length)
-        return most if not limits else most.minimum(min(limits) - prefix.length)
+    def _limits(self, incremental: IncrementalStages, prefix: Prefix, max_length: int) -> Tensor:
+        """How many tokens each row may write (B,): of a limited context, those that the prompt leaves."""
+        limits = torch.full_like(prefix.last, max_length)
+        context = incremental.max_length
+        return limits if context is None else limits.minimum(context - prefix.length)
 
     def _prompt_scores(self, incremental: IncrementalStages, prefix: Prefix, wanted: bool | Tensor) -> Tensor:
         """Log-probabilities (B, n - 1) of the prompt's tokens, 0 where not wanted: a loop of one step or none."""
@@ -210,14 +193,14 @@ class LM(nn.Module):
         x, real = prefix.x.clone(), prefix.inside.clone()
 
         def step(again: Tensor, scores: Tensor) -> State:
-            log_p = self.logits(x, **incremental.told).log_softmax(2).gather(2, ids[..., None])[..., 0]
+            log_p = self.logits(x, **incremental.logit_weights).log_softmax(2).gather(2, ids[..., None])[..., 0]
             return again & False, torch.where(real, log_p, 0.0)
 
-        asked = torch.zeros((), dtype=torch.bool, device=ids.device) | wanted
-        return while_loop(lambda again, scores: again & True, step, (asked, nothing))[1]
+        again = torch.zeros((), dtype=torch.bool, device=ids.device) | wanted
+        return while_loop(lambda again, scores: again & True, step, (again, nothing))[1]
 
 
-class _Telling(NamedTuple):
+class _Continuation(NamedTuple):
     """The model behind prompts that were read, as search asks for it."""
 
     head: LM
@@ -233,14 +216,14 @@ class _Telling(NamedTuple):
         """The state of the stages, and which tokens stand in the texts so far, (B, V)."""
         inside = self.prefix.inside
         ids = torch.cat([self.prefix.past_ids, self.prefix.ids[:, : inside.shape[1]] * inside], 1)
-        seen = torch.zeros(ids.shape[0], self.head.never.shape[0], device=ids.device).scatter(1, ids, 1.0)
+        seen = torch.zeros(ids.shape[0], self.head.logit_mask.shape[0], device=ids.device).scatter(1, ids, 1.0)
         return (seen, *self.incremental.start(self.prefix, max_length))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, None]:
         seen, *rest = state
         x, after = self.incremental.step(tokens, self.prefix, tuple(rest))
         seen = seen.scatter(1, tokens[:, None], 1.0)
-        logits = self.head.logits(x, **self.incremental.told)  # (R, V)
+        logits = self.head.logits(x, **self.incremental.logit_weights)  # (R, V)
         p = self.repetition_penalty
         logits = torch.where(seen > 0, torch.where(logits > 0, logits / p, logits * p), logits)
         return logits.log_softmax(1), (seen, *after), None

@@ -1,4 +1,4 @@
-"""x in, the words that stand in the gaps of a text out: a masked language model."""
+"""A masked language model: fills the masks of a text."""
 
 from __future__ import annotations
 
@@ -12,38 +12,36 @@ from torch.nn import functional as F
 
 from seqpipe import MASK, SPECIALS, Metric, Pieces, Size
 from seqpipe.errors import UsageError
+from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT, logit_mask
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe.nn.loops import while_loop
-from seqpipe.nn.search import NEVER, best
+from seqpipe.nn.selection import best
 from seqpipe_plugins.heads import Pool
-
-Share = Annotated[float, Field(gt=0, lt=1)]
-Part = Annotated[float, Field(ge=0, le=1)]
-UNLIKELY = -1e4  # the logit of what stands in no gap
 
 
 class MaskedLM(nn.Module):
-    """Guesses words that are hidden in training (Devlin et al. 2019), anew in every epoch (Liu et al. 2019).
+    """A masked language model (Devlin et al. 2019), with new masks in every epoch (Liu et al. 2019).
 
-    It needs no labels. Of each text a share of the tokens is chosen; most of them are read as [MASK], some as a random
-    token, the others as they are, and what stood there is to be guessed from the encoder's x: p = softmax(E z + b),
-    z = LN(g(W x + c)). The decision fills each [MASK] of a text by itself, and of several gaps the n best fillings are
-    those with the greatest product of probabilities. A text without a gap is answered as it is.
+    No labels are needed. In each text a share of the tokens is selected; most of them are replaced by [MASK], some by a
+    random token, and the others are unchanged. The original tokens are predicted from the encoder's x: p = softmax(E z
+    + b), z = LN(g(W x + c)). The decision fills each [MASK] of a text independently; the n best fillings of several
+    masks are those with the greatest product of probabilities. A text without a mask is returned unchanged.
 
-    With `next_sentence` a record has two texts (`field: [text, text_pair]`). Half of the pairs get the second text of
-    another row of the batch, and a linear layer over the pooled pair learns to predict which: w · h + d.
+    With `next_sentence` a record has two texts (`field: [text, text_pair]`). In half of the pairs the second text is
+    replaced by that of another row of the batch, and a linear layer over the pooled pair, w · h + d, is trained to
+    predict which.
 
     Args:
-        share: The probability that a token is chosen; at least one of a text is.
-        masked: Of the chosen tokens, the part that is read as [MASK].
-        random: Of the chosen tokens, the part that is read as a random token.
-        whole_words: Whether all pieces of a word are chosen together (of a tokenizer whose tokens are words or
-            characters each is one).
+        share: Probability that a token is selected; at least one token of each text is.
+        masked: Share of the selected tokens that is replaced by [MASK].
+        random: Share of the selected tokens that is replaced by a random token.
+        whole_words: Whole-word masking: all subwords of a word are selected together (with tokenizers of words or
+            characters, each token is a word).
         activation: The function g.
-        tie: Whether E is the table of token vectors of the embedding, such as `lookup`, which is then as wide as x.
-        next_sentence: Whether it also learns which pairs of texts belong together.
-        pool: What h is made of (see head `label`).
+        tie: Whether E is the token embedding, such as `lookup`, whose width must then equal that of x.
+        next_sentence: Whether next sentence prediction is trained too.
+        pool: Pooling of h (see the head `label`).
     """
 
     answer = "fill-mask"
@@ -54,7 +52,7 @@ class MaskedLM(nn.Module):
     }
     special_tokens: ClassVar = (MASK,)
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"decoder.weight": ("vocabulary",), "bias": ("vocabulary",)}
-    never: Tensor
+    logit_mask: Tensor
     others: Tensor
 
     def __init__(
@@ -62,9 +60,9 @@ class MaskedLM(nn.Module):
         dim: int,
         vocabulary: Sequence[str],
         *,
-        share: Share = 0.15,
-        masked: Part = 0.8,
-        random: Part = 0.1,
+        share: Annotated[float, Field(gt=0, lt=1)] = 0.15,
+        masked: Annotated[float, Field(ge=0, le=1)] = 0.8,
+        random: Annotated[float, Field(ge=0, le=1)] = 0.1,
         whole_words: bool = False,
         activation: Literal["gelu", "relu", "silu"] = "gelu",
         tie: bool = False,
@@ -83,14 +81,14 @@ class MaskedLM(nn.Module):
         self.bias = nn.Parameter(torch.zeros(size))
         self.pool = Pool(dim, pool, "dot") if next_sentence else None
         self.follows = nn.Linear(dim, 1) if next_sentence else None
-        special = torch.tensor([*range(len(SPECIALS)), self.gap])
-        self.register_buffer("never", torch.zeros(size).index_fill(0, special, UNLIKELY), persistent=False)  # (V,)
+        special = [*range(len(SPECIALS)), self.gap]
+        self.register_buffer("logit_mask", logit_mask(size, special), persistent=False)  # (V,)
         others = torch.tensor([i for i in range(len(SPECIALS), size) if i != self.gap])
         self.register_buffer("others", others, persistent=False)  # ids of words
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        """What stands for a gap, and the share of words by whose gaps it is judged."""
+        """The mask token, and the share of masked words in evaluation."""
         return {"token": MASK, "share": options["share"]}
 
     @staticmethod
@@ -116,8 +114,8 @@ class MaskedLM(nn.Module):
             ids, mask, segments, begins, follows = repaired(ids, mask, segments, begins, drawn)
             pairs = {"mask": mask, "segments": segments, "follows": follows}
         guessed = chosen(words(ids, mask, self.gap), mask, begins, self.share, drawn)
-        how, other = drawn.uniform(*ids.shape), (drawn.uniform(*ids.shape) * len(self.others)).long()
-        seen = torch.where(how < self.masked + self.random, self.others[other], ids)
+        how, substitute = drawn.uniform(*ids.shape), (drawn.uniform(*ids.shape) * len(self.others)).long()
+        seen = torch.where(how < self.masked + self.random, self.others[substitute], ids)
         seen = torch.where(how < self.masked, self.gap, seen)
         return {"ids": torch.where(guessed, seen, ids), "target_ids": ids, "target_mask": guessed, **pairs}
 
@@ -148,14 +146,14 @@ class MaskedLM(nn.Module):
         state: Tensor | None = None,
         follows: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """On dev, each as its sum and the number of what it is of: of a hidden token, and of a pair."""
+        """On dev, sum and count of each: the perplexity of hidden tokens, the accuracy of pairs."""
         log_p = self._logits(x[target_mask], table).log_softmax(1)
         lost = -log_p.gather(1, target_ids[target_mask][:, None])
-        found = {"perplexity": torch.stack([lost.sum(), target_mask.sum()])}
+        sums = {"perplexity": torch.stack([lost.sum(), target_mask.sum()])}
         if follows is not None:
             right = (self._follows(x, mask, state) > 0) == follows
-            found["next_sentence_accuracy"] = torch.stack([right.sum(), torch.ones_like(right).sum()]).float()
-        return found
+            sums["next_sentence_accuracy"] = torch.stack([right.sum(), torch.ones_like(right).sum()]).float()
+        return sums
 
     def decide(
         self, x: Tensor, mask: Tensor, ids: Tensor, table: Tensor | None = None, *, n_best: Size = 1
@@ -166,7 +164,7 @@ class MaskedLM(nn.Module):
         most = number[:, -1].max()
         rank = torch.arange(n_best, device=x.device)
         filled = torch.where(mask, ids, 0)[:, None] + 0 * rank[:, None]  # (B, K, T)
-        scores = torch.where(rank == 0, 0.0, NEVER) + 0.0 * number[:, :1]  # (B, K)
+        scores = torch.where(rank == 0, 0.0, LOG_ZERO) + 0.0 * number[:, :1]  # (B, K)
 
         def go_on(turn: Tensor, filled: Tensor, scores: Tensor) -> Tensor:
             return turn <= most
@@ -175,15 +173,15 @@ class MaskedLM(nn.Module):
             here = gaps & (number == turn)  # (B, T)
             there = here.any(1, keepdim=True)  # (B, 1)
             at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
-            found, tokens = best(self._logits(at, table).log_softmax(1), torch.sym_min(filled.shape[1], V))
-            found = torch.where(found > UNLIKELY / 2, found, NEVER)
-            together = (scores[:, :, None] + found[:, None]).flatten(1)  # (B, K * K')
+            gains, tokens = best(self._logits(at, table).log_softmax(1), torch.sym_min(filled.shape[1], V))
+            gains = torch.where(gains > MASKED_LOGIT / 2, gains, LOG_ZERO)
+            together = (scores[:, :, None] + gains[:, None]).flatten(1)  # (B, K * K')
             after, places = best(together, filled.shape[1])
             beams = (rank[:, None] + 0 * tokens[:, None]).flatten(1)  # (B, K * K')
-            made = filled.gather(1, beams.gather(1, places)[..., None].expand(-1, -1, filled.shape[2]))
+            filled_rows = filled.gather(1, beams.gather(1, places)[..., None].expand(-1, -1, filled.shape[2]))
             new = (tokens[:, None] + 0 * rank[:, None]).flatten(1).gather(1, places)  # (B, K)
-            made = torch.where(here[:, None], new[..., None], made)
-            return turn + 1, torch.where(there[..., None], made, filled), torch.where(there, after, scores)
+            filled_rows = torch.where(here[:, None], new[..., None], filled_rows)
+            return turn + 1, torch.where(there[..., None], filled_rows, filled), torch.where(there, after, scores)
 
         _, filled, scores = while_loop(go_on, step, (torch.ones_like(most), filled, scores))
         return {"tokens": filled, "scores": scores}
@@ -208,17 +206,17 @@ class MaskedLM(nn.Module):
         """How far two fillings (B, n, T) differ in log-probability, at the first rank at which they do, (B,)."""
         rank = (tokens != other_tokens).any(2).long().argmax(1)
         rows = torch.arange(len(rank), device=x.device)
-        one, other = (self.score(x, mask, ids, some[rows, rank][:, None], table) for some in (tokens, other_tokens))
-        return (one - other).abs()
+        first, second = (self.score(x, mask, ids, some[rows, rank][:, None], table) for some in (tokens, other_tokens))
+        return (first - second).abs()
 
     def _logits(self, x: Tensor, table: Tensor | None) -> Tensor:  # (M, D) -> (M, V)
         z = self.norm(self.dense(x))
         if self.decoder is not None:
-            return F.linear(z, self.decoder.weight, self.bias + self.never)
+            return F.linear(z, self.decoder.weight, self.bias + self.logit_mask)
         if table is None or table.shape[1] != z.shape[1]:
             what = "no embedding gives one" if table is None else f"it is {table.shape[1]} wide, and x {z.shape[1]}"
             raise UsageError(f"mlm.tie: it needs a table of token vectors as wide as x, and {what}; or set tie: false")
-        return F.linear(z, table, self.bias + self.never)
+        return F.linear(z, table, self.bias + self.logit_mask)
 
     def _follows(self, x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:  # -> (B,)
         assert self.pool is not None

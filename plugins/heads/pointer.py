@@ -1,36 +1,37 @@
-"""x of a text or of points in, positions of it out, one after another: a pointer network."""
+"""A pointer network: the answer is a sequence of positions of the input."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Metric, Size
+from seqpipe import Metric, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, Projected
 from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.constants import EOS, LOG_ZERO
 from seqpipe.nn.glimpse import Glimpse
-from seqpipe.nn.loops import scan
+from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
-from seqpipe.nn.search import EOS, NEVER, State, at, search
+from seqpipe.nn.search import search
+from seqpipe.nn.search_options import BeamOptions, SearchOptions
+from seqpipe.nn.selection import at
 
 from ..pointer_metrics import hull_scores, tour_scores
 
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
 _LATER = 1e-3  # by how much the score of a position is less than that of one before it which is the same
 FEWEST = {"sequence": 0, "hull": 3, "tour": 1}  # positions of a sequence, its closing one not counted
 _FIRST = EOS + 1  # the token that stands for position 0
 
 
 class Source(NamedTuple):
-    """What every step reads and no step changes.
+    """The constant input of every step.
 
     A slot is what can be chosen: slot 0 is the end, slot i the position i - 1.
     """
@@ -44,28 +45,27 @@ class Source(NamedTuple):
 class Pointer(nn.Module):
     """A pointer network (Vinyals, Fortunato and Jaitly 2015): the answer is a sequence of positions of the input.
 
-    A recurrent decoder begins with tanh(W s + b), s being the encoder's `state` or, where none is as wide as x, the
-    mean of x; each step reads the vector of the position chosen before. Its state h glimpses at the positions that can
-    still be chosen (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017): each glimpse adds to h what several heads of
-    attention find by LN(h), then what a feed-forward network makes of LN(h). The next position is drawn by a softmax of
-    the score of h with each of them, and with a learned vector that stands for the end. The score of position t is less
-    by t / 1000, so that of two that are alike, such as points on one place, the first is chosen.
+    The initial state of a recurrent decoder is tanh(W s + b), where s is the encoder's `state` or, without a `state` as
+    wide as x, the mean of x; the input of each step is the vector of the last position. The state h takes glimpses at
+    the positions that can still be chosen (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017): each glimpse adds to h
+    the multi-head attention of LN(h), then a feed-forward network of LN(h). The probability of the next position is a
+    softmax over the scores of h with these positions, and with a learned vector for the end. The score of position t is
+    reduced by t / 1000, so that of two equal positions, such as identical points, the first is chosen.
 
     Args:
-        task: What the positions are, which decides metrics and pictures: any sequence, the corners of the convex hull
-            of points, three at least where there are three, or a round trip through points.
-        once: Whether no position is chosen twice.
-        every: Whether each position is chosen, once: an order, a round trip.
-        close: Whether an answer returns to its first position, which stands at its end once more; so do targets.
+        task: Meaning of the positions, which determines metrics and plots: any sequence, the corners of the convex hull
+            of points (at least three if there are three points), or a round trip through points.
+        once: Whether each position is chosen at most once.
+        every: Whether each position is chosen exactly once: an order, a round trip.
+        close: Whether answers and targets are closed: they repeat their first position at the end.
         cell: The recurrent cell.
-        hidden: Units of each layer.
-        layers: Layers on top of each other.
-        score: What says how well h and a position match.
-        units: Units of the score `additive`.
-        glimpses: How often h looks at the positions before it chooses one.
-        heads: Heads of a glimpse; they divide the units of a layer.
-        dropout: Dropout probability of a step's input, between layers, in what a
-            glimpse adds.
+        hidden: Number of units of each layer.
+        layers: Number of layers.
+        score: Score of the state h and a position.
+        units: Number of units of the score `additive`.
+        glimpses: Number of glimpses before each choice.
+        heads: Number of heads of a glimpse; a divisor of the units of a layer.
+        dropout: Dropout probability of the input of a step, between layers, and of the output of a glimpse.
     """
 
     answer = "pointers"
@@ -84,13 +84,13 @@ class Pointer(nn.Module):
         every: bool = False,
         close: bool = False,
         cell: Literal["rnn", "lstm", "gru"] = "lstm",
-        hidden: Positive = 128,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 1,
         score: Literal["dot", "scaled-dot", "additive", "bilinear"] = "additive",
-        units: Positive = 128,
-        glimpses: Annotated[int, Field(ge=0)] = 1,
-        heads: Positive = 4,
-        dropout: Share = 0.0,
+        units: PositiveInt = 128,
+        glimpses: NonNegativeInt = 1,
+        heads: PositiveInt = 4,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         _refuse_unfit(task, once, every, close)
@@ -135,7 +135,7 @@ class Pointer(nn.Module):
     ) -> Tensor:
         """Mean cross-entropy () of a position of (B, N) and of the end, given those before it."""
         slots, real = self._slots(torch.where(pointers_mask, pointers, -1))
-        log_p = self._given(x, mask, state, slots)
+        log_p = self._teacher_forced(x, mask, state, slots)
         return -log_p.gather(2, slots[..., None])[..., 0][real].mean()
 
     def decide(
@@ -144,24 +144,19 @@ class Pointer(nn.Module):
         mask: Tensor,
         state: Tensor | None = None,
         *,
-        beams: Size = 1,
-        n_best: Size = 1,
-        max_length: Size = 100,
-        length_penalty: Annotated[float, Field(ge=0)] = 0.0,
+        options: BeamOptions,
     ) -> dict[str, Tensor]:
         """The likeliest sequences (B, n_best, N), -1 behind their end, and their log-probabilities, the best first."""
         source = self._read(x, mask)
-        if self.once:
-            max_length = mask.shape[1] + 1
         chosen = torch.zeros_like(source.real, dtype=torch.float32)
-        tokens, scores = search(
-            _Reading(self, source, mask),
-            (*self._start(x, mask, state), chosen),
-            beams=beams,
-            n_best=n_best,
-            max_length=max_length,
-            length_penalty=length_penalty,
+        search_options = SearchOptions(
+            beams=options.beams,
+            n_best=options.n_best,
+            max_length=mask.shape[1] + 1 if self.once else options.max_length,
+            length_penalty=options.length_penalty,
         )
+        start = (*self._start(x, mask, state), chosen)
+        tokens, scores = search(_Reading(self, source, mask), start, search_options)
         pointers = torch.where(tokens >= _FIRST, tokens - _FIRST, -1)
         if self.close:
             pointers = torch.where(tokens == EOS, pointers[..., :1], pointers)
@@ -171,7 +166,7 @@ class Pointer(nn.Module):
         """How likely each position was when one was chosen, (B, N, T), in the first sequence; 0 behind its end."""
         first, N = pointers[:, 0], pointers.shape[2]
         slots, _ = self._slots(first)
-        p = self._given(x, mask, state, slots).exp()[:, :N]  # (B, N, 1 + T)
+        p = self._teacher_forced(x, mask, state, slots).exp()[:, :N]  # (B, N, 1 + T)
         shown = p[..., 1:]
         if self.close:  # to end is to choose the first position once more
             places = torch.arange(mask.shape[1], device=x.device)
@@ -179,17 +174,13 @@ class Pointer(nn.Module):
         return {"attention": torch.where(first[..., None] >= 0, shown, 0.0)}
 
     def score(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> Tensor:
-        """Log-probability (B,) of the first of the given sequences (B, n, N), its end included."""
-        log_p, slots, real = self._rated(x, mask, state, pointers)
-        return torch.where(real, log_p.gather(2, slots[..., None])[..., 0], 0.0).sum(1)
-
-    def _rated(self, x: Tensor, mask: Tensor, state: Tensor | None, pointers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the first sequences log-probabilities of all slots (B, N, 1 + T), the slots, and which are real, (B, N).
+        """Log-probability (B,) of the first of the given sequences (B, n, N), its end included.
 
         One that has a position at each of the N places was cut, and has no end.
         """
-        slots, real = (one[:, : pointers.shape[2]] for one in self._slots(pointers[:, 0]))
-        return self._given(x, mask, state, slots), slots, real
+        slots, real = (rows[:, : pointers.shape[2]] for rows in self._slots(pointers[:, 0]))  # (B, N) each
+        log_p = self._teacher_forced(x, mask, state, slots)  # (B, N, 1 + T)
+        return torch.where(real, log_p.gather(2, slots[..., None])[..., 0], 0.0).sum(1)
 
     def _slots(self, pointers: Tensor) -> tuple[Tensor, Tensor]:
         """Slots (B, N + 1) of positions (B, N), -1 behind their last, and which are real: up to and with the end."""
@@ -200,7 +191,7 @@ class Pointer(nn.Module):
     def _read(self, x: Tensor, mask: Tensor) -> Source:
         x = torch.where(mask[..., None], x, 0.0)
         last = torch.zeros_like(self.begin) if self.end is None else self.end
-        begin, end = (one.expand(x.shape[0], 1, -1) for one in (self.begin, last))
+        begin, end = (vector.expand(x.shape[0], 1, -1) for vector in (self.begin, last))
         real = F.pad(mask, (1, 0), value=True)
         keys = self.pointing.project(torch.cat([end, x], 1), real).keys
         glimpsed = tuple(glimpse.attention.project(x, mask) for glimpse in self._each)
@@ -208,12 +199,12 @@ class Pointer(nn.Module):
 
     @property
     def _each(self) -> list[Glimpse]:
-        return [one for one in self.glimpses if isinstance(one, Glimpse)]
+        return [glimpse for glimpse in self.glimpses if isinstance(glimpse, Glimpse)]
 
     def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> State:
         return first_state(self.bridge, summary([{"x": x, "mask": mask, "state": state}]), self.rnn)
 
-    def _given(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
+    def _teacher_forced(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
         """Log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""
         source = self._read(x, mask)
         before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the beginning is read where the end stands
@@ -244,7 +235,7 @@ class Pointer(nn.Module):
         places = torch.arange(chosen.shape[1], device=chosen.device)
         chosen = chosen + (slots[:, None] == places).float()
         log_p = self._log_p(source, h.unflatten(0, (rows, -1)), chosen.unflatten(0, (rows, -1))).flatten(0, 1)
-        return F.pad(log_p, (EOS, 0), value=NEVER), (*after, chosen)
+        return F.pad(log_p, (EOS, 0), value=LOG_ZERO), (*after, chosen)
 
     def _log_p(self, source: Source, h: Tensor, chosen: Tensor) -> Tensor:
         """Log-probabilities of all slots (B, M, 1 + T), of states (B, M, H) and how often each was chosen."""
@@ -258,7 +249,7 @@ class Pointer(nn.Module):
         allowed = torch.cat([ends[..., None], positions], 2)
         places = torch.arange(allowed.shape[2], device=h.device)
         logits = self.pointing.scores(h, source.keys)[:, 0].float() - _LATER * places  # (B, M, 1 + T)
-        return torch.where(allowed, torch.where(allowed, logits, NEVER).log_softmax(2), NEVER)
+        return torch.where(allowed, torch.where(allowed, logits, LOG_ZERO).log_softmax(2), LOG_ZERO)
 
 
 class _Reading(NamedTuple):

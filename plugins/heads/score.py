@@ -1,14 +1,15 @@
-"""x in, one number a text out: a linear regression over the pooled text."""
+"""Regression: one number a text."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Score as AttentionScore
 from seqpipe_plugins.heads import PooledHead, Pooling
@@ -18,21 +19,21 @@ EQUAL = 1e-7  # targets whose deviation is a smaller part of their mean are all 
 
 
 class Score(PooledHead):
-    """A number of a text whose tokens are pooled into one vector h: y = m + s (w · h + b).
+    """Regression: the tokens are pooled into one vector h, and y = m + s (w · h + b).
 
-    m and s are the mean and the deviation of the targets seen in training, so that numbers far from 0 are learned as
-    fast as those near it (van Hasselt et al. 2016, "Pop-Art"); they are exact after the first epoch. The loss is of
-    (y - target) / s. With `bounds`, y = low + (high - low) sigmoid(w · h + b), and s = high - low. With `hidden`, h is
-    relu(V h + c) first.
+    m and s are the mean and the standard deviation of the training targets, so that large numbers are learned as fast
+    as small ones (van Hasselt et al. 2016, "Pop-Art"); they are exact after the first epoch. The loss is that of (y -
+    target) / s. With `bounds`, y = low + (high - low) sigmoid(w · h + b), and s = high - low. With `hidden`, h is
+    replaced by relu(V h + c).
 
     Args:
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
-        score: How attention scores a token (see `seqpipe.nn.attention`).
-        hidden: Units of a layer between the pooled vector and the output; null for none.
-        dropout: Dropout probability of the pooled vector and of the layer over it.
-        loss: Squared error, absolute error, or squared to one deviation and absolute beyond (huber, Huber 1964).
-        bounds: The least and the greatest number of an answer, such as [0, 100]; null for any number.
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
+        hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
+        dropout: Dropout probability of the pooled vector and of the hidden layer.
+        loss: Squared error, absolute error, or (Huber 1964) squared up to one standard deviation and absolute beyond.
+        bounds: Minimum and maximum of an answer, such as [0, 100]; null: no bounds.
     """
 
     answer = "score"
@@ -45,8 +46,8 @@ class Score(PooledHead):
         *,
         pool: Pooling = "max",
         score: AttentionScore = "additive",
-        hidden: Annotated[int, Field(gt=0)] | None = None,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        hidden: PositiveInt | None = None,
+        dropout: Probability = 0.0,
         loss: Literal["mse", "mae", "huber"] = "mse",
         bounds: Bounds | None = None,
     ):
@@ -64,20 +65,20 @@ class Score(PooledHead):
         """Mean error of a text, in deviations: x (B, T, D), mask (B, T), score (B,), state (B, D)."""
         if self.training and not self.bounded:
             self._see(score.double())
-        made, _ = self._made(x, mask, state, learning=True)
-        error: Tensor = self.error(made, (score - self.line[0]) / self.line[1])
+        output, _ = self._output(x, mask, state, learning=True)
+        error: Tensor = self.error(output, (score - self.line[0]) / self.line[1])
         return error
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The number of each text (B,)."""
-        made, shown = self._made(x, mask, state)
-        return {"score": self.line[0] + self.line[1] * made, **shown}
+        output, shown = self._output(x, mask, state)
+        return {"score": self.line[0] + self.line[1] * output, **shown}
 
-    def _made(
+    def _output(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:  # (B,)
-        made, shown = self.read(x, mask, state, learning)
-        return (made.sigmoid() if self.bounded else made)[:, 0], shown
+        output, shown = self.read(x, mask, state, learning)
+        return (output.sigmoid() if self.bounded else output)[:, 0], shown
 
     @torch.no_grad()
     def _see(self, score: Tensor) -> None:  # (B,)

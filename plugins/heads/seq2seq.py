@@ -1,4 +1,4 @@
-"""x of a text in, another text out, token by token: a recurrent decoder that attends to the source."""
+"""A recurrent decoder with attention to the source."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
+from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Score
 from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.constants import BOS
 from seqpipe.nn.hard_attention import Estimator
 from seqpipe.nn.intra_attention import Written
-from seqpipe.nn.loops import scan
+from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import Combination, Names, SourceAttention, mask_of_all, summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
-from seqpipe.nn.search import BOS, State
-from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted
-
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted
 
 
-class Seq2Seq(Writer):
+class Seq2Seq(Seq2SeqHead):
     """A recurrent decoder with attention (Bahdanau et al. 2015; Luong et al. 2015).
 
-    Its state begins as tanh(W s + b), s being the encoder's `state` or, where none is as wide as x, the mean of x; of
-    several sources s has that of each, and each has an attention of its own (Libovický and Helcl 2017). At each step
-    it reads the token before and, with `input_feeding`, its last readout (Luong et al. 2015). The readout is
-    tanh(U [h; c]) of the top layer's state h and the context c that h attends to; the next token's logits are linear
-    in it. Without attention the source is known by s alone (Sutskever et al. 2014), and the readout is h. With
-    `intra_attention` (Paulus et al. 2018) it is tanh(U [h; c; d]), d being the context of its own states before that h
-    attends to; with `hard_attention` (Xu et al. 2015) c is what stands at one position of the source.
+    The initial state is tanh(W s + b), where s is the encoder's `state` or, without a `state` as wide as x, the mean of
+    x; with several sources s concatenates those of all, and each has a separate attention (Libovický and Helcl 2017).
+    The input of a step is the previous token and, with `input_feeding`, the previous readout (Luong et al. 2015). The
+    readout is tanh(U [h; c]), where h is the state of the top layer and c the context that h attends to; the logits of
+    the next token are linear in it. Without attention the decoder gets only s (Sutskever et al. 2014), and the readout
+    is h. With `intra_attention` (Paulus et al. 2018) it is tanh(U [h; c; d]), where d is the context from the earlier
+    states of the decoder; with `hard_attention` (Xu et al. 2015) c is the vector of one source position.
 
-    In training it reads the true token before. With `scheduled_sampling` (Bengio et al. 2015) it does so with a
-    probability ε alone, and else one drawn from its own prediction; after i steps of training, k being
+    In training the previous token is that of the target (teacher forcing). With `scheduled_sampling` (Bengio et al.
+    2015) it is so with probability ε, and otherwise sampled from the prediction; after i training steps, with k =
     `sampling_steps`, ε is 1 - i / k (linear), exp(-i / k) or k / (k + exp(i / k)), and at least `sampling_floor`.
 
     Args:
         cell: The recurrent cell.
-        hidden: Units of each layer.
-        embedding_dim: Width of a target token's vector.
-        layers: Layers on top of each other.
-        attention: What says how well a state and a source position match; none for no attention.
-        units: Units of the scores `additive` and `concat-tanh`.
-        heads: Heads of the score `multi-head`.
-        combine: How the contexts of several sources become one: side by side, or by a second attention over them.
-        hard_attention: Whether it attends to one position at a time, the one of most weight, and how that is trained:
-            as if it were the mean by the weights (Bengio et al. 2013), or by drawing positions (Williams 1992).
-        intra_attention: Whether it attends to what it has already written.
-        input_feeding: Whether a step reads the readout of the step before; only with attention.
-        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
-        dropout: Dropout probability of token vectors, between layers and in the readout.
-        scheduled_sampling: How the true tokens that it reads in training become fewer.
-        sampling_steps: k, in steps of training; of the inverse sigmoid also where the fall is steepest, at k ln k.
-        sampling_floor: The least probability of reading the true token.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
-        equal_length: Whether a text has as many tokens as its first source, as a verse has that answers another.
+        hidden: Number of units of each layer.
+        embedding_dim: Width of the target token embedding.
+        layers: Number of layers.
+        attention: Attention score of a state and a source position; none: no attention.
+        units: Number of units of the scores `additive` and `concat-tanh`.
+        heads: Number of heads of the score `multi-head`.
+        combine: How the contexts of several sources are combined: by concatenation, or by a second attention over them.
+        hard_attention: Whether each step attends only to the position with the greatest weight, and how that is
+            trained: by the straight-through estimator (Bengio et al. 2013), or by sampling positions (REINFORCE,
+            Williams 1992).
+        intra_attention: Whether each step also attends to the text generated so far.
+        input_feeding: Whether the previous readout is an input of a step; only with attention.
+        tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
+        dropout: Dropout probability of the token embedding, between layers and in the readout.
+        scheduled_sampling: How the probability of teacher forcing decreases.
+        sampling_steps: k, in training steps; the inverse sigmoid is steepest at k ln k.
+        sampling_floor: Minimum probability of teacher forcing.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
+        equal_length: Whether the generated text has as many tokens as the first source, such as the second line of a
+            couplet.
     """
 
     trained: Tensor
@@ -71,22 +71,22 @@ class Seq2Seq(Writer):
         target_vocabulary: Sequence[str],
         *,
         cell: Literal["rnn", "lstm", "gru"] = "gru",
-        hidden: Positive = 128,
-        embedding_dim: Positive = 64,
-        layers: Positive = 1,
+        hidden: PositiveInt = 128,
+        embedding_dim: PositiveInt = 64,
+        layers: PositiveInt = 1,
         attention: Score | Literal["none"] = "additive",
-        units: Positive = 128,
-        heads: Positive = 1,
+        units: PositiveInt = 128,
+        heads: PositiveInt = 1,
         combine: Combination = "concatenation",
         hard_attention: Estimator | Literal["none"] = "none",
         intra_attention: bool = False,
         input_feeding: bool = True,
         tie: bool = False,
-        dropout: Share = 0.0,
+        dropout: Probability = 0.0,
         scheduled_sampling: Literal["none", "linear", "exponential", "inverse-sigmoid"] = "none",
-        sampling_steps: Positive = 10_000,
+        sampling_steps: PositiveInt = 10_000,
         sampling_floor: Annotated[float, Field(ge=0, le=1)] = 0.0,
-        label_smoothing: Share = 0.0,
+        label_smoothing: Probability = 0.0,
         equal_length: bool = False,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
@@ -127,53 +127,53 @@ class Seq2Seq(Writer):
             return Source(None, None)
         return Source(self.attention.project(sources), mask_of_all(sources))
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
         state = summary(sources)
         first = first_state(self.bridge, state, self.rnn)
         if self.written is not None:
-            first = (*first, *self.written.start(state, longest))
+            first = (*first, *self.written.start(state, max_length))
         if self.readout is None or not self.feeds:
             return first
         return (*first, torch.zeros(state.shape[0], self.readout.out_features, device=state.device))
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         readout, state, weights = self._advance(source, self.vocabulary(tokens), state)
-        return self.vocabulary.logits(readout, self.never), state, weights
+        return self.vocabulary.logits(readout, self.logit_mask), state, weights
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         if self.training and self.sampling != "none":
             return self._sampled(source, ids, state)
         vectors = self.dropout(self.vocabulary(shifted(ids)))  # (B, N, E)
         if self.feeds:
             _, (readouts, weights) = scan(partial(self._fed, source), state, (vectors.transpose(0, 1).contiguous(),))
-            return self.vocabulary.logits(readouts.transpose(0, 1), self.never), weights.transpose(0, 1)
+            return self.vocabulary.logits(readouts.transpose(0, 1), self.logit_mask), weights.transpose(0, 1)
         h = unrolled(self.rnn, vectors, state[: self.states])
-        readout, attended = self._look(source, h, None if self.written is None else self.written(h))
-        return self.vocabulary.logits(readout, self.never), attended
+        readout, attended = self._attend(source, h, None if self.written is None else self.written(h))
+        return self.vocabulary.logits(readout, self.logit_mask), attended
 
-    def lesson(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
+    def auxiliary_loss(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
         drawing = None if self.attention is None else self.attention.drawing
         if not self.training or drawing is None or attention is None:
             return 0.0
         log_p = logits.log_softmax(2).gather(2, ids[..., None])[..., 0]
-        return drawing.lesson(attention, log_p, mask)
+        return drawing.auxiliary_loss(attention, log_p, mask)
 
     def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
         readout, after, weights = self._advance(source, rows[0], state)
         return after, (readout, readout if weights is None else weights[:, 0])
 
     def _sampled(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
-        """As `given`, each token read being the true one or one that was drawn."""
+        """As `teacher_forced`, each token read being the true one or one that was drawn."""
         share, tokens, steps = self.teacher_share(int(self.trained)), torch.full_like(ids[:, 0], BOS), []
         self.trained += 1
         for true in ids.unbind(1):
             readout, state, weights = self._advance(source, self.dropout(self.vocabulary(tokens)), state)
-            logits = self.vocabulary.logits(readout, self.never)  # (B, V)
+            logits = self.vocabulary.logits(readout, self.logit_mask)  # (B, V)
             drawn = torch.multinomial(logits.detach().softmax(1), 1)[:, 0]
             tokens = torch.where(torch.rand(len(true), device=true.device) < share, true, drawn)
             steps.append((logits, None if weights is None else weights[:, 0]))
-        made, attention = zip(*steps, strict=True)
-        return torch.stack(made, 1), None if source.mask is None else torch.stack(attention, 1)
+        all_logits, attention = zip(*steps, strict=True)
+        return torch.stack(all_logits, 1), None if source.mask is None else torch.stack(attention, 1)
 
     def teacher_share(self, i: int) -> float:
         """The probability of reading the true token after i steps of training."""
@@ -189,24 +189,24 @@ class Seq2Seq(Writer):
         """One step: token vectors (R, E) and the state before to the readout, the state after and weights (B, K, S)."""
         x = torch.cat([vector, state[-1]], 1) if self.feeds else vector
         h, after = recurrent_step(self.rnn, x, state[: self.states], self.dropout)
-        rows, own = h.shape[0] if source.mask is None else source.mask.shape[0], None
+        rows, intra_context = h.shape[0] if source.mask is None else source.mask.shape[0], None
         if self.written is not None:
-            own, kept = self.written.step(h, state[self.states : self.states + 2])
-            own, after = own.unflatten(0, (rows, -1)), (*after, *kept)
-        readout, weights = self._look(source, h.unflatten(0, (rows, -1)), own)  # (B, K, …)
+            intra_context, kept = self.written.step(h, state[self.states : self.states + 2])
+            intra_context, after = intra_context.unflatten(0, (rows, -1)), (*after, *kept)
+        readout, weights = self._attend(source, h.unflatten(0, (rows, -1)), intra_context)  # (B, K, …)
         readout = readout.flatten(0, 1)
         return readout, (*after, readout) if self.feeds else after, weights
 
-    def _look(self, source: Source, h: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Readouts (B, N, …) and weights (B, N, S) of states (B, N, H), given what they found in those before."""
-        found, weights = [h], None
+    def _attend(self, source: Source, h: Tensor, intra_context: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H) and their intra-attention contexts."""
+        vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
             context, each = self.attention.attend(h, source.parts)
-            found, weights = [h, context], each.mean(1)
-        if own is not None:
-            found.append(own)
+            vectors, weights = [h, context], each.mean(1)
+        if intra_context is not None:
+            vectors.append(intra_context)
         if self.readout is None:
             return self.dropout(h), weights
-        all_found = torch.cat(found, 2)
-        readout = self.readout(all_found.flatten(0, 1)).unflatten(0, h.shape[:2])  # a matrix: one Gemm, bias and all
+        joined = torch.cat(vectors, 2)
+        readout = self.readout(joined.flatten(0, 1)).unflatten(0, h.shape[:2])  # a matrix: one Gemm, bias and all
         return self.dropout(torch.tanh(readout)), weights

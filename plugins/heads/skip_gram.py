@@ -1,35 +1,34 @@
-"""Token vectors in, vectors from which the words around can be told out: word2vec; of a text their mean."""
+"""Skip-gram with negative sampling (word2vec); the answer is the mean of a text's vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import SPECIALS, Metric
+from seqpipe import SPECIALS, Metric, counts_of
 from seqpipe.nn.corruption import Drawn
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 class SkipGram(nn.Module):
-    """The skip-gram model with negative sampling (Mikolov et al. 2013) over the table of an embedding such as `lookup`.
+    """Skip-gram with negative sampling (Mikolov et al. 2013), over the table of an embedding such as `lookup`.
 
-    The vector v of a word learns to tell the words o around it from words n drawn by chance, by vectors u of their own:
-    -log σ(u_o · v) - Σ log σ(-u_n · v), the mean over all pairs. A word's window reaches up to b words to each side, b
-    drawn from 1 to `window`. Words are drawn by the power `power` of how often they occur. Before, each occurrence of a
-    word of share f is left out with the probability 1 - √(subsample / f), and unknown words always. It needs no labels
-    and no encoder. `seqpipe vectors RUN` writes the vectors to a file. Its answer to a text is the mean of its words'.
+    The vector v of a word is trained to distinguish the words o around it from random words n, which have separate
+    vectors u: the loss is -log σ(u_o · v) - Σ log σ(-u_n · v), the mean over all pairs. The window has up to b words on
+    each side, with b uniformly sampled from 1 to `window`. Random words are sampled in proportion to their count to the
+    power `power`. Occurrences of a word with relative frequency f are dropped with probability 1 - √(subsample / f),
+    and unknown words always. Labels and an encoder are not needed. `seqpipe vectors RUN` writes the vectors to a file.
+    The answer for a text is the mean of its word vectors.
 
     Args:
-        window: The most words to each side.
-        negatives: How many words are drawn for each pair.
-        subsample: Words of a greater share than this are left out now and then; 0 leaves out none.
-        power: Of the counts by which words are drawn; 1: as often as they occur, 0: all alike.
+        window: Maximum number of words on each side.
+        negatives: Number of negative samples for each pair.
+        subsample: Words with a greater relative frequency are randomly dropped; 0: none.
+        power: Exponent of the counts for negative samples; 1: proportional to the counts, 0: uniform.
     """
 
     answer = "vector"
@@ -45,15 +44,15 @@ class SkipGram(nn.Module):
         dim: int,
         vocabulary: Sequence[str],
         *,
-        window: Positive = 5,
-        negatives: Positive = 5,
-        subsample: Annotated[float, Field(ge=0)] = 0.001,
-        power: Annotated[float, Field(ge=0)] = 0.75,
+        window: PositiveInt = 5,
+        negatives: PositiveInt = 5,
+        subsample: NonNegativeFloat = 0.001,
+        power: NonNegativeFloat = 0.75,
     ):
         super().__init__()
         self.window, self.negatives = window, negatives
         self.contexts = nn.Parameter(torch.zeros(len(vocabulary), dim))
-        counts = getattr(vocabulary, "counts", None)
+        counts = counts_of(vocabulary)
         seen = torch.ones(len(vocabulary)) if counts is None else torch.tensor(counts, dtype=torch.float32)
         words = torch.arange(len(vocabulary)) >= len(SPECIALS)
         seen = torch.where(words, seen, 0.0)
@@ -90,8 +89,8 @@ class SkipGram(nn.Module):
     def _lost(self, ids: Tensor, mask: Tensor, table: Tensor) -> tuple[Tensor, int]:
         """The sum over pairs, and how many there are."""
         drawn = Drawn(self.training, ids.device)
-        rows, at, other = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
-        v, right = F.embedding(ids[rows, at], table), ids[rows, other]  # (P, D), (P,)
+        rows, at, context = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
+        v, right = F.embedding(ids[rows, at], table), ids[rows, context]  # (P, D), (P,)
         wrong = self.drawn_words(drawn.uniform(len(right), self.negatives))  # (P, n)
         near = (v * self.contexts[right]).sum(1)
         far = (self.contexts[wrong] @ v[..., None])[..., 0]
@@ -103,9 +102,9 @@ class SkipGram(nn.Module):
         B, T = words.shape
         reach = 1 + (drawn.uniform(B, T) * self.window).long()
         apart = torch.arange(-self.window, self.window + 1, device=words.device)
-        other = torch.arange(T, device=words.device)[:, None] + apart  # (T, 2 W + 1)
-        inside = (other >= 0) & (other < T) & (apart != 0)
-        near = inside & (apart.abs() <= reach[..., None]) & words[..., None] & words[:, other.clamp(0, T - 1)]
+        context = torch.arange(T, device=words.device)[:, None] + apart  # (T, 2 W + 1)
+        inside = (context >= 0) & (context < T) & (apart != 0)
+        near = inside & (apart.abs() <= reach[..., None]) & words[..., None] & words[:, context.clamp(0, T - 1)]
         rows, at, which = near.nonzero(as_tuple=True)
         return rows, at, at + apart[which]
 

@@ -1,27 +1,26 @@
-"""x in, one tag a token out, each chosen by itself."""
+"""Sequence labelling by an independent softmax for each token."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import tagging_schemes
+from seqpipe import Probability, tagging_schemes
 from seqpipe.nn.window_stitching import Windows
 
 
 class Tags(nn.Module):
-    """A softmax over the tags of each token.
+    """A softmax over the tags, for each token independently.
 
-    In a text that was read in windows a span crosses a seam only where both windows have it alike; elsewhere each token
-    at a seam has the likeliest tag that begins or ends one.
+    If a text is read in windows, a span may cross the boundary of two windows only if both windows predict it;
+    otherwise the tokens at the boundary get the most probable tags that begin or end a span.
 
     Args:
-        scheme: How spans become tags; none for tags that are no spans, such as parts of speech.
+        scheme: Tagging scheme of the spans; none for plain tags, such as parts of speech.
         dropout: Dropout probability of x.
     """
 
@@ -35,7 +34,7 @@ class Tags(nn.Module):
         labels: Sequence[str],
         *,
         scheme: Literal["BIOES", "IOB2", "none"] = "BIOES",
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         self.dropout = nn.Dropout(dropout)

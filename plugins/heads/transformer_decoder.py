@@ -1,4 +1,4 @@
-"""x of a text in, another text out, token by token: the decoder of a Transformer, with a cache of keys and values."""
+"""The decoder of a Transformer, with a KV cache."""
 
 from __future__ import annotations
 
@@ -6,51 +6,48 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import MARKS
-from seqpipe.nn.attention import Attention, Heads, Projected, visible
+from seqpipe import MARKS, Probability
+from seqpipe.nn.attention import Attention, Projected, visible
 from seqpipe.nn.feedforward import feed_forward
+from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Combination, Names, Parts, SourceAttention, mask_of_all
 from seqpipe.nn.positions import Positions
-from seqpipe.nn.search import State
-from seqpipe.nn.seq2seq_head import Source, Vocabulary, Writer, shifted
+from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted
 from seqpipe.nn.span_corruption import SpanCorruption
 
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-Part = Annotated[float, Field(gt=0, lt=1)]
 
+class TransformerDecoder(SpanCorruption, Seq2SeqHead):
+    """The decoder of a Transformer (Vaswani et al. 2017), with attention to the source.
 
-class TransformerDecoder(SpanCorruption, Writer):
-    """The decoder of a Transformer (Vaswani et al. 2017).
-
-    Each layer attends to the tokens written so far, then to the source, and ends with a feed-forward network f(x) = W2
-    g(W1 x + b1) + b2. One that normalises after adding (`post`, as in the paper) makes LN(x + a(x)) of each of the
-    three; one that does so before (`pre`; Xiong et al. 2020) x + a(LN(x)), and LN once more at the top. A token is read
-    as √D e + p(t), e being its vector and p(t) that of its position. In search the keys and values of what is written
-    are kept, so that a step reads one token.
+    Each layer has three sublayers: attention to the tokens generated so far, attention to the source, and a
+    feed-forward network f(x) = W2 g(W1 x + b1) + b2. A sublayer with normalisation after the residual connection
+    (`post`, as in the paper) computes LN(x + a(x)); with normalisation before (`pre`; Xiong et al. 2020) x + a(LN(x)),
+    and a final LN at the top. The input for a token is √D e + p(t), where e is its embedding and p(t) that of its
+    position. In search, a KV cache holds the keys and values of the earlier tokens, so that a step processes one token.
 
     Args:
         hidden: Width D; null: that of the first source's x.
-        layers: Layers on top of each other.
-        heads: Heads of each attention; they divide the width.
+        layers: Number of layers.
+        heads: Number of heads of each attention; a divisor of the width.
         feedforward: Units of the feed-forward network; null: four times the width.
-        positions: What tells a token's place: waves of fixed lengths, learned vectors, or nothing.
-        longest: How many positions have a learned vector of their own.
-        scale: Whether token vectors are multiplied by √D before positions are added.
-        norm: Whether a layer normalises what it reads or what it has added up.
+        positions: Position embeddings: sinusoidal, learned, or none.
+        longest: Number of learned position vectors.
+        scale: Whether token embeddings are multiplied by √D before positions are added.
+        norm: Whether layer normalisation comes before each sublayer (pre) or after the residual connection (post).
         activation: The function g.
-        tie: Whether token vectors are also the rows that logits are made by (Press and Wolf 2017).
+        tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
         dropout: Dropout probability of the input, the weights, g, a(x) and f(x).
-        combine: How the contexts of several sources become one (Libovický and Helcl 2017): W [c_1; c_2; …] + b, or by a
-            second attention over them.
-        label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
-        equal_length: Whether a text has as many tokens as its first source, as a verse has that answers another.
-        spans: Of each text, the share of tokens that is hidden in spans, which it learns to write: it then needs no
-            target (Raffel et al. 2020 hide 0.15); null: it learns to write the target.
-        span_length: The mean length of such a span, in tokens.
+        combine: How the contexts of several sources are combined (Libovický and Helcl 2017): W [c_1; c_2; …] + b, or by
+            a second attention over them.
+        label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
+        equal_length: Whether the generated text has as many tokens as the first source, such as the second line of a
+            couplet.
+        spans: Span corruption (Raffel et al. 2020, with 0.15): the share of tokens that is removed in spans and
+            generated by the decoder, without a target; null: train on the target.
+        span_length: Mean length of a removed span, in tokens.
     """
 
     explains: ClassVar = {"attention": "written"}
@@ -60,21 +57,21 @@ class TransformerDecoder(SpanCorruption, Writer):
         sources: Sequence[int],
         target_vocabulary: Sequence[str],
         *,
-        hidden: Positive | None = None,
-        layers: Positive = 2,
-        heads: Heads = 4,
-        feedforward: Positive | None = None,
+        hidden: PositiveInt | None = None,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        feedforward: PositiveInt | None = None,
         positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
-        longest: Positive = 512,
+        longest: PositiveInt = 512,
         scale: bool = True,
         norm: Literal["pre", "post"] = "pre",
         activation: Literal["relu", "gelu", "silu"] = "relu",
         tie: bool = True,
         combine: Combination = "concatenation",
-        dropout: Share = 0.1,
-        label_smoothing: Share = 0.0,
+        dropout: Probability = 0.1,
+        label_smoothing: Probability = 0.0,
         equal_length: bool = False,
-        spans: Part | None = None,
+        spans: Annotated[float, Field(gt=0, lt=1)] | None = None,
         span_length: Annotated[float, Field(ge=1)] = 3.0,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
@@ -104,13 +101,13 @@ class TransformerDecoder(SpanCorruption, Writer):
     def _stack(self) -> list[Layer]:
         return cast("list[Layer]", list(self.layers))
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
         """Of each layer keys (B, H, D / H, N) and values (B, H, N, D / H); and the number of tokens so far, (B,)."""
         x = sources[0]["x"]
         B, heads = x.shape[0], self._stack[0].itself.heads
         each = self.vocabulary.embedding.embedding_dim // heads
-        keys = torch.zeros(B, heads, each, longest, device=x.device)
-        caches = (one for _ in self._stack for one in (keys, keys.transpose(2, 3).contiguous()))
+        keys = torch.zeros(B, heads, each, max_length, device=x.device)
+        caches = (cache for _ in self._stack for cache in (keys, keys.transpose(2, 3).contiguous()))
         return (*caches, torch.zeros(B, dtype=torch.int64, device=x.device))
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
@@ -126,10 +123,10 @@ class TransformerDecoder(SpanCorruption, Writer):
             values = caches[2 * number + 1] + here[:, None, :, None] * new.values
             after += [keys, values]
             x, weights = layer(x, Projected(keys, values), seen, source.parts[number])
-        logits = self.vocabulary.logits(self.norm(x)[:, 0], self.never)
+        logits = self.vocabulary.logits(self.norm(x)[:, 0], self.logit_mask)
         return logits, (*after, t + 1), weights.mean(1)
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         t = torch.arange(ids.shape[1], device=ids.device)
         x = self.dropout(self._placed(self.vocabulary(shifted(ids)), t[None]))
         everything = torch.ones_like(ids, dtype=torch.bool)
@@ -137,7 +134,7 @@ class TransformerDecoder(SpanCorruption, Writer):
         for layer, memory in zip(self._stack, source.parts, strict=True):
             projected = layer.itself.project(layer.first(x), everything)
             x, weights = layer(x, projected, seen, memory)
-        return self.vocabulary.logits(self.norm(x), self.never), weights.mean(1)
+        return self.vocabulary.logits(self.norm(x), self.logit_mask), weights.mean(1)
 
     def _placed(self, vectors: Tensor, t: Tensor) -> Tensor:  # (B, N, D), (1 or B, N) -> (B, N, D)
         vectors = self.scale * vectors
@@ -145,7 +142,7 @@ class TransformerDecoder(SpanCorruption, Writer):
 
 
 class Layer(nn.Module):
-    """One layer: what it attends to is given, its own tokens and the sources both as keys and values."""
+    """One layer, of projected keys and values: those of its own tokens and those of the sources."""
 
     def __init__(
         self,
@@ -168,7 +165,7 @@ class Layer(nn.Module):
         self.feedforward = feed_forward(dim, inner, activation, dropout)
 
     def first(self, x: Tensor) -> Tensor:
-        """What self-attention reads of x."""
+        """The input of self-attention."""
         return self.norms[0](x) if self.pre else x
 
     def forward(
@@ -181,6 +178,6 @@ class Layer(nn.Module):
         x = self._added(1, x, self.merge(context).reshape(x.shape))
         return self._added(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), weights
 
-    def _added(self, number: int, x: Tensor, made: Tensor) -> Tensor:
-        x = x + self.dropout(made)
+    def _added(self, number: int, x: Tensor, update: Tensor) -> Tensor:
+        x = x + self.dropout(update)
         return x if self.pre else self.norms[number](x)

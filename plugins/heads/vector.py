@@ -1,13 +1,12 @@
-"""x in, one vector a text out, near those of texts with the same label."""
+"""Text embeddings by supervised contrastive learning: texts with the same label are near each other."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from seqpipe import Probability
 from seqpipe.nn.attention import Score
 from seqpipe_plugins.heads import PooledHead, Pooling
 
@@ -15,21 +14,21 @@ LEAST = 1e-6  # length of a vector: one of no length has no direction
 
 
 class Vector(PooledHead):
-    """A text's tokens pooled into one vector, which a linear layer may bring to another width; learned from labels.
+    """Sentence embeddings: the tokens are pooled into one vector, trained by a contrastive loss on labels.
 
-    The supervised contrastive loss (Khosla et al. 2020, equation 2) over the texts of a batch, with z = v / |v|,
-    P(i) the other texts of the label of i, and temperature τ: the mean over all i with such texts of
-    -1 / |P(i)| sum over p in P(i) of log(exp(z_i · z_p / τ) / sum over a != i of exp(z_i · z_a / τ)).
-    A batch teaches only by texts whose label it holds twice: of many labels make `train.batch_tokens` large.
+    The supervised contrastive loss (Khosla et al. 2020, equation 2) over the texts of a batch, with z = v / |v|, P(i)
+    the other texts with the label of i, and temperature τ: the mean over all i with such texts of -1 / |P(i)| sum over
+    p in P(i) of log(exp(z_i · z_p / τ) / sum over a != i of exp(z_i · z_a / τ)). Only texts whose label occurs at least
+    twice in the batch contribute: with many labels use a large `train.batch_tokens`.
 
     Args:
-        pool: What is made of the tokens' vectors: their mean, the greatest number of each place, the first or the last
-            of them, their mean by attention; or `state`, the vector that the encoder gives for the whole text.
-        score: How attention scores a token (see `seqpipe.nn.attention`).
-        width: Numbers of the vector, by a linear layer over the pooled one; null: as wide as that, without a layer.
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
+        width: Width of the vector, by a linear layer; null: that of the pooled vector, without a layer.
         dropout: Dropout probability of the pooled vector.
-        normalize: Whether the answer has length 1, so that a product of two vectors is their cosine.
-        temperature: τ; the lower, the more the nearest texts of other labels count.
+        normalize: Whether vectors have length 1, so that a dot product is the cosine similarity.
+        temperature: τ; a lower value gives hard negatives more weight.
     """
 
     answer = "vector"
@@ -40,10 +39,10 @@ class Vector(PooledHead):
         *,
         pool: Pooling = "mean",
         score: Score = "additive",
-        width: Annotated[int, Field(gt=0)] | None = None,
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        width: PositiveInt | None = None,
+        dropout: Probability = 0.0,
         normalize: bool = True,
-        temperature: Annotated[float, Field(gt=0)] = 0.1,
+        temperature: PositiveFloat = 0.1,
     ):
         super().__init__(dim, width, pool=pool, score=score, hidden=None, dropout=dropout)
         self.normalize, self.temperature = normalize, temperature
@@ -60,8 +59,8 @@ class Vector(PooledHead):
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The vector of each text (B, D)."""
-        made, shown = self.read(x, mask, state)
-        return {"vector": _unit(made) if self.normalize else made, **shown}
+        pooled, shown = self.read(x, mask, state)
+        return {"vector": _unit(pooled) if self.normalize else pooled, **shown}
 
 
 def _unit(vectors: Tensor) -> Tensor:  # (B, D) -> (B, D)

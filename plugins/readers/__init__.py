@@ -1,4 +1,4 @@
-"""What readers share: a file in, numbered lines out; tags of any scheme in, IOB2 out; what is wrong, with its line."""
+"""What readers share: numbered lines, conversion of tags to IOB2, errors with file and line."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def decoded(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
 
 
 def numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, str]]:
-    """Lines counted from 1, without their ends and the file's byte order mark; DataError for what no text file has."""
+    """Lines counted from 1, without line ends and byte order mark; DataError for lines that no text file has."""
     for number, line in enumerate(lines, 1):
         line = (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
         if len(line) > LONGEST_LINE:

@@ -1,4 +1,4 @@
-"""A file of columns in, a record a sentence out: a line a word, an empty line between sentences (CoNLL, CoNLL-U)."""
+"""Reader of column files, one sentence a record: one line a word, an empty line between sentences (CoNLL)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLANKS = re.compile(r"[ \t]+")  # other white space, such as U+3000, may be a w
 
 @dataclass(frozen=True)
 class Layout:
-    """What stands in which column of a file."""
+    """The columns of a file and their roles."""
 
     word: int
     tag: int | None
@@ -31,23 +31,24 @@ class Layout:
 
 
 class Conll:
-    """Reads sentences with a word and its tag a line.
+    """Reads CoNLL: one word and its tag a line, an empty line between sentences.
 
-    Comments `# key = value` before a sentence, and further columns that have names, become fields of its record. The
-    names come from `columns` or from a first line `# columns: word pos ner` (or CoNLL-U Plus' `# global.columns = …`).
+    Comments `# key = value` before a sentence, and further named columns, become fields of the record. Columns are
+    named by `columns`, or by a first line `# columns: word pos ner` (or `# global.columns = …` of CoNLL-U Plus).
 
     Args:
-        words: Column of the words, by number (0 is the first, -1 the last) or by name.
-        tags: Column of the tags, likewise; null for a file without tags.
-        columns: Names of all columns, in order; a column named _ is left out.
-        separator: What stands between columns; "tab" for exactly one tab, null for any run of blanks and tabs.
-        scheme: How the tags mark spans; none takes them as plain tags, such as parts of speech.
-        ill_formed: Whether tags that break the scheme are an error, or repaired as conlleval reads them.
-        comment: How a comment line before a sentence begins; null for no comments.
-        document: The first column of a line that opens a document; records get its running number as field `document`.
-        skip: Regular expression of the beginning of lines to leave out, such as [0-9]+[-.] in CoNLL-U.
-        pattern: Regular expression that picks the word out of its column (its group, if it has one), such as ^(.)
-        joiner: What stands between two words in the record's text; "" for Chinese characters.
+        words: Column of the words, by index (0 is the first, -1 the last) or by name.
+        tags: Column of the tags, by index or by name; null for a file without tags.
+        columns: Names of all columns, in order; a column named _ is skipped.
+        separator: Separator of columns; "tab" for exactly one tab, null for any sequence of spaces and tabs.
+        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        comment: Beginning of comment lines before a sentence; null: no comments.
+        document: First column of a line that begins a document; records get the document's number as the field
+            `document`.
+        skip: Regular expression of the beginning of lines to skip, such as [0-9]+[-.] in CoNLL-U.
+        pattern: Regular expression that extracts the word from its column (its group, if it has one), such as ^(.)
+        joiner: Text between two words; "" for Chinese characters.
     """
 
     fields = ("text", "words", "tags", "where")
@@ -180,8 +181,8 @@ class Conll:
     def _check(self, cells: list[str], layout: Layout, where: str, words: int) -> None:
         if len(cells) != layout.width:
             cure = "`separator: tab` if words hold blanks; comments stand before a sentence only"
-            found = f"{_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
-            raise DataError(f"{where}: {found}; {cure}")
+            width = f"{_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
+            raise DataError(f"{where}: {width}; {cure}")
         if not cells[layout.word]:
             raise DataError(f"{where}: the word is empty; correct the line or look at `separator`")
         if words >= LONGEST_SENTENCE:
@@ -223,6 +224,6 @@ def _compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
     except re.error as error:
         raise UsageError(f"conll.{option}: {pattern!r} is no regular expression: {error}") from error
     if explodes:
-        told = "repeats a repetition, or alternatives that may begin alike, which may take exponential time"
-        raise UsageError(f"conll.{option}: {pattern!r} {told}; write the inner one as x++ or (?>…)")
+        danger = "repeats a repetition, or alternatives that may begin alike, which may take exponential time"
+        raise UsageError(f"conll.{option}: {pattern!r} {danger}; write the inner one as x++ or (?>…)")
     return compiled

@@ -1,4 +1,4 @@
-"""A file of Universal Dependencies in, a record a sentence out: its words with their tags, and the text as it was."""
+"""Reader of Universal Dependencies (CoNLL-U), one sentence a record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TagColumn = Literal["lemma", "upos", "xpos", "feats", "deprel"]
 
 @dataclass
 class Sentence:
-    """What was read since the last empty line."""
+    """The lines read since the last empty line."""
 
     line: int = 0
     comments: Record = field(default_factory=dict)
@@ -34,15 +34,15 @@ class Sentence:
 
 
 class Conllu:
-    """Reads CoNLL-U: ten columns parted by tabs, an empty line after each sentence.
+    """Reads CoNLL-U (Universal Dependencies): ten tab-separated columns, an empty line after each sentence.
 
-    Lines of ranges (1-2) and of empty nodes (1.1) are no words. The text is what `# text = …` says, otherwise the
-    words with blanks between them but where `SpaceAfter=No` stands. Where words are no part of the text as written
-    (French du = de le), the words take its place. Each further column is a field of the record, a value a word, and so
-    is each comment `# key = value`.
+    Lines of multiword tokens (1-2) and of empty nodes (1.1) are skipped. The text is that of the comment `# text = …`,
+    otherwise the words joined by spaces, except after `SpaceAfter=No`. If the words are not substrings of the text
+    (French du = de le), the text is the joined words. Each other column becomes a field with one value per word, and
+    each comment `# key = value` a field.
 
     Args:
-        tags: Column that gives the words' tags; null for a file without annotation.
+        tags: Column of the tags; null for a file without annotation.
     """
 
     fields = ("text", "words", "tags", "lemma", "upos", "xpos", "feats", "head", "deprel", "where")
@@ -77,10 +77,10 @@ class Conllu:
         written = (form, "SpaceAfter=No" not in misc.split("|"))
         if not form.strip():
             raise DataError(f"{where}: the word is empty; write a form, or _ if it is not known")
-        if found := _RANGE.fullmatch(place):
-            if int(found[1]) != expected or int(found[2]) < expected or sentence.covered >= expected:
+        if range_match := _RANGE.fullmatch(place):
+            if int(range_match[1]) != expected or int(range_match[2]) < expected or sentence.covered >= expected:
                 raise DataError(f"{where}: the range {place} stands before word {expected}; correct the numbers")
-            sentence.covered = int(found[2])
+            sentence.covered = int(range_match[2])
             sentence.surface.append(written)
         elif _WORD.fullmatch(place):
             self._check(cells, expected, where)

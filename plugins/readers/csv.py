@@ -1,4 +1,4 @@
-"""A file of comma-separated values in, a record a row out."""
+"""Reader of comma-separated values, one row a record."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from .tables import Table
 
 
 class Csv(Table):
-    """Reads comma-separated values (RFC 4180): a row a record, every named column a field of it.
+    """Reads comma-separated values (RFC 4180): one record a row, one field for each named column.
 
-    The first line names the columns, or `columns` does. A quoted cell may hold commas, quotes and line ends.
+    The first line names the columns, unless `columns` does. A quoted cell may contain commas, quotes and line breaks.
 
     Args:
         text: Column of the text.
-        label: Column that becomes the field `label`; null where the columns have the names that the head asks for.
-        labels: Column that becomes the field `labels`: several labels, parted by the separator.
-        separator: What stands between two labels of one cell.
-        numbers: Columns whose cells are numbers.
-        columns: Names of all columns, in order, for a file whose first line is data; _ leaves a column out.
-        delimiter: What stands between two cells: one character, or "tab".
-        quote: What stands around a cell that holds a delimiter; null where quotes mean nothing.
+        label: Column that becomes the field `label`; null if the columns already have the right names.
+        labels: Column that becomes the field `labels`: several labels, separated by `separator`.
+        separator: Separator of several labels in one cell.
+        numbers: Numeric columns.
+        columns: Names of all columns, in order, for a file without a header line; _ skips a column.
+        delimiter: Separator of cells: one character, or "tab".
+        quote: Quote character; null: quotes have no meaning.
     """
 
     use = "csv"

@@ -1,4 +1,4 @@
-"""A file with a JSON object a line in, a record an object out: texts with spans, words with tags, or either alone."""
+"""Reader of JSON Lines, one object a record: texts with spans, words with tags, or either alone."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _LABEL_KEYS = ("label", "entity_group", "entity", "type")
 class Jsonl:
     """Reads JSON lines such as `{"text": …, "spans": [{"start", "end", "label"}]}` or `{"words": […], "tags": […]}`.
 
-    With `text: null` lines may have any keys, such as those of two texts: `{"question": …, "context": …, …}`.
+    With `text: null` lines may have any keys, such as two texts: `{"question": …, "context": …, …}`.
 
-    Offsets count code points, and `end` is exclusive. Every further key becomes a field of the record; a list of
-    `labels` (one text may have several) holds each once.
+    Offsets count code points, and `end` is exclusive. All other keys become fields of the record; a list of `labels`
+    (for several labels) has no duplicates.
 
     Args:
-        text: Key of the text; null if none is special, as where there are two texts.
-        words: Key of the words, where the text is already split.
-        tags: Key of the words' tags.
-        spans: Key of the text's spans; one may also be a list [start, end, label].
-        scheme: How the tags mark spans; none takes them as plain tags, such as parts of speech.
-        ill_formed: Whether tags that break the scheme are an error, or repaired as conlleval reads them.
-        joiner: What stands between two words in the record's text; "" for Chinese characters.
+        text: Key of the text; null if there is none, for example with two texts.
+        words: Key of the words of a pre-split text.
+        tags: Key of the tags.
+        spans: Key of the spans; a span may also be a list [start, end, label].
+        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        joiner: Text between two words; "" for Chinese characters.
     """
 
     fields = ("text", "words", "tags", "spans", "where")
@@ -64,10 +64,10 @@ class Jsonl:
         if self.text is None:
             return {"source_where" if key == "where" else key: value for key, value in item.items()}
         used = {self.words, self.tags} if self.words in item else {self.text, self.spans}
-        made = self._from_words(item, where) if self.words in item else self._from_text(item, where)
+        record = self._from_words(item, where) if self.words in item else self._from_text(item, where)
         if isinstance(item.get("labels"), list) and "labels" not in used:
             _check_labels(item["labels"], where)
-        return {**made, **{free(key): value for key, value in item.items() if key not in used}}
+        return {**record, **{free(key): value for key, value in item.items() if key not in used}}
 
     def _from_words(self, item: dict[str, Any], where: str) -> Record:
         if self.spans in item:
@@ -187,9 +187,9 @@ def _span(item: object, text: str, where: str) -> Record:
             f"{where}: {start} to {end} is empty or not within {size}{_unit(end, text)}; correct the offsets"
         )
     for key in ("text", "word"):
-        given, there = item.get(key), text[start:end]
-        if isinstance(given, str) and "".join(given.split()).casefold() != "".join(there.split()).casefold():
-            raise DataError(f"{where}: {start} to {end} is {there!r}, not {given!r}; offsets must count code points")
+        stated, there = item.get(key), text[start:end]
+        if isinstance(stated, str) and "".join(stated.split()).casefold() != "".join(there.split()).casefold():
+            raise DataError(f"{where}: {start} to {end} is {there!r}, not {stated!r}; offsets must count code points")
     return {"start": start, "end": end, "label": label}
 
 
@@ -201,7 +201,7 @@ def _offset(span: dict[str, Any], key: str, where: str) -> int:
 
 
 def _unit(end: int, text: str) -> str:
-    """A guess at what else was counted, where an end lies behind the text's."""
+    """A guess at the unit that was counted, where an end lies behind the text's."""
     if len(text) < end <= len(text.encode("utf-16-le", "surrogatepass")) // 2:
         return " (it would be within its UTF-16 units)"
     if len(text) < end <= len(text.encode("utf-8", "surrogatepass")):

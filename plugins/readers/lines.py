@@ -1,4 +1,4 @@
-"""A file of lines in, a record a line out: each line is a text."""
+"""Reader of text files, one line a record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import Record, numbered, read_file
 
 
 class Lines:
-    """Reads plain text, a record a line; lines of nothing but blanks are left out."""
+    """Reads plain text, one record a line; blank lines are skipped."""
 
     fields = ("text", "where")
 

@@ -1,4 +1,4 @@
-"""Files whose lines belong together in, a record a line out: one file a field, as SNIPS and translations have it."""
+"""Reader of parallel files, one line of each a record: one file a field, as in SNIPS and translation data."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from . import IllFormed, Record, SchemeOption, TagError, file_lines, numbered, t
 
 
 class Parallel:
-    """Reads one file a field: line n of each makes record n.
+    """Reads parallel files, one for each field: line n of all files is record n.
 
-    `data.train` (dev, test) names one of the files; the others stand beside it. A `*` in the names stands for what
-    differs between train, dev and test: `{text: "*.en", target: "*.de"}` reads dev.en and dev.de for `dev: dev.en`.
-    Fields `words` and `tags` are split at blanks; the other fields are the lines as they stand.
+    `data.train` (dev, test) names one of the files; the others are in the same folder. In the names, `*` is the part
+    that differs between train, dev and test: `{text: "*.en", target: "*.de"}` reads dev.en and dev.de for `dev:
+    dev.en`. The fields `words` and `tags` are split at white space; all others are whole lines.
 
     Args:
         fields: The file of each field, such as {words: seq.in, tags: seq.out, label: label}.
-        scheme: How the tags mark spans; none takes them as plain tags, such as parts of speech.
-        ill_formed: Whether tags that break the scheme are an error, or repaired as conlleval reads them.
-        joiner: What stands between two words in the record's text; "" for Chinese characters.
+        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        joiner: Text between two words; "" for Chinese characters.
     """
 
     fields = ("text", "words", "tags", "label", "where")
@@ -54,11 +54,11 @@ class Parallel:
     def files(self, path: Path) -> list[Path]:
         """Every file that belongs to this one, in the order of the fields; DataError if one is not there."""
         stem = self._stem(Path(path).name, str(path))
-        found = [Path(path).with_name(file.replace("*", stem)) for file in self.names.values()]
-        for field, file in zip(self.names, found, strict=True):
+        files = [Path(path).with_name(file.replace("*", stem)) for file in self.names.values()]
+        for field, file in zip(self.names, files, strict=True):
             if not file.is_file():
                 raise DataError(f"{path}: there is no file {file} beside it for `{field}`; correct `fields`")
-        return found
+        return files
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of the file and its siblings, one at a time; DataError names file, line and cure."""
@@ -99,7 +99,7 @@ class Parallel:
             raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
 
     def _stem(self, name: str, path: str) -> str:
-        """What the * stands for in the name of the file that the YAML gives."""
+        """The text that the * stands for in the file name that the YAML gives."""
         for file in self.names.values():
             before, star, after = file.partition("*")
             if name == file or (star and name.startswith(before) and name[len(before) :].endswith(after)):
@@ -114,5 +114,6 @@ def _uneven(
     """Which file ends first, and how many lines the others have."""
     counts = [number - 1 if over else number + sum(1 for _ in rest) for over, rest in zip(ended, sources, strict=True)]
     short = list(files.values())[ended.index(True)]
-    told = ", ".join(f"{file.name} {count:,}" for file, count in zip(files.values(), counts, strict=True))
-    return DataError(f"{short}:{number}: there is no such line, the others are longer; lines: {told}; make them one")
+    line_counts = ", ".join(f"{file.name} {count:,}" for file, count in zip(files.values(), counts, strict=True))
+    cure = "give all files the same number of lines"
+    return DataError(f"{short}:{number}: there is no such line, the others are longer; lines: {line_counts}; {cure}")

@@ -1,14 +1,14 @@
-"""A file of points and positions in, a record a line out; or a recipe in, records made by chance from its seed out."""
+"""Reader of points and positions, one line a record; or of a recipe, which generates records from a seed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import PositiveInt
 
 from seqpipe.errors import DataError, nearest
 
@@ -27,25 +27,25 @@ _BLOCK = 1024  # records that are made together
 
 
 class Points:
-    """Reads the format of pointer networks (Vinyals et al. 2015): `x1 y1 x2 y2 … output i1 i2 …`, a record a line.
+    """Reads points and pointers (Vinyals et al. 2015), one record a line: `x1 y1 x2 y2 … output i1 i2 …`.
 
-    A record has `points`, a list of rows of numbers, and `pointers`, the positions behind `output`, which count from 1
-    in the file and from 0 in the record; what ends where it began does so in both.
+    A record has `points`, a list of rows of numbers, and `pointers`, the positions after `output`, which count from 1
+    in the file and from 0 in the record; a closed sequence repeats its first position at the end in both.
 
-    A file whose name ends in .json is a recipe: `{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}`. It
-    makes so many records of points drawn evenly from the unit square, from the least to the most points (one number:
-    just as many), and what is right for them: `hull`, the corners of the convex hull, counter-clockwise from the
-    smallest position, closed; `tour`, a shortest round trip from the first point, of its two directions that with the
-    smaller second position, closed (at most 12 points); `sort`, rows of one number in rising order. The training file
-    makes other records in every epoch, a function of the seed and the epoch's number alone.
+    A file whose name ends in .json describes data to generate: `{"task": "hull", "points": [5, 10], "records": 20000,
+    "seed": 1}` is 20,000 records of 5 to 10 points (or a fixed number), uniformly distributed in the unit square, with
+    the answer of the task: `hull`, the corners of the convex hull, counter-clockwise from the smallest position,
+    closed; `tour`, a shortest round trip from the first point, in the direction with the smaller second position,
+    closed (at most 12 points); `sort`, rows of one number in ascending order. The training file has different records
+    in every epoch, determined by the seed and the number of the epoch.
 
     Args:
-        width: Numbers of a row.
+        width: Number of values in a row.
     """
 
     fields = ("points", "pointers", "where")
 
-    def __init__(self, *, width: Annotated[int, Field(gt=0)] = 2):
+    def __init__(self, *, width: PositiveInt = 2):
         self.width = width
 
     def read(self, path: Path) -> Iterator[Record]:
@@ -63,7 +63,7 @@ class Points:
         done = 0
         while done < recipe["records"]:
             some = min(_BLOCK, recipe["records"] - done)
-            for points, pointers in _made(recipe, some, random):
+            for points, pointers in _records_of(recipe, some, random):
                 done += 1
                 yield {"points": points, "pointers": pointers, "where": f"{where} {done}"}
 
@@ -76,13 +76,13 @@ class Points:
 
     def _record(self, words: list[str], where: str) -> Record:
         if words.count(OUTPUT) != 1:
-            told = f"the word `{OUTPUT}` stands in this line {words.count(OUTPUT)} times"
-            raise DataError(f"{where}: {told}; write the points, `{OUTPUT}` once, and positions from 1 on")
+            problem = f"the word `{OUTPUT}` stands in this line {words.count(OUTPUT)} times"
+            raise DataError(f"{where}: {problem}; write the points, `{OUTPUT}` once, and positions from 1 on")
         at = words.index(OUTPUT)
         numbers = [_number(word, where) for word in words[:at]]
         if not numbers or len(numbers) % self.width:
-            told = f"{len(numbers)} numbers are no points of {self.width} each"
-            raise DataError(f"{where}: {told}; complete the line, or set the reader's option `width`")
+            problem = f"{len(numbers)} numbers are no points of {self.width} each"
+            raise DataError(f"{where}: {problem}; complete the line, or set the reader's option `width`")
         points = [numbers[i : i + self.width] for i in range(0, at, self.width)]
         return {"points": points, "pointers": [_position(word, len(points), where) for word in words[at + 1 :]]}
 
@@ -105,12 +105,12 @@ def _position(word: str, points: int, where: str) -> int:
 
 
 def _recipe(path: Path, width: int) -> dict[str, Any]:
-    """The recipe in a file; DataError for what cannot be made."""
+    """The recipe in a file; DataError for an invalid one."""
     text = "".join(file_lines(path))
     try:
         recipe = json.loads(text)
     except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
         raise DataError(f"{path}:{line}: this is no recipe ({error}); write one such as {_FORM}") from error
     if not isinstance(recipe, Mapping):
         raise DataError(f"{path}:1: a recipe is an object such as {_FORM}")
@@ -128,26 +128,26 @@ def _checked(recipe: Mapping[str, Any], path: Path, text: str, width: int) -> tu
     if task not in _WIDTHS:
         raise _wrong(path, text, "task", f"no task {task!r}{nearest(str(task), _WIDTHS)}: {', '.join(_WIDTHS)}")
     if _WIDTHS[task] != width:
-        told = f"the task {task} is of rows of {_WIDTHS[task]}"
-        raise _wrong(path, text, "task", f"{told}; set the reader's option width: {_WIDTHS[task]}")
+        problem = f"the task {task} is of rows of {_WIDTHS[task]}"
+        raise _wrong(path, text, "task", f"{problem}; set the reader's option width: {_WIDTHS[task]}")
     for key, least in (("records", 1), ("seed", 0)):
         if type(recipe[key]) is not int or not least <= recipe[key] <= (_MOST if key == "records" else 2**63):
-            told = f"{key} is {recipe[key]!r}; give a whole number from {least} on"
-            raise _wrong(path, text, key, told + f", at most {_MOST:,}" * (key == "records"))
-    given = recipe["points"] if isinstance(recipe["points"], list) else [recipe["points"]] * 2
+            problem = f"{key} is {recipe[key]!r}; give a whole number from {least} on"
+            raise _wrong(path, text, key, problem + f", at most {_MOST:,}" * (key == "records"))
+    sizes = recipe["points"] if isinstance(recipe["points"], list) else [recipe["points"]] * 2
     fewest, most = (1 if task == "sort" else 3), {"tour": LONGEST_TOUR, "hull": 200, "sort": 10_000}[task]
-    if len(given) != 2 or not all(type(n) is int for n in given) or not fewest <= given[0] <= given[1] <= most:
-        told = f"points is {recipe['points']!r}; a {task} has from {fewest} to {most} points"
-        raise _wrong(path, text, "points", f"{told}: give how many, or [least, most]")
-    return given[0], given[1]
+    if len(sizes) != 2 or not all(type(n) is int for n in sizes) or not fewest <= sizes[0] <= sizes[1] <= most:
+        problem = f"points is {recipe['points']!r}; a {task} has from {fewest} to {most} points"
+        raise _wrong(path, text, "points", f"{problem}: give how many, or [least, most]")
+    return sizes[0], sizes[1]
 
 
-def _wrong(path: Path, text: str, key: str, told: str) -> DataError:
+def _wrong(path: Path, text: str, key: str, problem: str) -> DataError:
     line = text.partition(f'"{key}"')[0].count("\n") + 1
-    return DataError(f"{path}:{line}: {told}")
+    return DataError(f"{path}:{line}: {problem}")
 
 
-def _made(
+def _records_of(
     recipe: Mapping[str, Any], count: int, random: np.random.Generator
 ) -> Iterator[tuple[list[list[float]], list[int]]]:
     """So many records: points, and positions of them."""
@@ -157,8 +157,8 @@ def _made(
     right: dict[int, list[int]] = {}
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
-        found = {"hull": hulls, "tour": tours, "sort": _orders}[task](points[rows, :size])
-        right |= dict(zip(rows.tolist(), found, strict=True))
+        positions = {"hull": hulls, "tour": tours, "sort": _orders}[task](points[rows, :size])
+        right |= dict(zip(rows.tolist(), positions, strict=True))
     return ((points[row, :size].tolist(), right[row]) for row, size in enumerate(sizes.tolist()))
 
 

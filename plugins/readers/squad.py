@@ -1,4 +1,4 @@
-"""A file in the JSON of SQuAD in, a record a question out: question, passage, the answers and where they start."""
+"""Reader of SQuAD's JSON, one question a record."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _FORM = 'write {"data": [{"paragraphs": [{"context": "…", "qas": [{"id", "ques
 
 
 class Squad:
-    """Reads the JSON of SQuAD, version 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), an article of `data` at a time.
+    """Reads SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), one article of `data` at a time.
 
-    A record has `question`, `context`, `answers` ({"text": […], "answer_start": […]}, both empty where the question
+    A record has `question`, `context`, `answers` ({"text": […], "answer_start": […]}, both empty if the question
     `is_impossible`) and `id`.
     """
 
@@ -46,8 +46,8 @@ def _questions(article: Any, where: str) -> Iterator[Record]:
             at = f"{where} (question {item.get('id', question)!r})"
             record: Record = {"question": question, "context": context}
             gold = [] if item.get("is_impossible") is True else gold_answers({**item, "where": at}, "answers")
-            for one in gold:
-                placed(one, context, at)
+            for answer in gold:
+                placed(answer, context, at)
             answers = {"text": [text for text, _ in gold], "answer_start": [start for _, start in gold]}
             yield {**record, "answers": answers, "id": str(item.get("id", "")), "where": at}
 
@@ -55,8 +55,8 @@ def _questions(article: Any, where: str) -> Iterator[Record]:
 def _list(item: Any, key: str, where: str) -> list[Any]:
     if not isinstance(item, dict) or not isinstance(item.get(key), list):
         raise DataError(f"{where}: there is no list `{key}` where one belongs; {_FORM}")
-    found: list[Any] = item[key]
-    return found
+    items: list[Any] = item[key]
+    return items
 
 
 def _text(item: Any, key: str, where: str) -> str:
@@ -68,12 +68,12 @@ def _text(item: Any, key: str, where: str) -> str:
 def _articles(text: _Json) -> Iterator[tuple[Any, str]]:
     """The members of `data`, each with file and line."""
     text.take("{", "an object")
-    found = False
+    has_data = False
     while text.next() != "}":
         key = text.value()
         text.take(":", "a colon")
         if key == "data":
-            found = True
+            has_data = True
             text.take("[", "a list of articles as `data`")
             while text.next() != "]":
                 where = text.where
@@ -86,7 +86,7 @@ def _articles(text: _Json) -> Iterator[tuple[Any, str]]:
     text.take("}", "the end of the object")
     if text.next():
         raise text.fault("something stands behind the end of the object; give one object a file")
-    if not found:
+    if not has_data:
         raise text.fault(f"the object has no key `data`; {_FORM}")
 
 
@@ -102,8 +102,8 @@ class _Json:
     def where(self) -> str:
         return f"{self.name}:{self.line}"
 
-    def fault(self, told: str) -> DataError:
-        return DataError(f"{self.where}: {told}")
+    def fault(self, message: str) -> DataError:
+        return DataError(f"{self.where}: {message}")
 
     def next(self) -> str:
         """The first character that is no white space, "" at the end."""
@@ -132,7 +132,7 @@ class _Json:
         self.next()
         while True:
             try:
-                found, end = json.JSONDecoder().raw_decode(self.text, self.at)
+                value, end = json.JSONDecoder().raw_decode(self.text, self.at)
             except json.JSONDecodeError as error:
                 if self.ended:
                     self.line += self.text.count("\n", self.at, error.pos)
@@ -143,7 +143,7 @@ class _Json:
                 if end < len(self.text) or self.ended:
                     self.line += self.text.count("\n", self.at, end)
                     self.at = end
-                    return found
+                    return value
             self.more()
 
     def more(self) -> None:

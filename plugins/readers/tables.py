@@ -1,4 +1,4 @@
-"""What `csv` and `tsv` share: a table in, a record a row out, its columns as fields."""
+"""What `csv` and `tsv` share: one row a record, its columns as fields."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ class Table:
     def _several(self, cell: str, where: str) -> list[str]:
         labels = [label.strip() for label in cell.split(self.separator)]
         if "" in labels or len({*labels}) < len(labels):
-            told = "is empty" if "" in labels else "is given twice"
-            raise DataError(f"{where}: of the labels {cell!r} one {told}; write each once, or look at `separator`")
+            problem = "is empty" if "" in labels else "is given twice"
+            raise DataError(f"{where}: of the labels {cell!r} one {problem}; write each once, or look at `separator`")
         return labels
 
     def _wanted(self) -> list[tuple[str, str]]:

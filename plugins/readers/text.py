@@ -1,4 +1,4 @@
-"""A file of plain text in, records out: the whole text in pieces, its paragraphs, or its lines."""
+"""Reader of plain text: windows of the whole text, its paragraphs, or its lines."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PIECE = 65_536  # characters of a piece, about
 
 
 class Text:
-    """Reads plain text for language models, one record at a time, so that a text may be larger than memory.
+    """Reads plain text for language models, one record at a time; a file may be larger than memory.
 
     A whole text comes in pieces that end with a line. In each, `record_continues` says whether the text continues in
     the next record: a head that learns of packed texts puts no end between them.
 
     Args:
-        unit: What is a text: the whole file, each paragraph (what stands between empty lines), or each line.
+        unit: What one text is: the whole file, each paragraph (separated by empty lines), or each line.
     """
 
     fields = ("text", "record_continues", "where")

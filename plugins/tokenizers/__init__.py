@@ -1,4 +1,4 @@
-"""What tokenizers share: options in, the normalizer and the training of subwords out; a file for each `use`."""
+"""What tokenizers share: the normalizer and the training of subwords; one file a component."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def learned_subwords(
     trainer: Callable[..., Any],
     marked: Callable[[str], Iterable[str]] = lambda word: (),
 ) -> Tokenizer:
-    """The tokenizer, its vocabulary learned: the special tokens, then letters, then what is longer.
+    """The trained tokenizer; its vocabulary has the special tokens, then letters, then longer pieces.
 
     Args:
         tokenizer: Without a vocabulary.
@@ -43,16 +43,16 @@ def learned_subwords(
         marked: The letters of a word that the model writes with a sign of their place. The library numbers them as
             they come, in no fixed order: here they are numbered first.
     """
-    given = [clean(text if isinstance(text, str) else " ".join(text)) for text in texts]
-    if not any(text.strip() for text in given):
+    cleaned = [clean(text if isinstance(text, str) else " ".join(text)) for text in texts]
+    if not any(text.strip() for text in cleaned):
         raise DataError("the training texts hold nothing but blanks: there is no subword to learn; correct the data")
     letters: set[str] = set()
-    for text in given:
+    for text in cleaned:
         normal = tokenizer.normalizer.normalize_str(text)
         letters.update(*(marked(word) for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)))
     specials = [*SPECIALS, *sorted(letters - {*SPECIALS})]
     try:
-        tokenizer.train_from_iterator(given, trainer(special_tokens=specials, show_progress=False))
+        tokenizer.train_from_iterator(cleaned, trainer(special_tokens=specials, show_progress=False))
     except Exception as error:  # tokenizers raises a bare one
         raise DataError(f"no subwords can be learned of the training texts: {error}; raise max_size") from error
     return changed(tokenizer, lambda model: None)

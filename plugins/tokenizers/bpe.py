@@ -1,4 +1,4 @@
-"""Texts in, a `tokenizers.Tokenizer` of byte pair encoding out, over letters or over bytes."""
+"""Byte pair encoding, over letters or over bytes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 class BPE:
-    """Merges the most frequent pair of pieces, again and again (Sennrich et al. 2016).
+    """Byte pair encoding: repeatedly merges the most frequent pair of subwords (Sennrich et al. 2016).
 
-    Words are runs of letters and digits, and single punctuation marks; the last piece of each ends with `</w>`. Text is
-    written again with its words apart. With `byte_level` (Radford et al. 2019) pieces are of bytes, and a piece holds
-    the blank before its word: there is no unknown letter, and text is written again without loss, if nothing is folded.
-    The first word of a text has no blank before it, and so other pieces.
+    Words are sequences of letters and digits, and single punctuation marks; the last subword of each ends with `</w>`.
+    Decoded text has a space between all words. With `byte_level` (Radford et al. 2019) subwords are sequences of bytes
+    and include the space before a word: there are no unknown characters, and decoding is lossless without
+    normalization. The first word of a text has no space before it, and so other subwords.
 
     Args:
-        byte_level: Whether pieces are made of bytes, as in GPT-2, rather than of letters.
-        max_size: Size of the vocabulary with all letters (or bytes) and the four special tokens, which are always kept.
-        min_count: Merge two pieces if they stand side by side in training so often.
-        lowercase: Look words up in lower case.
-        strip_accents: Look words up without accents: é as e.
+        byte_level: Whether subwords are sequences of bytes, as in GPT-2, rather than of characters.
+        max_size: Maximum size of the vocabulary, including all characters (or bytes) and the four special tokens.
+        min_count: Minimum number of occurrences of a pair to merge it.
+        lowercase: Normalize words to lower case before the look-up.
+        strip_accents: Remove accents before the look-up: é becomes e.
     """
 
     def __init__(

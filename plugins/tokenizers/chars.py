@@ -1,4 +1,4 @@
-"""Texts in, a `tokenizers.Tokenizer` out whose tokens are single code points; it writes text again without loss."""
+"""A tokenizer of single code points, which decodes without loss."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from . import folding
 
 
 class Chars:
-    """Splits text into its code points: for Chinese and Japanese, and for heads that write letter by letter.
+    """Splits text into code points: for Chinese and Japanese, and for heads that generate single characters.
 
     Args:
-        keep_spaces: Make white space a token too; without it, it is dropped.
-        lowercase: Look characters up in lower case.
-        fold_digits: Look characters up with every digit as 0.
-        min_count: Leave out characters seen less often in training.
-        max_size: Keep at most so many characters, the most frequent.
+        keep_spaces: Whether white space is a token; otherwise it is dropped.
+        lowercase: Normalize characters to lower case before the look-up.
+        fold_digits: Replace every digit by 0 before the look-up.
+        min_count: Minimum number of occurrences of a character in training.
+        max_size: Maximum size of the vocabulary; the most frequent characters are kept.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A checkpoint of `transformers` in, its own tokenizer out."""
+"""The tokenizer of a checkpoint of `transformers`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from seqpipe import Checkpoint, pretrained_tokenizer
 
 
 class Pretrained:
-    """The tokenizer that a pretrained encoder was trained with; nothing is learned.
+    """The tokenizer of a pretrained checkpoint, unchanged.
 
     Args:
-        checkpoint: A folder that `save_pretrained` wrote, or a name on the hub.
+        checkpoint: A folder written by `save_pretrained`, or a name on the hub.
     """
 
     def __init__(self, *, checkpoint: Checkpoint):

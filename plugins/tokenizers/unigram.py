@@ -1,4 +1,4 @@
-"""Texts in, a `tokenizers.Tokenizer` of a unigram language model out: words in their likeliest pieces."""
+"""A unigram language model: words in their likeliest pieces."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from . import changed, folding, learned_subwords, ranked
 
 
 class Unigram:
-    """Splits words into the pieces whose probabilities have the greatest product (Kudo 2018).
+    """Splits words into the most probable subwords under a unigram language model (Kudo 2018).
 
-    The pieces are what expectation maximisation leaves of all frequent substrings. Words end at blanks and at
-    punctuation marks, each of which is a word; a blank is the sign ▁ at the beginning of the piece after it. The first
-    word of a text has no blank before it, and so other pieces. Text of known letters is written again as it was, but
-    for white space, which becomes single blanks.
+    Expectation maximisation selects the subwords from all frequent substrings. Words end at white space, and each
+    punctuation mark is a word; a space becomes ▁ at the beginning of the next subword. The first word of a text has no
+    space before it, and so other subwords. Decoding is lossless for known characters, except that white space becomes
+    single spaces.
 
     Args:
-        max_size: Size of the vocabulary with all letters and the four special tokens, which are always kept.
-        longest: The most letters of a piece.
-        lowercase: Look words up in lower case.
-        strip_accents: Look words up without accents: é as e.
+        max_size: Maximum size of the vocabulary, including all characters and the four special tokens.
+        longest: Maximum number of characters of a subword.
+        lowercase: Normalize words to lower case before the look-up.
+        strip_accents: Remove accents before the look-up: é becomes e.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Texts in, a WordPiece `tokenizers.Tokenizer` out: words as BERT splits them, and the longest known pieces of each."""
+"""WordPiece: words as BERT splits them, each in the longest known pieces."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MARK = "##"
 
 
 class WordPiece:
-    """Splits words into the longest pieces that it knows, from left to right (Schuster and Nakajima 2012).
+    """Splits words into the longest known subwords, from left to right (Schuster and Nakajima 2012).
 
-    As in BERT (Devlin et al. 2019) a word ends at white space, each punctuation mark and each Chinese character is a
-    word, and control characters are dropped; pieces are merged by count. A word with an unknown letter is unknown as a
-    whole. Text is written again with its words apart.
+    As in BERT (Devlin et al. 2019), words end at white space, each punctuation mark and each Chinese character is a
+    word, and control characters are dropped; subwords are merged by frequency. A word with an unknown character is one
+    unknown token. Decoded text has a space between all words.
 
     Args:
-        max_size: Size of the vocabulary with all letters and the four special tokens, which are always kept.
-        min_count: Merge two pieces if they stand side by side in training so often.
-        lowercase: Look words up in lower case.
-        strip_accents: Look words up without accents: é as e.
+        max_size: Maximum size of the vocabulary, including all characters and the four special tokens.
+        min_count: Minimum number of occurrences of a pair to merge it.
+        lowercase: Normalize words to lower case before the look-up.
+        strip_accents: Remove accents before the look-up: é becomes e.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Texts in, a word-level `tokenizers.Tokenizer` out: words and punctuation by one regular expression."""
+"""A word-level tokenizer: words and punctuation by one regular expression."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from . import folding
 
 
 class Words:
-    """Splits text into words and punctuation marks, and keeps the frequent ones.
+    """Splits text into words and punctuation marks; rare words may be left out of the vocabulary.
 
     Args:
-        pattern: Regular expression (Oniguruma) of one token; what lies between matches is dropped.
-        lowercase: Look words up in lower case.
-        fold_digits: Look words up with every digit as 0.
-        min_count: Leave out words seen less often in training.
-        max_size: Keep at most so many words, the most frequent.
-        detokenize: Join what is written as English is, no blank before . , ; : ! ? % and closing brackets and quotes,
-            none behind opening ones; else by blanks.
+        pattern: Regular expression (Oniguruma) of a token; text between matches is dropped.
+        lowercase: Normalize words to lower case before the look-up.
+        fold_digits: Replace every digit by 0 before the look-up.
+        min_count: Minimum number of occurrences of a word in training.
+        max_size: Maximum size of the vocabulary; the most frequent words are kept.
+        detokenize: Whether generated words are joined by the rules of English punctuation: no space before . , ; : ! ?
+            % and closing brackets and quotes, and none after opening ones; otherwise by spaces.
     """
 
     def __init__(

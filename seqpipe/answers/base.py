@@ -22,6 +22,7 @@ from seqpipe.answers.types import (
     HeadInfo,
     MakeTargets,
     Metric,
+    Targets,
 )
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -387,3 +388,8 @@ def present(record: Record, name: str) -> Any:
     if record.get(name) is None:
         raise DataError.at(record, f"no field {name!r}; the record has: {', '.join(record)}")
     return record[name]
+
+
+def no_targets(record: Record, doc: Doc) -> Targets:
+    """The targets of a self-supervised head, which makes them itself."""
+    return {}

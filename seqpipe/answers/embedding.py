@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number
+from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets
 from seqpipe.answers.classification import counted_labels, label_of, label_target
 from seqpipe.answers.metrics.retrieval import LengthCounter, VectorCounter
 from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
@@ -64,6 +64,8 @@ class Vector(HeadAnswer):
         return False
 
     def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        if self.self_supervised:
+            return no_targets
         return label_target(self.labels, self.target)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
+from seqpipe.answers.base import HeadAnswer, best_of, no_targets, probability, with_score, without_missing
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
-from seqpipe.answers.types import Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
+from seqpipe.answers.types import Choice, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.errors import DataError
 from seqpipe.features import word_pieces as subwords
 from seqpipe.features.document import Arrays, Doc, Record
@@ -189,8 +189,3 @@ def text_in(record: Record, field: str) -> str:
     if field == "text" and words is not None:
         return " ".join(words)
     raise DataError.at(record, f"no text in the field {field!r}; it has: {', '.join(record)}")
-
-
-def no_targets(record: Record, doc: Doc) -> Targets:
-    """The targets of a head that makes them itself, in `corrupt_batch`."""
-    return {}

@@ -42,6 +42,8 @@ def head_answer_from(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -
     if not isinstance(name, str) or name not in ANSWER_KINDS:
         hint = nearest(str(name), ANSWER_KINDS)
         raise BundleError(f"answer kind {name!r} is not known to this version{hint}; update seqpipe")
+    if ANSWER_KINDS[name].needs_tokenizer and tokenizer is None:
+        raise BundleError(f"answer kind {name!r} lacks its target tokenizer; export it again")
     return ANSWER_KINDS[name].from_manifest(manifest, tokenizer)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, required_field
+from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets, required_field
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
 from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.errors import DataError
@@ -55,6 +55,8 @@ class Score(HeadAnswer):
         return {**stated, "self_supervised": True} if self.self_supervised else stated
 
     def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+        if self.self_supervised:
+            return no_targets
         return lambda record, doc: {"score": number_of(record, self.target or "score")}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:

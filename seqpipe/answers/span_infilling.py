@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.fill_mask import no_targets, text_in
+from seqpipe.answers.base import no_targets
+from seqpipe.answers.fill_mask import text_in
 from seqpipe.answers.text import Text, required
 from seqpipe.answers.types import HeadInfo, MakeTargets
 from seqpipe.features import word_pieces as subwords

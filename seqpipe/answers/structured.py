@@ -29,9 +29,9 @@ from seqpipe.answers.structured_fields import (
     Field,
     answer_pairs,
     answer_value,
-    checked,
     comparable,
     fields_from,
+    fields_of,
     gold_value,
     labels_of,
     target_of,
@@ -47,6 +47,7 @@ from seqpipe.answers.types import (
     HeadInfo,
     MakeTargets,
     Metric,
+    Targets,
 )
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -101,6 +102,17 @@ class Structured(HeadAnswer):
         return ""
 
     @classmethod
+    def label_conflict(cls, old: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> str:
+        fields = {field.name: field for field in fields_from(settings["fields"])}
+        for before in fields_of(old["fields"]):
+            field = fields.get(before.name, before)
+            if (field.per, field.type) != (before.per, before.type):
+                return f"the field {before.name!r} of {where} is of {before.per}s, a {before.type}; state it so"
+            if field.per == PAIR and field.labels[:1] != before.labels[:1]:
+                return f"{before.labels[0]!r} is `outside` in the field {before.name!r} of {where}; state it so"
+        return ""
+
+    @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         """`<field>/<label>` of every label, those of an older run first."""
         counts: Counter[str] = Counter()
@@ -128,14 +140,7 @@ class Structured(HeadAnswer):
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Structured:
-        return cls(
-            [
-                checked(
-                    Field(field["name"], field["per"], field["type"], field["target"], tuple(field.get("labels", ())))
-                )
-                for field in manifest["fields"]
-            ]
-        )
+        return cls(fields_of(manifest["fields"]))
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": None, "fields": [field.manifest() for field in self.fields]}
@@ -150,7 +155,12 @@ class Structured(HeadAnswer):
         }
 
     def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
-        return lambda record, doc: {field.name: target_of(field, record, doc) for field in self.fields}
+        def targets(record: Record, doc: Doc) -> Targets | None:
+            values = {field.name: target_of(field, record, doc, misaligned) for field in self.fields}
+            known = {name: value for name, value in values.items() if value is not None}
+            return known if len(known) == len(values) else None
+
+        return targets
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [self._answer(doc, {name: array[i] for name, array in decision.items()}) for i, doc in enumerate(docs)]
@@ -208,7 +218,8 @@ class Structured(HeadAnswer):
 
     def gold(self, record: Record) -> dict[str, Any]:
         """Each field's value; words by their (start, end), so that texts that were split alike match."""
-        places = word_places(record) if self._has_words else []
+        counts_words = any(field.per != TEXT or field.type == POSITION for field in self.fields)
+        places = word_places(record) if counts_words else []
         return {field.name: gold_value(field, record, places) for field in self.fields}
 
     def predicted(self, answer: Answer) -> dict[str, Any]:
@@ -280,6 +291,14 @@ class Structured(HeadAnswer):
 
     def counter(self) -> Counts:
         return StructureCounter(self.fields)
+
+    def answer_labels(self) -> set[Any]:
+        return {f"{field.name}/{label}" for field in self.fields for label in field.labels}
+
+    def labels_in(self, gold: Any) -> list[str]:
+        labels = {field.name: gold[field.name] for field in self.fields if field.type == LABEL}
+        values = {name: value.values() if isinstance(value, dict) else [value] for name, value in labels.items()}
+        return [f"{name}/{label}" for name, of_field in values.items() for label in of_field]
 
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
         """The fields that are wrong; of words and pairs those that are."""

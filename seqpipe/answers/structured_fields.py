@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.base import float32_number, present, probability
+from seqpipe.answers.base import float32_number, present, probability, required_field
 from seqpipe.answers.regression import number_of
 from seqpipe.answers.tagging import label_ids
 from seqpipe.answers.types import Array, Target
@@ -19,6 +19,8 @@ TEXT, WORD, PAIR = PER = ("text", "word", "pair")
 LABEL, POSITION, NUMBER, SPAN = TYPES = ("label", "position", "number", "span")
 SCORES = "_scores"  # behind a field's name: its probabilities, which a decision may hold
 _SHAPES = {TEXT: ("B",), WORD: ("B", "T"), PAIR: ("B", "T", "T")}
+_TAKEN = ("words", "word", "start", "end", "ids", "mask", "x")  # names in answers and in batches
+_ENDINGS = ("_score", SCORES, "_mask")
 _FORM = 'such as {"head": {"per": "word", "type": "position"}}'
 
 
@@ -57,16 +59,18 @@ class Field:
         return {**stated, "labels": list(self.labels)} if self.type == LABEL else stated
 
 
-def fields_from(stated: Mapping[str, Mapping[str, Any]]) -> tuple[Field, ...]:
+def fields_from(stated: Any) -> tuple[Field, ...]:
     """The fields that a head describes; ValueError for what is no field.
 
     Args:
         stated: By name: `per`, `type`, and where they are needed `target` (else the name) and, of labels of pairs,
             `outside`, the label of a pair of which there is nothing to say.
     """
+    if not isinstance(stated, Mapping) or not stated:
+        raise ValueError(f"fields: a structured answer has at least one, {_FORM}")
     fields = []
     for name, keys in stated.items():
-        if keys.keys() - {"per", "type", "target", "outside"}:
+        if not isinstance(keys, Mapping) or keys.keys() - {"per", "type", "target", "outside"}:
             raise ValueError(f"fields.{name}: {keys!r} is no field; state per and type, {_FORM}")
         outside = (str(keys["outside"]),) if "outside" in keys else ()
         fields.append(
@@ -74,15 +78,34 @@ def fields_from(stated: Mapping[str, Mapping[str, Any]]) -> tuple[Field, ...]:
         )
         if (fields[-1].per, fields[-1].type) == (PAIR, LABEL) and not outside:
             raise ValueError(f"fields.{name}: labels of pairs need `outside`, the label of all other pairs")
-    if not fields:
-        raise ValueError(f"fields: a structured answer has at least one, {_FORM}")
+    return tuple(fields)
+
+
+def fields_of(manifest: Any) -> tuple[Field, ...]:
+    """The fields that a manifest lists; KeyError, TypeError or ValueError for what is no such list."""
+    fields = [
+        checked(Field(stated["name"], stated["per"], stated["type"], stated["target"], tuple(stated.get("labels", ()))))
+        for stated in manifest
+    ]
+    if not fields or len({field.name for field in fields}) < len(fields):
+        raise ValueError("fields: a structured answer has at least one, each with a name of its own")
+    for field in fields:
+        if (field.type == LABEL) != bool(field.labels):
+            raise ValueError(f"fields.{field.name}: a field has labels if its type is label, and only then")
     return tuple(fields)
 
 
 def checked(field: Field) -> Field:
     """The field; ValueError if no answer can have it."""
-    if not field.name.isidentifier() or field.name.endswith(SCORES):
-        raise ValueError(f"fields: {field.name!r} is no name of a field; take letters, digits and _ (not {SCORES})")
+    texts: tuple[Any, ...] = (field.name, field.target, *field.labels)
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"fields: {text!r} is no text: name, target and labels are texts")
+    if not field.name.isidentifier() or field.name in _TAKEN or field.name.endswith(_ENDINGS):
+        cure = f"take letters, digits and _, not {', '.join(_TAKEN)}, and no ending {', '.join(_ENDINGS)}"
+        raise ValueError(f"fields: {field.name!r} is no name of a field; {cure}")
+    if len({*field.labels}) < len(field.labels):
+        raise ValueError(f"fields.{field.name}: a label stands twice among {', '.join(field.labels)}")
     if field.per not in PER or field.type not in TYPES:
         message = f"per is one of {', '.join(PER)}, and type one of {', '.join(TYPES)}"
         raise ValueError(f"fields.{field.name}: {field.per!r} and {field.type!r}: {message}")
@@ -100,6 +123,8 @@ def answer_value(field: Field, value: np.ndarray, doc: Doc) -> Any:
         first, last = (int(at) for at in value)
         if first < 0:
             return None
+        if not first <= last < len(words):
+            raise ValueError(f"{field.name}: {first} to {last} is no span of {len(words)} words")
         start, end = words[first][0], words[last][1]
         return {"text": doc.text[start:end], "start": start, "end": end}
     number, most = int(value), len(field.labels) if field.type == LABEL else len(words)
@@ -111,54 +136,76 @@ def answer_value(field: Field, value: np.ndarray, doc: Doc) -> Any:
 
 
 def answer_pairs(field: Field, values: np.ndarray, scores: np.ndarray | None, doc: Doc) -> list[dict[str, Any]]:
-    key, chosen = (LABEL, np.argwhere(values != 0)) if field.type == LABEL else ("value", np.argwhere(values != 0))
-    pairs = []
-    for i, j in chosen.tolist():
+    """The pairs of words of which there is something to say."""
+    key, pairs = LABEL if field.type == LABEL else "value", list[dict[str, Any]]()
+    for i, j in np.argwhere(values != 0).tolist():
         score = {} if scores is None else {"score": probability(scores[i, j])}
         pairs.append({"from": i, "to": j, key: answer_value(field, values[i, j], doc), **score})
     return pairs
 
 
-def target_of(field: Field, record: Record, doc: Doc) -> Target:
-    """What `loss` gets of a record."""
+def target_of(field: Field, record: Record, doc: Doc, misaligned: str) -> Target | None:
+    """What `loss` gets of a record; None if it is to be skipped."""
     words, ids = doc.word_offsets, {label: i for i, label in enumerate(field.labels)}
     if field.per == PAIR:
-        rows: list[Any] = [[0] * len(words) for _ in words]
+        rows: list[Any] = [[0 if field.type == LABEL else 0.0] * len(words) for _ in words]
         for pair in _record_pairs(field, record, len(words)):
             value = pair["value"]
             rows[pair["from"]][pair["to"]] = label_ids(ids, [value])[0] if field.type == LABEL else value
         return rows
-    if field.per == TEXT:
-        value = _record_value(field, record, present(record, field.target), len(words))
-        return _number(field, value, ids, words)
-    values = _word_values(field, record, len(words))
-    return [_number(field, value, ids, words) for value in values]
-
-
-def _number(field: Field, value: Any, ids: Mapping[str, int], words: Sequence[tuple[int, int]]) -> Any:
+    values = _values(field, record, len(words))
     if field.type == LABEL:
-        return label_ids(ids, [value])[0]
-    if field.type == POSITION:
-        return -1 if value is None else value
-    if field.type == SPAN:
-        inside = [] if value is None else [i for i, (a, b) in enumerate(words) if a < value[1] and b > value[0]]
-        return [inside[0], inside[-1]] if inside else [-1, -1]
-    return value
+        numbers: list[Any] = label_ids(ids, values)
+    elif field.type == POSITION:
+        numbers = [-1 if value is None else value for value in values]
+    elif field.type == SPAN:
+        numbers = [_word_span(value, record, doc, misaligned) for value in values]
+        if None in numbers:
+            return None
+    else:
+        numbers = values
+    return numbers[0] if field.per == TEXT else numbers
 
 
-def _word_values(field: Field, record: Record, words: int) -> list[Any]:
-    """The values of a record for each word; DataError unless there are as many."""
-    values = present(record, field.target)
-    if not isinstance(values, list | tuple) or len(values) != words:
-        many = len(values) if isinstance(values, list | tuple) else type(values).__name__
-        raise DataError.at(record, f"field {field.target!r} has {many} values for {words} words; give one for each")
+def _word_span(span: tuple[int, int] | None, record: Record, doc: Doc, misaligned: str) -> list[int] | None:
+    """The first and last word of a span, -1 of none; None if it cuts a word, and such records are to be skipped."""
+    if span is None:
+        return [-1, -1]
+    inside = [i for i, (start, end) in enumerate(doc.word_offsets) if start < span[1] and end > span[0]]
+    exact = inside and (doc.word_offsets[inside[0]][0], doc.word_offsets[inside[-1]][1]) == span
+    if not exact and misaligned == "error":
+        words = [doc.text[slice(*doc.word_offsets[i])] for i in inside]
+        cure = "set data.misaligned to widen or skip, or use another tokenizer"
+        raise DataError.at(record, f"span {doc.text[slice(*span)]!r} cuts a word of {words}; {cure}")
+    return [inside[0], inside[-1]] if exact or (inside and misaligned == "widen") else None
+
+
+def _values(field: Field, record: Record, words: int) -> list[Any]:
+    """The value of a record for the text, alone in a list, or those for each word."""
+    if field.per == TEXT:
+        may_be_null = field.type in (POSITION, SPAN)
+        value = required_field(record, field.target) if may_be_null else present(record, field.target)
+        return [_record_value(field, record, value, words)]
+    values = _listed(field, record)
+    if len(values) != words:
+        message = f"field {field.target!r} has {len(values)} values for {words} words; give one for each"
+        raise DataError.at(record, message)
     return [_record_value(field, record, value, words) for value in values]
+
+
+def _listed(field: Field, record: Record) -> Sequence[Any]:
+    """The values of words or pairs in a record; DataError if they are no list."""
+    values = present(record, field.target)
+    if not isinstance(values, list | tuple):
+        message = f"field {field.target!r} must be a list with the values of {field.per}s, not {type(values).__name__}"
+        raise DataError.at(record, message)
+    return values
 
 
 def _record_value(field: Field, record: Record, value: Any, words: int) -> Any:
     """A value of a record; DataError for one that is none of its type."""
     if field.type == LABEL:
-        if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
             raise DataError.at(record, f"field {field.target!r}: {value!r} is no label, a text or a whole number")
         return str(value)
     if field.type == NUMBER:
@@ -170,21 +217,25 @@ def _record_value(field: Field, record: Record, value: Any, words: int) -> Any:
             message = f"{value!r} is no position of one of {words} words, which count from 0 (none: null)"
             raise DataError.at(record, f"field {field.target!r}: {message}")
         return value
-    if not isinstance(value, Mapping) or not {"start", "end"} <= value.keys():
+    start, end = (value.get("start"), value.get("end")) if isinstance(value, Mapping) else (None, None)
+    if type(start) is not int or type(end) is not int or not 0 <= start < end:
         message = f'{value!r} is no span, such as {{"start": 0, "end": 5}}'
         raise DataError.at(record, f"field {field.target!r}: {message}")
-    return (value["start"], value["end"])
+    return (start, end)
 
 
 def _record_pairs(field: Field, record: Record, words: int) -> list[dict[str, Any]]:
     """The pairs of a record: `from`, `to` and `value`; DataError for what is none."""
-    key, pairs = LABEL if field.type == LABEL else "value", []
-    for pair in present(record, field.target):
+    key, pairs, known = LABEL if field.type == LABEL else "value", list[dict[str, Any]](), set[tuple[int, int]]()
+    for pair in _listed(field, record):
         if not isinstance(pair, Mapping) or not {"from", "to", key} <= pair.keys():
             raise DataError.at(record, f'field {field.target!r}: {pair!r} is no pair; write {{"from", "to", "{key}"}}')
-        ends = [pair["from"], pair["to"]]
+        ends = (pair["from"], pair["to"])
         if not all(type(at) is int and 0 <= at < words for at in ends):
             raise DataError.at(record, f"field {field.target!r}: {ends} are no positions of {words} words, from 0 on")
+        if ends in known:
+            raise DataError.at(record, f"field {field.target!r} states the pair {ends} twice; leave one of the two out")
+        known.add(ends)
         pairs.append({"from": ends[0], "to": ends[1], "value": _record_value(field, record, pair[key], words)})
     return pairs
 
@@ -194,8 +245,8 @@ def labels_of(field: Field, record: Record) -> list[str]:
     if field.per == PAIR:
         words = len(record.get("words") or ()) or 1 << 31
         return [pair["value"] for pair in _record_pairs(field, record, words)]
-    value = present(record, field.target)
-    return [_record_value(field, record, label, 0) for label in (value if field.per == WORD else [value])]
+    values = _listed(field, record) if field.per == WORD else [present(record, field.target)]
+    return [_record_value(field, record, label, 0) for label in values]
 
 
 def gold_value(field: Field, record: Record, places: Sequence[tuple[int, int]]) -> Any:
@@ -206,17 +257,14 @@ def gold_value(field: Field, record: Record, places: Sequence[tuple[int, int]]) 
         return {
             (places[pair["from"]], places[pair["to"]]): pair["value"] for pair in pairs if pair["value"] not in outside
         }
-    if field.per == TEXT:
-        value = _record_value(field, record, present(record, field.target), len(places))
-        return places[value] if field.type == POSITION and value is not None else value
-    values = _word_values(field, record, len(places))
+    values = _values(field, record, len(places))
     if field.type == POSITION:
         values = [None if value is None else places[value] for value in values]
-    return dict(zip(places, values, strict=True))
+    return values[0] if field.per == TEXT else dict(zip(places, values, strict=True))
 
 
 def comparable(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> Any:
-    """A value of an answer as `_gold` has it: words by their places."""
+    """A value of an answer as `gold_value` has it: words by their places."""
     if value is None or field.type in (LABEL, NUMBER):
         return value
     return places[value] if field.type == POSITION else (value["start"], value["end"])

@@ -25,14 +25,16 @@ def check(
     file: YamlFile,
     overrides: Overrides = None,
     sets: Sets = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Print who provides and who uses each name.")] = False,
-    static: Annotated[bool, typer.Option("--static", help="Check the YAML alone; build and export nothing.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print which stage provides and which uses each name.")
+    ] = False,
+    static: Annotated[bool, typer.Option("--static", help="Check only the YAML; build and export nothing.")] = False,
     no_cache: NoCache = False,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find every mistake in a YAML, then build it small, export it, run it and compare: exportable before trained."""
+    """Report all errors in a YAML, then build a small model, export it, run it and compare it with PyTorch."""
     console = make_console(quiet, verbose)
     config = load_config(console, file, overrides, sets, None)
     if explain:

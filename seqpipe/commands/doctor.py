@@ -14,11 +14,11 @@ from seqpipe.errors import UsageError
 def doctor(
     require: Annotated[
         str | None,
-        typer.Option("--require", metavar="cuda", help="An error (exit 7) unless a graph runs on CUDA here."),
+        typer.Option("--require", metavar="cuda", help="Exit with 7 unless a graph runs on CUDA."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look at this machine: onnxruntime and its providers, CUDA, telemetry, wheels in conflict, threads."""
+    """Examine this machine: onnxruntime and its providers, CUDA, telemetry, conflicting wheels, threads."""
     from seqpipe.commands.environment import examine
 
     if require not in (None, "cuda"):

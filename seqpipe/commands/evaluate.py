@@ -11,22 +11,23 @@ from seqpipe.commands.options import Device, Json, Quiet, make_console, print_js
 
 
 def evaluate(
-    target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="A run's folder or a bundle's.")],
-    data: Annotated[Path | None, typer.Option("--data", help="Another file than the run's test sets.")] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Also score from the text alone, which is what deployment sees.")
-    ] = False,
+    target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
+    data: Annotated[
+        Path | None, typer.Option("--data", help="A data file to use instead of the run's test sets.")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Also compute the scores on raw text, as in deployment.")] = False,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="FIELD", help="Split the scores by a field of the records.")
+        str | None, typer.Option("--by", metavar="FIELD", help="Also print the scores for each value of a field.")
     ] = None,
     errors: Annotated[
-        Path | None, typer.Option("--errors", metavar="FILE", help="List what went wrong, as JSONL.")
+        Path | None,
+        typer.Option("--errors", metavar="FILE", help="Write the records with wrong answers to this file, as JSONL."),
     ] = None,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
+    """Compute the scores of a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
     from seqpipe.commands.scoring import score_target
 
     console = make_console(quiet)

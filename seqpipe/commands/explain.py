@@ -23,19 +23,20 @@ from seqpipe.errors import DataError, UsageError
 
 def explain(
     bundle: BundlePath,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to look at; - reads standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The heat map: a file ending in .html, .png or .json.")
+        Path | None, typer.Option("--output", "-o", help="Output file with the extension .html, .png or .json.")
     ] = None,
     font: Annotated[
-        Path | None, typer.Option("--font", metavar="FILE", help="For .png: a font that has the text's characters.")
+        Path | None,
+        typer.Option("--font", metavar="FILE", help="For .png: a font file with the characters of the text."),
     ] = None,
     options: DecodeOptions = None,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what a model looked at: its attention weights over a text, as a heat map or a table. Needs no PyTorch."""
+    """Show the attention weights of a model for a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
     from seqpipe.features.vocabulary import clean
     from seqpipe.runtime.explain.drawing import draw, ending

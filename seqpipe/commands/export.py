@@ -14,11 +14,11 @@ from seqpipe.errors import UsageError
 def export(
     folder: RunFolder,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where the bundle goes; RUN/bundle by default.")
+        Path | None, typer.Option("--output", "-o", help="Folder of the bundle; default: RUN/bundle.")
     ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Another key of `export`, such as export.explain=true."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override of a key of `export`, such as export.explain=true."),
     ] = None,
     no_cache: NoCache = False,
     quiet: Quiet = False,

@@ -13,32 +13,34 @@ from seqpipe.errors import UsageError
 
 def predict(
     bundle: BundlePath,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="A file; standard input by default.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output by default.")] = None,
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="Input file; default: standard input.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Output file; default: standard output.")
+    ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="text, jsonl or conll; by the file's ending if left out.")
+        str, typer.Option("--format", help="text, jsonl or conll; default: by the file extension.")
     ] = "auto",
     documents: Annotated[
-        bool, typer.Option("--documents", help="Take each text as a document and split it into sentences.")
+        bool, typer.Option("--documents", help="Treat each text as a document, and split it into sentences.")
     ] = False,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Print each text as it is generated; of a language model.")
+        bool, typer.Option("--stream", help="Print each token as it is generated, for language models.")
     ] = False,
     on_error: Annotated[
-        str, typer.Option("--on-error", help="stop at a line without an answer, or skip: it gets its error instead.")
+        str, typer.Option("--on-error", help="stop at an invalid line, or skip it: the output has the error instead.")
     ] = "stop",
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
     n_best: Annotated[int | None, typer.Option("--n-best", help="Short for --option n_best=N.")] = None,
     device: Device = "auto",
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Runs at once; one a core by default.")
+        int | None, typer.Option("--threads", min=1, help="Number of parallel runs; default: one per core.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds that one run of the graph may take.")
+        float, typer.Option("--timeout", min=0.1, help="Maximum time of one run of the graph, in seconds.")
     ] = 600.0,
 ) -> None:
-    """Answer texts, one a line, in order, one line of JSON each. Needs no PyTorch."""
+    """Answer texts, one per line, with one line of JSON each, in order. Needs no PyTorch."""
     from seqpipe import load
     from seqpipe.runtime.file_io import predict_file, stream_file
 

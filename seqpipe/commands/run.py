@@ -31,7 +31,7 @@ def run(
     sets: Sets = None,
     seed: Seed = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="Train under seeds 1 to N; mean and deviation.")
+        int | None, typer.Option("--seeds", min=1, help="Train with seeds 1 to N; report mean and standard deviation.")
     ] = None,
     device: Device = "auto",
     fresh: Fresh = False,

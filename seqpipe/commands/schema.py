@@ -12,7 +12,9 @@ from seqpipe.console import Console
 
 
 def schema(
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Output file; default: standard output.")
+    ] = None,
 ) -> None:
     """Print the JSON Schema of pipelines, with the components of every installed plugin, for editors."""
     from seqpipe.config.json_schema import schema as pipeline_schema

@@ -13,15 +13,15 @@ from seqpipe.commands.options import Quiet, RunFolder, make_console
 def vectors(
     folder: RunFolder,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file; RUN/vectors.vec, or .bin, by default.")
+        Path | None, typer.Option("--output", "-o", help="Output file; default: RUN/vectors.vec, or .bin.")
     ] = None,
-    binary: Annotated[bool, typer.Option("--binary", help="As word2vec's binary, not as text.")] = False,
+    binary: Annotated[bool, typer.Option("--binary", help="Write the binary format.")] = False,
     stage: Annotated[
-        str | None, typer.Option("--stage", metavar="KEY", help="Which embedding, of several: embedding.1.")
+        str | None, typer.Option("--stage", metavar="KEY", help="Which embedding, if there are several: embedding.1.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write the word vectors that a run has learned to a file, as word2vec does."""
+    """Write the word vectors of a run to a file, in the format of word2vec."""
     from seqpipe.commands.runs.run_folder import load_trained, open_run
     from seqpipe.commands.runs.run_lock import lock_around
     from seqpipe.commands.word_vectors import write_vectors

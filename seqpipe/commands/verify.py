@@ -16,23 +16,26 @@ def verify(
     bundle: BundlePath,
     device: Device = "auto",
     sha256: Annotated[
-        str | None, typer.Option("--sha256", metavar="DIGITS", help="The SHA-256 that its bundle.json must have.")
+        str | None, typer.Option("--sha256", metavar="DIGITS", help="Expected SHA-256 of bundle.json.")
     ] = None,
     untrusted: Annotated[
         bool,
-        typer.Option("--untrusted", help="Open it in a process of its own with limits of memory and time, on the CPU."),
+        typer.Option(
+            "--untrusted", help="Open the bundle in a separate process with limited memory and time, on the CPU."
+        ),
     ] = False,
     memory: Annotated[
-        float | None, typer.Option("--memory", metavar="GIB", help="With --untrusted: GiB it may take; 4 by default.")
+        float | None,
+        typer.Option("--memory", metavar="GIB", help="With --untrusted: maximum memory in GiB; default: 4."),
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", metavar="SECONDS", help="With --untrusted: seconds it may take; 120 by default."),
+        typer.Option("--timeout", metavar="SECONDS", help="With --untrusted: maximum time in seconds; default: 120."),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check a bundle's hashes and repeat its golden examples on this machine. Needs no PyTorch."""
+    """Check the hashes of a bundle and repeat its golden examples on this machine. Needs no PyTorch."""
     if untrusted:
         result = _verify_untrusted(bundle, device, sha256, memory, timeout)
     else:

@@ -18,7 +18,7 @@ class CommonKeys(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = Field(
-        default=None, description="What one of several heads is called in the answer; null: as its `use`."
+        default=None, description="Name of the head, for lists of heads; null: the value of `use`."
     )
     field: Text | tuple[Text, Text] = Field(
         default="text", description="The record field that is the input, or a list of two, which are read as a pair."

@@ -19,7 +19,7 @@ Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold 
 
 
 NEAR = 0.8  # similarity from which a name is taken for a misspelling
-HELPERS = ("record",)  # names of helper methods that are nearly a member's
+HELPERS = ("message", "record")  # names of helper methods that are nearly a member's
 
 
 def member(component: Any, name: str) -> Any:

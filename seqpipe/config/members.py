@@ -108,8 +108,9 @@ MEMBERS: Mapping[str, Member] = {
         "Of a causal encoder: the setting that it lacks to be causal, or an empty string.",
         ABSENT,
     ),
-    "cache_shape": Member(
-        ("encoder",), "attribute", "(int, int)", "Shape of a slot of its cache: one a token, or one."
+    "cache_shape": Member(("encoder",), "attribute", "(int, int)", "Shape of a slot of its cache."),
+    "cache_per_token": Member(
+        ("encoder",), "class attribute", "bool", "Whether its cache has a slot for each token; else one for all.", False
     ),
     "import_cache": Member(("encoder",), "method", "(cache) -> memory", "Import the cache from an input of the graph."),
     "export_cache": Member(

@@ -15,20 +15,20 @@ PathText = Annotated[str, Field(min_length=1), Means("a path")]
 Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
 
 TOP: Mapping[str, str] = {
-    "name": "What the run and the bundle are called; by default the file's name without its ending.",
-    "data": "Where the records come from.",
-    "inputs": "Several sources by name, each with keys of its own: field, tokenizer, embedding, encoder.",
-    "tokenizer": "How text becomes tokens.",
-    "embedding": "How tokens become vectors; the vectors of a list are concatenated.",
-    "encoder": "What is made of the vectors; a list is applied in order.",
-    "head": "What is learned and decided.",
-    "train": "How it is trained.",
-    "export": "What the shipped graph is like.",
-    "plugins": "Which installed plugins may be used, and which versions were.",
+    "name": "Name of the run and the bundle; default: the name of the file without its extension.",
+    "data": "The reader and the data files.",
+    "inputs": "Several sources by name, each with its own field, tokenizer, embedding and encoder.",
+    "tokenizer": "Splits text into tokens.",
+    "embedding": "Maps tokens to vectors; a list is concatenated.",
+    "encoder": "Maps vectors to contextual vectors; a list is applied in order.",
+    "head": "Training loss and prediction; a list is a multi-task model.",
+    "train": "Training options.",
+    "export": "Export options.",
+    "plugins": "Allowed plugins, and the versions used in a run.",
 }
 STAGES = ("embedding", "encoder", "head")
 OF_A_SOURCE: Mapping[str, str] = {
-    "field": "The record field that is the input, a list of two, or without a tokenizer one that holds numbers.",
+    "field": "The input field of the record, or a list of two; without a tokenizer, a field of numbers.",
     **{key: TOP[key] for key in ("tokenizer", "embedding", "encoder")},
 }
 
@@ -43,8 +43,10 @@ class AdamW(_Keys):
     use: Literal["adamw"] = "adamw"
     lr: PositiveFloat = Field(default=0.002, description="Learning rate.")
     weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay.")
-    betas: tuple[Fraction, Fraction] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
-    eps: PositiveFloat = Field(default=1e-8, description="Keeps the division finite.")
+    betas: tuple[Fraction, Fraction] = Field(
+        default=(0.9, 0.999), description="Decay rates of the two moment estimates."
+    )
+    eps: PositiveFloat = Field(default=1e-8, description="Added to the denominator for numerical stability.")
 
 
 class Adam(_Keys):
@@ -53,8 +55,10 @@ class Adam(_Keys):
     use: Literal["adam"] = "adam"
     lr: PositiveFloat = Field(default=0.002, description="Learning rate.")
     weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
-    betas: tuple[Fraction, Fraction] = Field(default=(0.9, 0.999), description="Decay of the two running means.")
-    eps: PositiveFloat = Field(default=1e-8, description="Keeps the division finite.")
+    betas: tuple[Fraction, Fraction] = Field(
+        default=(0.9, 0.999), description="Decay rates of the two moment estimates."
+    )
+    eps: PositiveFloat = Field(default=1e-8, description="Added to the denominator for numerical stability.")
 
 
 class SGD(_Keys):
@@ -64,7 +68,7 @@ class SGD(_Keys):
     lr: PositiveFloat = Field(default=0.1, description="Learning rate.")
     weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
     momentum: Fraction = Field(default=0.0, description="Momentum.")
-    nesterov: bool = Field(default=False, description="Look ahead along the momentum.")
+    nesterov: bool = Field(default=False, description="Nesterov momentum.")
 
     @model_validator(mode="after")
     def _momentum_for_nesterov(self) -> SGD:
@@ -75,102 +79,108 @@ class SGD(_Keys):
 
 class _Schedule(_Keys):
     use: str
-    warmup_ratio: Fraction = Field(default=0.0, description="Share of training in which the rate rises from 0.")
+    warmup_ratio: Fraction = Field(default=0.0, description="Fraction of training with linear warm-up from 0.")
 
 
 class Constant(_Schedule):
-    """The rate stays."""
+    """Constant learning rate."""
 
     use: Literal["constant"] = "constant"
 
 
 class Linear(_Schedule):
-    """The rate falls in a straight line."""
+    """Linear decay."""
 
     use: Literal["linear"] = "linear"
-    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Where it ends, as a share of the rate.")
+    final_ratio: float = Field(
+        default=0.0, ge=0, le=1, description="Final learning rate, as a share of the initial one."
+    )
 
 
 class Cosine(_Schedule):
-    """The rate falls along half a cosine."""
+    """Cosine decay."""
 
     use: Literal["cosine"] = "cosine"
-    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Where it ends, as a share of the rate.")
+    final_ratio: float = Field(
+        default=0.0, ge=0, le=1, description="Final learning rate, as a share of the initial one."
+    )
 
 
 class Plateau(_Schedule):
-    """The rate falls by a factor whenever the dev score has not risen for some epochs."""
+    """Decay by a factor if the dev score has not improved for some epochs."""
 
     use: Literal["plateau"] = "plateau"
-    factor: float = Field(default=0.5, gt=0, lt=1, description="What the rate is multiplied by.")
-    patience: int = Field(default=2, gt=0, description="Epochs without a better dev score before that.")
+    factor: float = Field(default=0.5, gt=0, lt=1, description="Factor of the learning rate.")
+    patience: int = Field(default=2, gt=0, description="Number of epochs without improvement before the decay.")
 
 
 class Train(_Keys):
     """How the pipeline is trained."""
 
-    epochs: PositiveInt = Field(default=30, description="Passes over the training data.")
-    batch_tokens: PositiveInt = Field(default=1024, description="Padded tokens a batch.")
+    epochs: PositiveInt = Field(default=30, description="Number of passes over the training data.")
+    batch_tokens: PositiveInt = Field(default=1024, description="Maximum number of padded tokens of a batch.")
     batch_size: PositiveInt | None = Field(
-        default=None, description="Most records a batch; null: as many as the tokens allow."
+        default=None, description="Maximum number of records of a batch; null: limited by batch_tokens only."
     )
     epoch_steps: PositiveInt | None = Field(
         default=None,
-        description="Steps of an epoch, where texts are one (head lm, packed); null: as many as go over all of them.",
+        description="Number of steps of an epoch for packed texts (head lm); null: one pass over all texts.",
     )
     optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use")] = Field(
         default=AdamW(), description="Optimizer."
     )
     schedule: Annotated[Constant | Linear | Cosine | Plateau, Field(discriminator="use")] = Field(
-        default=Constant(), description="How the learning rate changes."
+        default=Constant(), description="Learning rate schedule."
     )
-    clip: PositiveFloat | None = Field(default=5.0, description="Greatest norm of the gradient; null: no limit.")
-    accumulate: PositiveInt = Field(default=1, description="Batches a step.")
+    clip: PositiveFloat | None = Field(
+        default=5.0, description="Maximum norm of the gradient (gradient clipping); null: no clipping."
+    )
+    accumulate: PositiveInt = Field(default=1, description="Number of batches per step (gradient accumulation).")
     patience: PositiveInt | None = Field(
-        default=None, description="Epochs without a better dev score before training stops; null: never."
+        default=None, description="Early stopping: number of epochs without a better dev score; null: off."
     )
     metric: str | None = Field(
         default=None,
-        description="The dev score that says which weights are best, as bleu or slots.f1; null: the first one. "
-        "Behind a minus less is better, as it is anyway of error rates, mae, rmse and perplexity.",
+        description="The dev score that selects the best epoch, such as bleu or slots.f1; null: the first one. "
+        "With a leading minus lower is better, as for error rates, mae, rmse and perplexity by default.",
     )
     average: Fraction | None = Field(
-        default=None, description="Decay of the moving average of the weights that is shipped; null: none."
+        default=None, description="Decay of the exponential moving average of weights that is exported; null: off."
     )
-    checkpoint_steps: PositiveInt = Field(default=500, description="Steps between checkpoints.")
+    checkpoint_steps: PositiveInt = Field(default=500, description="Number of steps between checkpoints.")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="fp32",
-        description="What the stages compute in while training; weights, dev scores and the bundle stay fp32.",
+        description="Precision of computations in training; weights, dev scores and the bundle are fp32.",
     )
     seed: int = Field(default=1, ge=0, description="Random seed.")
-    threads: PositiveInt | None = Field(
-        default=None, description="Threads of the processor; null: as many as there are."
-    )
+    threads: PositiveInt | None = Field(default=None, description="Number of CPU threads; null: all.")
 
 
 MOST_TOKENS = 100_000  # of one text, in training and of any bundle
 
 
 class Export(_Keys):
-    """What the shipped graph is like."""
+    """Export options."""
 
     precision: Literal["fp32", "int8"] = Field(
         default="fp32",
-        description="Precision of its numbers; int8: weights of matrix products and look-ups, a quarter of the size.",
+        description="Precision of weights; int8 quantizes those of matrix products and embeddings.",
     )
     opset: int = Field(default=18, ge=18, le=23, description="Version of the ONNX operators.")
-    explain: bool = Field(default=False, description="Whether it also gives attention weights, for `seqpipe explain`.")
+    explain: bool = Field(
+        default=False, description="Whether the graph also returns attention weights, for `seqpipe explain`."
+    )
     max_tokens: int | None = Field(
         default=None,
         ge=1,
         le=MOST_TOKENS,
-        description="The most tokens of a text; null: four times as many as the longest text seen, 1,000 at least.",
+        description="Maximum number of tokens of a text; null: four times the longest training text, at least 1,000.",
     )
     max_beams: int = Field(
         default=100,
         ge=1,
         le=MOST_TOKENS,
-        description="The most beams, and the most answers, that a caller may ask for.",
+        description="Maximum of the decode options beams and n_best.",
     )
 
 
@@ -187,15 +197,15 @@ Allowed = Annotated[str, AfterValidator(_requirement), Means("a distribution wit
 
 
 class PluginKeys(_Keys):
-    """Which installed plugins may be used, and which versions were."""
+    """Allowed plugins, and the versions used in a run."""
 
     allow: tuple[Allowed, ...] | None = Field(
         default=None,
-        description="Distributions, with version ranges, whose plugins may be used; null: all. Ours always may.",
+        description="Distributions with version ranges whose plugins are loaded; null: all. Built-ins always are.",
     )
     versions: dict[str, str] = Field(
         default={},
-        description="Distribution and version of each component of a run, by its key; a change is reported.",
+        description="Distribution and version of each component of a run; a change is a warning.",
     )
 
     @property
@@ -206,14 +216,15 @@ class PluginKeys(_Keys):
 class DataKeys(_Keys):
     """The keys of `data` beside `reader`; paths are relative to the YAML."""
 
-    train: PathText = Field(description="The file to learn from.")
-    dev: PathText | None = Field(default=None, description="The file to choose the best epoch by.")
-    test: PathText | Paths | None = Field(default=None, description="The file to report on, or several by name.")
+    train: PathText = Field(description="Training data.")
+    dev: PathText | None = Field(default=None, description="Dev data, which selects the best epoch.")
+    test: PathText | Paths | None = Field(default=None, description="Test data: a file, or several by name.")
     misaligned: Literal["error", "widen", "skip"] = Field(
-        default="error", description="What to do with a span that cuts a word."
+        default="error", description="What to do with a span that begins or ends within a token."
     )
     unseen_labels: Literal["error", "miss"] = Field(
-        default="error", description="What to do with a label of dev or test that training lacks: stop, or miss it."
+        default="error",
+        description="What to do with a dev or test label that does not occur in training: stop, or count it as missed.",
     )
 
 

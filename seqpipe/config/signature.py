@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+from typing import Any, TypeGuard
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -67,12 +68,9 @@ def optional_names(function: Callable[..., Any]) -> set[str]:
 
 
 def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOption]:
-    """The decode options that the keyword-only parameters of a head's `decide` are."""
-    options = [p for p in inspect.signature(decide).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    hints = parameter_types(cls, decide, options)
+    """The decode options of a head: the keyword-only parameters of its `decide`, dataclasses opened up."""
     decode_options = {}
-    for option in options:
-        hint = hints[option.name]
+    for option, hint in _opened(_keyword_types(cls, decide)):
         kind, metadata = unpacked(hint)
         plain_type = kind.__name__ if isinstance(kind, type) else ""
         type_name = next((mark for mark in (SIZE, TOKENS, UNIFORM) if mark in metadata), plain_type)
@@ -88,10 +86,21 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
     return decode_options
 
 
-def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
-    """Calls a stage's method with what its positional parameters name; one with a default may lack."""
-    wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
-    return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)
+def _keyword_types(cls: type, function: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any]]:
+    """The keyword-only parameters with their types."""
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    hints = parameter_types(cls, function, parameters)
+    return [(parameter, hints[parameter.name]) for parameter in parameters]
+
+
+def _opened(typed: Iterable[tuple[inspect.Parameter, Any]]) -> Iterator[tuple[inspect.Parameter, Any]]:
+    """The same with the fields of a dataclass in place of a parameter that has it as its type."""
+    for parameter, hint in typed:
+        if _is_group(hint):
+            types = typing.get_type_hints(hint, include_extras=True)
+            yield from ((field, types[field.name]) for field in inspect.signature(hint).parameters.values())
+        else:
+            yield parameter, hint
 
 
 def constructor(cls: type) -> list[inspect.Parameter]:
@@ -173,3 +182,27 @@ def _arguments(lines: list[str]) -> dict[str, str]:
 
 def bad_signature(cls: type, message: str) -> PluginError:
     return PluginError(f"{cls.__module__}.{cls.__qualname__}: {message}")
+
+
+def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
+    """Call a stage's method with what its positional parameters name; one with a default may lack.
+
+    Decode options are given by name, those that are fields of a dataclass as that dataclass.
+    """
+    wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
+    for name, group in _option_groups(method.__func__ if inspect.ismethod(method) else method).items():
+        fields = {field: options.pop(field) for field in inspect.signature(group).parameters if field in options}
+        options[name] = group(**fields)
+    return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)
+
+
+def _is_group(hint: Any) -> TypeGuard[type]:
+    """Whether a parameter's type is a dataclass, whose fields are options."""
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+@cache
+def _option_groups(function: Callable[..., Any]) -> Mapping[str, type]:
+    """The keyword-only parameters that have a dataclass as their type, with it."""
+    typed = _keyword_types(type(function), function)
+    return {parameter.name: hint for parameter, hint in typed if _is_group(hint)}

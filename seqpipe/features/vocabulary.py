@@ -34,6 +34,11 @@ class Vocabulary(tuple[str, ...]):
         return vocabulary
 
 
+def counts_of(tokens: Sequence[str]) -> Sequence[int] | None:
+    """How often training has each token or label of a vocabulary; None where that is not known."""
+    return tokens.counts if isinstance(tokens, Vocabulary) else None
+
+
 def clean(text: str) -> str:
     """Lone surrogates, which no tokenizer takes, become U+FFFD; offsets stay."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

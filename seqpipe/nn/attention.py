@@ -1,22 +1,20 @@
-"""Queries, keys and a mask in, what each query attends to out: for pooling, for encoders and for decoders, once."""
+"""Attention scores and weights, for pooling, encoders and decoders."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
 
 Score = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
-Heads = Annotated[int, Field(gt=0)]
 
 
 class Projected(NamedTuple):
-    """What every query meets, made once for all of them: `keys` as the score needs them, `values` (B, H, T, D / H)."""
+    """Keys and values, projected once for all queries: `keys` as the score needs them, `values` (B, H, T, D / H)."""
 
     keys: Tensor
     values: Tensor
@@ -92,7 +90,7 @@ class Attention(nn.Module):
         return context, weights.mean(1)
 
     def project(self, keys: Tensor, mask: Tensor) -> Projected:  # (B, T, Dk), (B, T)
-        """What all queries share."""
+        """Project the keys and values that all queries share."""
         keys = torch.where(mask[..., None], keys, 0.0)
         projected, values = self.key(keys), self._by_head(self.value(keys)).contiguous()
         if self.v is None and self.score != "concat-tanh":
@@ -120,22 +118,22 @@ class Attention(nn.Module):
         return context
 
     def scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
-        """How well each query and each position match, given `Projected.keys`: what the weights are a softmax of."""
+        """The attention scores of queries and `Projected.keys`, whose softmax the weights are."""
         if self.score == "concat":  # one for all queries
             return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
-        asked: Tensor = self.query(query)
+        queries: Tensor = self.query(query)
         if self.score in ("additive", "concat-tanh"):
-            return self._summed(torch.tanh(asked[:, :, None] + keys[:, None]))
+            return self._summed(torch.tanh(queries[:, :, None] + keys[:, None]))
         if self.score in ("scaled-dot", "multi-head"):
-            asked = asked * (asked.shape[2] // self.heads) ** -0.5
-        return self._by_head(asked) @ keys
+            queries = queries * (queries.shape[2] // self.heads) ** -0.5
+        return self._by_head(queries) @ keys
 
-    def asked(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of `multi-head`, x (B, T, D) to queries, which are scaled, keys and values, (B, H, T, D / H) each; or no T.
 
         In a graph one product, whose weights are joined before any loop (`seqpipe.export.passes.loop_invariants`).
         """
-        query, key, value = (cast("nn.Linear", one) for one in (self.query, self.key, self.value))
+        query, key, value = (cast("nn.Linear", layer) for layer in (self.query, self.key, self.value))
         weight = torch.cat([query.weight, key.weight, value.weight])
         bias = torch.cat([query.bias, torch.zeros_like(query.bias), value.bias])
         parts = F.linear(x, weight, bias).unflatten(-1, (3, self.heads, -1))
@@ -150,7 +148,7 @@ class Attention(nn.Module):
 
 
 class CoverageAttention(Attention):
-    """Additive attention that knows how much each position got so far (Tu et al. 2016; See, Liu and Manning 2017).
+    """Additive attention with coverage (Tu et al. 2016; See, Liu and Manning 2017).
 
     A position's score is v · tanh(W q + b + U k + w c), c being the sum of the weights that it got at all steps before.
 
@@ -202,7 +200,7 @@ def _softmax(scores: Tensor, mask: Tensor) -> Tensor:  # (B, H, N, T), (B, T) or
 
 
 def visible(mask: Tensor, causal: bool) -> Tensor:
-    """What may be attended to: (B, T), or (B, T, T) where each token sees only itself and those before it."""
+    """The attention mask: (B, T), or causal (B, T, T), in which each token sees itself and those before it."""
     if not causal:
         return mask
     t = torch.arange(mask.shape[1], device=mask.device)

@@ -1,4 +1,4 @@
-"""Logits or probabilities, and what is right, in; a temperature, a threshold, or how far off they are, out."""
+"""Temperatures and thresholds fitted on dev data, and calibration errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def f1_threshold(p: Tensor, right: Tensor) -> float | None:  # (N,), (N,) bool
 
 
 def refusal_threshold(confidence: Tensor, right: Tensor, outside: Tensor) -> float:  # (N,), (N,) bool, (N,) bool
-    """Under which confidence to refuse, so that most answers are right and most refusals are of what is outside."""
+    """The threshold of the confidence under which to answer out of scope, of the greatest accuracy."""
     ordered, order = confidence.double().sort(descending=True)
     gain = (right[order].double() - outside[order].double()).cumsum(0)  # of answering the most confident, not refusing
     return _between(gain, ordered)

@@ -1,7 +1,8 @@
-"""Weights and one step of a recurrent cell in, its states over whole rows out: for cells PyTorch has no kernel of."""
+"""Recurrent cells for which PyTorch has no kernel, and single steps of those for which it has."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 import torch
@@ -9,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.nn.loops import State, scan
-from seqpipe.nn.rnn_node import Node, suffixes
+from seqpipe.nn.rnn_node import Node, suffixes, weight_of
 
 Weights = Mapping[str, Tensor]
 Step = Callable[[State, Tensor], State]
 
 
-class Cell(nn.Module):
+class Cell(nn.Module, ABC):
     """One layer of a recurrent cell, in one direction or two, to be read by `seqpipe.nn.recurrent.ragged_rnn`.
 
     Weights have the names that `nn.RNNBase` gives them and begin like its own, uniform within 1 / √hidden. What the
@@ -61,13 +62,13 @@ class Cell(nn.Module):
                 weight = nn.init.uniform_(torch.empty(shape), -(hidden**-0.5), hidden**-0.5)
                 self.register_parameter(f"{name}_l0{suffix}", nn.Parameter(weight))
 
+    @abstractmethod
     def step(self, weights: Weights) -> Step:
         """A function of the states (n, B, H), n directions, and of the gates (n, B, gates * H) as the input has them.
 
         It returns the states after a token. `weights` has each by its name, of all directions: (n, H, gates * H) a
         matrix, which stands on the right of a product, (n, 1, …) a vector.
         """
-        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:  # (n, T, B, D) -> (n, T, B, H), each direction from left to right
         n, _, B, _ = x.shape
@@ -102,7 +103,7 @@ class Cell(nn.Module):
         return tuple(part[0] for part in after)
 
     def _stacked(self, name: str) -> Tensor:  # (n, columns, rows) or (n, 1, …)
-        each = torch.stack([getattr(self, f"{name}_l0{suffix}") for suffix in suffixes(self)])
+        each = torch.stack([weight_of(self, name, suffix) for suffix in suffixes(self)])
         return each.transpose(1, 2).contiguous() if each.dim() == 3 else each[:, None]
 
 
@@ -124,9 +125,9 @@ def recurrent_step(
         if layer:
             x = between(x)
         before = tuple(part[:, layer] for part in state)  # (R, H) each
-        weights = [getattr(rnn, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh")]
+        weights = [weight_of(rnn, name, layer=layer) for name in ("weight_ih", "weight_hh")]
         none = torch.zeros_like(weights[0][:, 0])
-        biases = [getattr(rnn, f"{name}_l{layer}") if rnn.bias else none for name in ("bias_ih", "bias_hh")]
+        biases = [weight_of(rnn, name, layer=layer) if rnn.bias else none for name in ("bias_ih", "bias_hh")]
         after.append(_STEPS[rnn.mode](x, before, *weights, *biases))
         x = after[-1][0]
     return x, tuple(torch.stack(parts, 1) for parts in zip(*after, strict=True))

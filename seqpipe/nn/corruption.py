@@ -1,4 +1,4 @@
-"""A batch of texts in, what a model has to guess of them out: chosen tokens and words, other second texts."""
+"""Corruption of inputs for self-supervised heads: masked tokens and words, hidden spans, swapped second texts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def words(ids: Tensor, mask: Tensor, gap: int) -> Tensor:
 
 
 class Hidden(NamedTuple):
-    """Texts in which spans are hidden, and what was there."""
+    """Texts with hidden spans, and the tokens of these spans as targets."""
 
     ids: Tensor  # (B, T')
     mask: Tensor  # (B, T')
@@ -106,17 +106,17 @@ def spans_hidden(ids: Tensor, mask: Tensor, marks: Tensor, share: float, length:
     seen = torch.where(starts, marks[(starts.long().cumsum(1) - 1).clamp(0, len(marks) - 1)], ids)
     new = lengths - hidden + count
     width, most = int(new.max()), int((hidden + count).max()) + 2
-    told = _laid(i < hidden, i + number + 1, ids.gather(1, place), most)
-    told = told + _laid(begins, i + number, marks[number.clamp(max=len(marks) - 1)], most)
+    targets = _laid(i < hidden, i + number + 1, ids.gather(1, place), most)
+    targets = targets + _laid(begins, i + number, marks[number.clamp(max=len(marks) - 1)], most)
     n = torch.arange(most, device=ids.device)
-    told = torch.where(n == hidden + count, marks[count], torch.where(n == hidden + count + 1, _EOS, told))
+    targets = torch.where(n == hidden + count, marks[count], torch.where(n == hidden + count + 1, _EOS, targets))
     t = torch.arange(width, device=ids.device)
-    return Hidden(_laid(kept, kept.long().cumsum(1) - 1, seen, width), t < new, told, n <= hidden + count + 1)
+    return Hidden(_laid(kept, kept.long().cumsum(1) - 1, seen, width), t < new, targets, n <= hidden + count + 1)
 
 
-def _some(one: Tensor, other: Tensor, count: Tensor, drawn: Drawn) -> Tensor:
+def _some(first: Tensor, second: Tensor, count: Tensor, drawn: Drawn) -> Tensor:
     """So many (B, 1) of the places (B, N) where both hold."""
-    number = torch.where(one & other, drawn.uniform(*one.shape), 2.0)
+    number = torch.where(first & second, drawn.uniform(*first.shape), 2.0)
     return number.argsort(1).argsort(1) < count
 
 
@@ -136,13 +136,13 @@ def repaired(ids: Tensor, mask: Tensor, segments: Tensor, begins: Tensor, drawn:
     first = ((segments == 1) & mask).sum(1)
     lengths = first + (mask.sum(1) - first)[partner]  # (B,)
     t = torch.arange(int(lengths.max()), device=ids.device)[None]  # (1, T')
-    own, real = t < first[:, None], t < lengths[:, None]
-    row = torch.where(own, rows[:, None], partner[:, None])
-    place = torch.where(own, t, t - first[:, None] + first[partner][:, None]).clamp(0, T - 1)
+    in_first, real = t < first[:, None], t < lengths[:, None]
+    row = torch.where(in_first, rows[:, None], partner[:, None])
+    place = torch.where(in_first, t, t - first[:, None] + first[partner][:, None]).clamp(0, T - 1)
     return Pairs(
         torch.where(real, ids[row, place], 0),
         real,
-        torch.where(real, torch.where(own, 1, 2), 0),
+        torch.where(real, torch.where(in_first, 1, 2), 0),
         begins[row, place] & real,
         ~others,
     )

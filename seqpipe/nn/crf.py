@@ -1,4 +1,4 @@
-"""Emissions, transitions and a mask in; a linear-chain CRF's paths, their probabilities and its training gradient out.
+"""A linear-chain conditional random field: best paths, their probabilities, and its gradient in training.
 
 A conditional random field (Lafferty et al. 2001) over rows of different lengths becomes one over rows of the same
 length by one more tag, the boundary: it stands before, in the padding and after, and start and end are transitions from
@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.loops import State, scan, while_loop
-from seqpipe.nn.search import best
+from seqpipe.nn.selection import best
 
-FORBIDDEN = -1e4  # a sum of these stays finite in float32, and its exponential is exactly 0
-NO_PATH = -1e9
 LEAST = -35.0  # in sums no emission is further below the token's best: products of two stay above 0. Paths are exact
 TINY = 1e-37  # what underflows all the same
 
@@ -35,8 +34,8 @@ def chain(start: Tensor, end: Tensor, steps: Tensor) -> Tensor:  # (L,), (L,), (
 def bounded(emissions: Tensor, mask: Tensor) -> Tensor:  # (B, T, L), (B, T) -> (T, P, B)
     """Emissions less the token's largest, the boundary allowed in the padding and only there."""
     rows, real = emissions.permute(1, 2, 0), mask.transpose(0, 1)[:, None]  # (T, L, B), (T, 1, B)
-    tags = torch.where(real, rows - rows.amax(1, keepdim=True), FORBIDDEN)  # whatever stands in the padding, NaN too
-    return torch.cat([tags, torch.where(real, FORBIDDEN, 0.0).to(tags.dtype)], 1)
+    tags = torch.where(real, rows - rows.amax(1, keepdim=True), MASKED_LOGIT)  # whatever stands in the padding, NaN too
+    return torch.cat([tags, torch.where(real, MASKED_LOGIT, 0.0).to(tags.dtype)], 1)
 
 
 class Sums(NamedTuple):
@@ -54,14 +53,14 @@ class PathLogProbability(torch.autograd.Function):
     def forward(ctx: Any, emissions: Tensor, chain: Tensor, path: Tensor) -> Tensor:
         weights = _weights(emissions)
         _, (sums,) = scan(_sum_step(chain), (_at_boundary(emissions, 2),), (_both_ways(weights),))
-        found = _apart(sums, weights)
-        ctx.save_for_backward(chain, path, *found)
-        return _along(path, found, chain).log_p
+        parts = _apart(sums, weights)
+        ctx.save_for_backward(chain, path, *parts)
+        return _along(path, parts, chain).log_p
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        chain, path, *found = ctx.saved_tensors
-        (grad,), (ahead, behind, weights), P = grads, found, len(chain)
+        chain, path, *sums = ctx.saved_tensors
+        (grad,), (ahead, behind, weights), P = grads, sums, len(chain)
         expected = ahead * weights * behind
         has = F.one_hot(path, P).transpose(1, 2)  # (T, P, B)
         to_emissions = (has - _shares(expected)) * grad
@@ -78,14 +77,14 @@ class PathLogProbability(torch.autograd.Function):
 
 
 class Decision(NamedTuple):
-    """The best paths of each row and what is known of them."""
+    """The best paths of each row and their probabilities."""
 
     path: Tensor  # (T, B)
     tag_p: Tensor  # (T, B) the probability of each of its tags
     opens: Tensor  # (T, B) exp(opens[i] + closes[j]) is the probability that the path's tags stand at i to j ...
     closes: Tensor  # (T, B) ... and the span does not continue after j
     paths: Tensor  # (T, B, n) the n best, the best first
-    log_p: Tensor  # (B, n) log-probabilities; NO_PATH where there are not so many
+    log_p: Tensor  # (B, n) log-probabilities; LOG_ZERO where there are not so many
 
 
 def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> Decision:
@@ -106,10 +105,10 @@ def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> 
     edge = _at_boundary(emissions, 2)
     _, (sums, scores) = scan(step, (edge, _score_at_boundary(emissions)), (_both_ways(weights), emissions))
     path = _traced(scores, chain)
-    found = _apart(sums, weights)
-    along = _along(path, found, chain)
-    nexts = torch.cat([_shares(found.behind * weights)[1:], edge[:1]])  # (T, P, B) what comes next
-    stops = _log(_at(torch.where(span_continues, 0.0, chain.exp()) @ nexts, path)) - _log(_at(found.behind, path))
+    sums_apart = _apart(sums, weights)
+    along = _along(path, sums_apart, chain)
+    nexts = torch.cat([_shares(sums_apart.behind * weights)[1:], edge[:1]])  # (T, P, B) what comes next
+    stops = _log(_at(torch.where(span_continues, 0.0, chain.exp()) @ nexts, path)) - _log(_at(sums_apart.behind, path))
     paths, gaps = _n_best(scores, chain, path, n)
     return Decision(
         path,
@@ -117,7 +116,7 @@ def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> 
         along.tag_log_p - along.so_far,
         along.so_far + stops,
         paths,
-        torch.where(gaps < -FORBIDDEN / 2, along.log_p[:, None] - gaps, NO_PATH),
+        torch.where(gaps < -MASKED_LOGIT / 2, along.log_p[:, None] - gaps, LOG_ZERO),
     )
 
 
@@ -137,7 +136,7 @@ def _reached(score: Tensor, emission: Tensor, chain: Tensor) -> Tensor:  # (P, B
 
 
 def _score_at_boundary(emissions: Tensor) -> Tensor:  # (T, P, B) -> (P, B)
-    return torch.where(_at_boundary(emissions, 1)[0] > 0, 0.0, FORBIDDEN)
+    return torch.where(_at_boundary(emissions, 1)[0] > 0, 0.0, MASKED_LOGIT)
 
 
 def _traced(scores: Tensor, chain: Tensor) -> Tensor:  # (T, P, B), (P, P) -> (T, B)
@@ -161,7 +160,7 @@ def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor
     """
     T, P, _ = scores.shape
     rank, times = torch.arange(n, device=scores.device), torch.arange(T, device=scores.device)
-    short = torch.where(rank == 0, 0.0, -NO_PATH) + torch.zeros_like(scores[0, 0, :, None])  # (B, n)
+    short = torch.where(rank == 0, 0.0, -LOG_ZERO) + torch.zeros_like(scores[0, 0, :, None])  # (B, n)
     tags = torch.full_like(short, P - 1, dtype=torch.int64)
     several, into = (rank > 0).any(), chain.transpose(0, 1).contiguous()
     parent_of, tag_of = rank.repeat_interleave(P), times.new_tensor(range(P)).repeat(n)  # (n * P,) what stands where
@@ -190,13 +189,13 @@ class _Along(NamedTuple):
     so_far: Tensor  # (T, B) that of tags 1 to t, given tag 0
 
 
-def _along(path: Tensor, found: Sums, chain: Tensor) -> _Along:
-    ahead, behind, weights = found
+def _along(path: Tensor, sums: Sums, chain: Tensor) -> _Along:
+    ahead, behind, weights = sums
     worth = behind * weights
-    own, whole = _at(worth, path), worth.sum(1)  # (T, B)
-    tag_log_p = _log(_at(ahead, path)) + _log(own) - _log((ahead * worth).sum(1))
+    own_worth, whole = _at(worth, path), worth.sum(1)  # (T, B)
+    tag_log_p = _log(_at(ahead, path)) + _log(own_worth) - _log((ahead * worth).sum(1))
     moves = F.embedding(path[:-1] * len(chain) + path[1:], chain.reshape(-1, 1)).squeeze(2)  # (T - 1, B)
-    steps = moves + (_log(own) - _log(whole))[1:] - _log(_at(behind, path))[:-1]
+    steps = moves + (_log(own_worth) - _log(whole))[1:] - _log(_at(behind, path))[:-1]
     so_far = F.pad(steps.cumsum(0), (0, 0, 1, 0))  # (T, B)
     return _Along(tag_log_p[0] + so_far[-1], tag_log_p, so_far)
 

@@ -1,4 +1,4 @@
-"""Vectors in, vectors of the same width out, each by itself: feed-forward networks of a Transformer's layer, a norm."""
+"""The feed-forward networks and the norm of a Transformer's layer."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Gated(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
-        return made
+        output: Tensor = self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+        return output
 
 
 class RMSNorm(nn.Module):
@@ -40,6 +40,6 @@ class RMSNorm(nn.Module):
 
 def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     """The layer of these weights."""
-    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    made.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
-    return made
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return layer

@@ -1,4 +1,4 @@
-"""A decoder's step and where it starts in, texts out that are written straight ahead: greedy, or drawn at random."""
+"""Long texts of a decoder, written straight ahead: greedily, or sampled."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from seqpipe.nn.loops import while_loop
-from seqpipe.nn.search import EOS, NEVER, PAD, Decoder, Numbers, State, best, drawn, is_any, stretched
+from seqpipe.nn.constants import EOS, LOG_ZERO, PAD
+from seqpipe.nn.constraints import with_token
+from seqpipe.nn.loops import State, while_loop
+from seqpipe.nn.search import Decoder
+from seqpipe.nn.search_options import GenerationOptions
+from seqpipe.nn.selection import Sampler, best, is_any, stretched
 
 
-class Walked(NamedTuple):
+class Generated(NamedTuple):
     """Texts (B, K, N), [PAD] behind their end, their log-probabilities (B, K), and where the decoder stands."""
 
     tokens: Tensor
@@ -21,75 +24,60 @@ class Walked(NamedTuple):
     state: State  # of B K rows
 
 
-def walk(
+def generate(
     decoder: Decoder,
     start: State,
-    first: Tensor,
+    first_tokens: Tensor,
+    options: GenerationOptions,
     *,
-    texts: int,
-    max_length: int,
-    most: Tensor,
-    min_length: int | Tensor = 0,
-    forbidden: Tensor | None = None,
+    row_limits: Tensor,
     stop: Tensor | None = None,
-    uniform: Tensor | None = None,
-    temperature: Numbers = 1.0,
-    top_k: int = 50,
-    top_p: Numbers = 1.0,
-) -> Walked:
-    """K texts of each row, none of which is ever taken back, so that no state is copied: for long texts.
+) -> Generated:
+    """Generate K texts a row, `beams` of the options, without beam search, so that no state is copied.
 
-    Each token is the likeliest one; or, where random numbers are given, the one in whose share of the interval from 0
-    to 1 the number falls, the likeliest first. The arguments are those of `seqpipe.nn.search.search`.
+    Each token is the likeliest one or, where uniform samples are given, a sampled one. The arguments are those of
+    `seqpipe.nn.search.search`.
     """
-    device, B = first.device, first.shape[0]
-    times = torch.arange(max_length, device=device)
-    given = torch.zeros(1, 1, 0, device=device) if uniform is None else uniform
-    draws = torch.full((), given.shape[2], device=device) > 0
-    longest = torch.full((), max_length, device=device)
-    limit = torch.where(draws, torch.full((), torch.sym_min(max_length, given.shape[2]), device=device), longest)
-    numbers = stretched(stretched(F.pad(given, (0, 1)), 0, B), 1, texts)  # (B, K, N' + 1)
-    none = torch.zeros(1, 0, dtype=torch.int64, device=device)
-    ends = F.pad(stretched(none if stop is None else stop, 0, B), (1, 0), value=EOS)  # (B, 1 + E)
-    never = stretched(none if forbidden is None else forbidden, 0, B)  # (B, F)
-    count = 1 + torch.sym_max(top_k - 1, 0) * torch.sym_min(given.shape[2], 1)
-    candidates = torch.arange(count, device=device)
-    heat, most_likely = torch.zeros((), device=device) + temperature, torch.full((), top_k, device=device)
-    nothing = (first[:, None] + torch.arange(texts, device=device)) * 0  # (B, K)
+    device, B = first_tokens.device, first_tokens.shape[0]
+    sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)
+    ends = with_token(EOS, stop, B, device)  # (B, 1 + E)
+    forbidden = torch.zeros(1, 0, dtype=torch.int64, device=device) if options.forbidden is None else options.forbidden
+    forbidden = stretched(forbidden, 0, B)  # (B, F)
+    candidates = torch.arange(torch.sym_max(sampler.needed, 1), device=device)
+    zeros = (first_tokens[:, None] + torch.arange(options.beams, device=device)) * 0  # (B, K)
 
-    def go_on(t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
-        return (t < limit) & ~done.all()
+    def is_open(t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
+        return (t < sampler.limit) & ~done.all()
 
     def step(
         t: Tensor,
         tokens: Tensor,  # (B, K) the last of each text
         scores: Tensor,  # (B, K)
         done: Tensor,  # (B, K)
-        written: Tensor,  # (B, K, N)
+        sequences: Tensor,  # (B, K, N)
         steps: Tensor,  # (B, K)
         *state: Tensor,
     ) -> State:
         K = tokens.shape[1]
         free, state, _ = decoder.step(tokens.flatten(), state)  # (B K, V)
-        outlawed = torch.cat([torch.where(t < min_length, ends, PAD), never], 1)
-        log_p = free.scatter(1, outlawed[:, None].expand(-1, K, -1).flatten(0, 1), NEVER)
-        gains, nexts = best(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
-        u = numbers.index_select(2, t[None].clamp(max=numbers.shape[2] - 1)).flatten(0, 1)  # (B K, 1)
-        place = torch.where(draws, drawn(gains, u, heat, most_likely, top_p), 0)
-        chosen = nexts.gather(1, place)  # (B K, 1)
+        banned = torch.cat([torch.where(t < options.min_length, ends, PAD), forbidden], 1)
+        log_p = free.scatter(1, banned[:, None].expand(-1, K, -1).flatten(0, 1), LOG_ZERO)
+        gains, best_tokens = best(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
+        chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t), 0))  # (B K, 1)
         gain, tokens = free.gather(1, chosen).view_as(scores), chosen.view_as(tokens)
         scores = torch.where(done, scores, scores + gain)
-        written = torch.where((times == t) & ~done[..., None], tokens[..., None], written)
-        ended = is_any(tokens, ends) | (t + 1 >= most[:, None])
-        return t + 1, tokens, scores, done | ended, written, torch.where(done, steps, t + 1), *state
+        sequences = torch.where((times == t) & ~done[..., None], tokens[..., None], sequences)
+        ended = is_any(tokens, ends) | (t + 1 >= row_limits[:, None])
+        return t + 1, tokens, scores, done | ended, sequences, torch.where(done, steps, t + 1), *state
 
     begin = (
-        nothing + first[:, None],
-        nothing.to(torch.float32),
-        nothing + most[:, None] <= 0,
-        nothing[..., None] + 0 * times,
-        nothing,
+        times.new_zeros(()),
+        zeros + first_tokens[:, None],
+        zeros.to(torch.float32),
+        zeros + row_limits[:, None] <= 0,
+        zeros[..., None] + 0 * times,
+        zeros,
     )
-    state = tuple(part[:, None].expand(-1, texts, *part.shape[1:]).flatten(0, 1) for part in start)
-    _, _, scores, _, written, steps, *after = while_loop(go_on, step, (times.new_zeros(()), *begin, *state))
-    return Walked(written, scores, steps, tuple(after))
+    state = tuple(part[:, None].expand(-1, options.beams, *part.shape[1:]).flatten(0, 1) for part in start)
+    _, _, scores, _, sequences, steps, *after = while_loop(is_open, step, (*begin, *state))
+    return Generated(sequences, scores, steps, tuple(after))

@@ -1,4 +1,4 @@
-"""A decoder's state in, the state with what it sees among some positions out: a look before a choice."""
+"""A glimpse: a decoder's state attends to the positions that can still be chosen."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class Glimpse(nn.Module):
     def forward(self, h: Tensor, projected: Projected, seen: Tensor) -> Tensor:  # (B, M, H), …, (B, M, T)
         first, second = self.norms
         h = h + self.dropout(self.attention.attend(first(h), projected, seen)[0])
-        made: Tensor = h + self.dropout(self.feedforward(second(h)))
-        return made
+        states: Tensor = h + self.dropout(self.feedforward(second(h)))
+        return states

@@ -1,4 +1,4 @@
-"""Queries, keys and a mask in, one position that each query looks at out: hard attention, and how it learns."""
+"""Hard attention: each query attends to one position, and how that is trained."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HardAttention(Attention):
     - `straight-through` (Bengio et al. 2013): the position is that of most weight, and the gradient what it would be
       if the context were the mean by the weights.
     - `reinforce` (Williams 1992; Xu et al. 2015): the position is drawn from the weights, or, for half of the queries,
-      the context is their mean. `lesson` makes the weights learn from how likely the true token was.
+      the context is their mean. `auxiliary_loss` makes the weights learn from how likely the true token was.
 
     Args:
         query_dim: Dq, the width of a query.
@@ -53,7 +53,7 @@ class HardAttention(Attention):
     ):
         if heads > 1:
             cure = "set heads: 1, or hard_attention: none"
-            raise UsageError(f"hard_attention: it looks at one position, {heads} heads at several; {cure}")
+            raise UsageError(f"hard_attention: it attends to one position and has one head, not {heads}; {cure}")
         super().__init__(query_dim, key_dim, score=score, units=units, heads=heads)
         self.draws = trained == "reinforce"
         if self.draws:
@@ -76,8 +76,8 @@ class HardAttention(Attention):
         drawn = _drawn(p) & ~expected
         return self._context(query, projected, torch.where(expected, p, drawn.to(p))), torch.where(drawn, -p, p)
 
-    def lesson(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
-        """What a step of training by `reinforce` adds to the loss: 0, with the gradient of -(log p - b) log a - λ H.
+    def auxiliary_loss(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
+        """The auxiliary loss of `reinforce`: 0, with the gradient of -(log p - b) log a - λ H.
 
         log p is that of the true token, b its average over the steps so far, by 0.1 of each new one; a is the weight
         of the position that was drawn for it, H the entropy of the weights, λ 0.01. Of what follows on a token nothing

@@ -11,16 +11,18 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from seqpipe.answers.generation import PAST, PRESENT
+from seqpipe.config.contract import member
+from seqpipe.nn.constants import BOS, PAD
 from seqpipe.nn.kv_cache import CacheSlots, PrefixCache, prefix_cache
 from seqpipe.nn.loops import State
-from seqpipe.nn.search import BOS, PAD, stretched
+from seqpipe.nn.selection import stretched
 
 IDS = "ids"  # of a cache, the tokens themselves
-TOLD = ("table", "table_bias")  # what embeddings tell a head beside x
+LOGIT_WEIGHTS = ("table", "table_bias")  # what embeddings return beside x, for tied logits
 
 
 class Prefix(NamedTuple):
-    """Texts that were read but for their last token: what is known of them, and what stands there."""
+    """Texts of which all tokens but the last were read."""
 
     x: Tensor  # (B, M, D) of the tokens that were read now, M = n - 1, at least 1
     ids: Tensor  # (B, M + 1) these tokens, and the last of the longest row
@@ -41,7 +43,7 @@ class IncrementalStages:
     Args:
         embedding: Each makes its x of a token by itself; of several it is concatenated. Without any the first encoder
             has a method `embed`.
-        encoder: As `seqpipe.nn.kv_cache.Causal`, one on top of the other, at least one.
+        encoder: As `seqpipe.nn.kv_cache.IncrementalEncoder`, one on top of the other, at least one.
         names: The features, and the cache of an earlier call, `past.ids` (B, C) and `past.0` (B, C', M, W) …
         adds_bos: Whether [BOS] stands before a text.
     """
@@ -51,11 +53,17 @@ class IncrementalStages:
     ):
         self.encoder, self.names, self.adds_bos = encoder, names, adds_bos
         self.embedding: list[tuple[Any, list[str]]] = [
-            (one, [*_asked(one.forward, {*names, "ids", "mask", "places"})]) for one in embedding
+            (module, [*_requested(module.forward, {*names, "ids", "mask", "places"})]) for module in embedding
         ] or [(encoder[0].embed, ["ids"])]
-        asked = dict.fromkeys(name for _, wanted in self.embedding for name in wanted)
-        self.features = [name for name in asked if name in names and name not in ("ids", "mask")]
-        self.told: dict[str, Tensor] = {}  # what the embeddings tell beside x, such as `table`
+        requested = dict.fromkeys(name for _, wanted in self.embedding for name in wanted)
+        self.features = [name for name in requested if name in names and name not in ("ids", "mask")]
+        self.logit_weights: dict[str, Tensor] = {}  # LOGIT_WEIGHTS of the embeddings, once they ran
+
+    @property
+    def max_length(self) -> int | None:
+        """The most tokens of a text: the least that an encoder can read; None: no limit."""
+        limits = (member(encoder, "max_length") for encoder in self.encoder)
+        return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
     def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:
         """Reads more tokens (B, n), behind those of `past.ids`, but for the last of each row."""
@@ -73,7 +81,7 @@ class IncrementalStages:
         inside = torch.arange(width, device=ids.device) < count - 1
         old = held != PAD
         features = {name: self.names[name] for name in self.features}
-        x, self.told = self._embedded(ids[:, :-1], inside, old.sum(1, keepdim=True), features)
+        x, self.logit_weights = self._embedded(ids[:, :-1], inside, old.sum(1, keepdim=True), features)
         caches = []
         for number, encoder in enumerate(self.encoder):
             cache = self.names.get(f"{PAST}{number}")
@@ -86,12 +94,13 @@ class IncrementalStages:
 
     def repeated(self, prefix: Prefix, times: int) -> Prefix:
         """The same texts, each so many times, to be continued in as many ways."""
-        return prefix._replace(caches=tuple(one.repeated(times) for one in prefix.caches))
+        return prefix._replace(caches=tuple(cache.repeated(times) for cache in prefix.caches))
 
     def start(self, prefix: Prefix, max_length: int) -> State:
         """The state, of B rows, before the first of at most so many steps."""
         features = [self.names[name] for name in self.features]
-        states = [encoder.init_cache(one, max_length) for encoder, one in zip(self.encoder, prefix.caches, strict=True)]
+        pairs = zip(self.encoder, prefix.caches, strict=True)
+        states = [encoder.init_cache(cache, max_length) for encoder, cache in pairs]
         return (torch.zeros_like(prefix.last), *features, *(part for state in states for part in state))
 
     def step(self, tokens: Tensor, prefix: Prefix, state: State) -> tuple[Tensor, State]:
@@ -103,10 +112,10 @@ class IncrementalStages:
         x = self._embedded(tokens[:, None], here, (prefix.length + t)[:, None], features)[0][:, 0]
         after: list[Tensor] = []
         rest = rest[n:]
-        for encoder, one in zip(self.encoder, prefix.caches, strict=True):
-            size = len(one.memory)
-            x, made = encoder.step(x, t, one, tuple(rest[:size]))
-            after, rest = [*after, *made], rest[size:]
+        for encoder, cache in zip(self.encoder, prefix.caches, strict=True):
+            size = len(cache.memory)
+            x, encoder_state = encoder.step(x, t, cache, tuple(rest[:size]))
+            after, rest = [*after, *encoder_state], rest[size:]
         return x, (t + 1, *features.values(), *after)
 
     def export_cache(
@@ -118,39 +127,39 @@ class IncrementalStages:
         (B,) says which texts have ended.
         """
         C, n = prefix.past_ids.shape[1], prefix.inside.shape[1]
-        given = torch.cat([prefix.last[:, None], written], 1)[:, :-1]  # (B, N)
-        ids = torch.cat([prefix.past_ids, prefix.ids[:, :n], given], 1)
+        read = torch.cat([prefix.last[:, None], written], 1)[:, :-1]  # (B, N)
+        ids = torch.cat([prefix.past_ids, prefix.ids[:, :n], read], 1)
         held, new = (prefix.past_ids != PAD).sum(1, keepdim=True), prefix.inside.sum(1, keepdim=True)
         p = torch.arange(ids.shape[1], device=ids.device)
         order = torch.where(p < held, p, torch.where(p < held + new, p - held + C, p - held - new + C + n))
         order = order.clamp(max=ids.shape[1] - 1)  # (B, C + n + N)
         real = p < held + new + steps[:, None]
         slots = CacheSlots(order, real, ~ended)
-        found = {PRESENT + IDS: torch.where(real, ids.gather(1, order), PAD)}
+        caches = {PRESENT + IDS: torch.where(real, ids.gather(1, order), PAD)}
         rest = state[1 + len(self.features) :]
-        for number, (encoder, one) in enumerate(zip(self.encoder, prefix.caches, strict=True)):
-            size = len(one.memory)
-            found[f"{PRESENT}{number}"] = encoder.export_cache(one, rest[:size], slots)
+        for number, (encoder, cache) in enumerate(zip(self.encoder, prefix.caches, strict=True)):
+            size = len(cache.memory)
+            caches[f"{PRESENT}{number}"] = encoder.export_cache(cache, rest[:size], slots)
             rest = rest[size:]
-        return found
+        return caches
 
     def _embedded(
         self, ids: Tensor, mask: Tensor, places: Tensor, features: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         names = {**features, "ids": ids, "mask": mask, "places": places + torch.arange(ids.shape[1], device=ids.device)}
-        found: list[Tensor] = []
-        told: dict[str, Tensor] = {}
-        for one, wanted in self.embedding:
-            made = one(**{name: names[name] for name in wanted})
-            if isinstance(made, dict):
-                told |= {name: tensor for name, tensor in made.items() if name in TOLD}
-                made = made["x"]
-            found.append(made)
-        return torch.cat(found, 2) if len(found) > 1 else found[0], told
+        vectors: list[Tensor] = []
+        logit_weights: dict[str, Tensor] = {}
+        for module, wanted in self.embedding:
+            outputs = module(**{name: names[name] for name in wanted})
+            if isinstance(outputs, dict):
+                logit_weights |= {name: tensor for name, tensor in outputs.items() if name in LOGIT_WEIGHTS}
+                outputs = outputs["x"]
+            vectors.append(outputs)
+        return torch.cat(vectors, 2) if len(vectors) > 1 else vectors[0], logit_weights
 
 
-def _asked(method: Callable[..., Any], given: Collection[str]) -> Iterator[str]:
-    """The names that a method gets: what it asks for, but for what it can do without and nobody gives."""
+def _requested(method: Callable[..., Any], available: Collection[str]) -> Iterator[str]:
+    """The names that a method gets: all its parameters but those with a default that are not available."""
     for name, parameter in inspect.signature(method).parameters.items():
-        if name in given or parameter.default is parameter.empty:
+        if name in available or parameter.default is parameter.empty:
             yield name

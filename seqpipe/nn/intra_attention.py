@@ -1,4 +1,4 @@
-"""A decoder's state in, what it finds among its own states before it out: attention to what was already written."""
+"""Intra-attention: a decoder attends to its own earlier states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.nn.attention import Attention, Projected
-from seqpipe.nn.search import State
+from seqpipe.nn.loops import State
 
 
 class Written(nn.Module):
@@ -26,16 +26,16 @@ class Written(nn.Module):
         self.query = nn.Linear(dim, dim, bias=False)
         self.attention = Attention(dim, dim, score="dot")
 
-    def start(self, like: Tensor, longest: int) -> State:
+    def start(self, like: Tensor, max_length: int) -> State:
         """Nothing written: states (B, N, H) and their number (B,), with the rows and the device of `like` (B, …)."""
         rows = like.shape[0]
         return (
-            torch.zeros(rows, longest, self.dim, device=like.device),
+            torch.zeros(rows, max_length, self.dim, device=like.device),
             torch.zeros(rows, dtype=torch.int64, device=like.device),
         )
 
     def step(self, h: Tensor, kept: State) -> tuple[Tensor, State]:
-        """The context (R, H) of a state h (R, H) that comes after those kept, and what is kept after it."""
+        """The context (R, H) of a state h (R, H) among the cached ones, and the cache with it."""
         states, t = kept
         times = torch.arange(states.shape[1], device=h.device)
         context = self._attended(h[:, None], states, times < t[:, None])[:, 0]

@@ -1,24 +1,24 @@
 """The key-value cache of causal encoders: continue a text without reading its tokens twice.
 
-An encoder of which no token sees a later one can be run incrementally. It offers the five methods of `Causal`; layers
-of self-attention get them from `Attending`.
+A causal encoder, in which no token depends on a later one, can be run incrementally. It has the five methods of
+`IncrementalEncoder`; layers of self-attention inherit them from `KVCacheEncoder`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.nn.constants import LOG_ZERO
 from seqpipe.nn.loops import State
-from seqpipe.nn.search import NEVER
 
 
 class PrefixCache(NamedTuple):
-    """The cache of an encoder for texts that were read: its memory, and which slots of it hold a token."""
+    """The cache of an encoder for texts that were read: its memory, and the mask of its slots."""
 
     memory: State  # of B rows
     real: Tensor  # (B, S) bool
@@ -31,7 +31,7 @@ class PrefixCache(NamedTuple):
 
 
 def prefix_cache(memory: State, real: Tensor) -> PrefixCache:
-    """A memory of which these slots (B, S) hold a token."""
+    """The cache of a memory with this mask of slots (B, S)."""
     return PrefixCache(memory, real, real.sum(1))
 
 
@@ -48,22 +48,23 @@ class CacheSlots(NamedTuple):
     unfinished: Tensor  # (B,) whether the text has not ended
 
 
-class Causal(Protocol):
+class IncrementalEncoder(Protocol):
     """A causal encoder with incremental decoding.
 
     `cache_shape` is (M, W), the shape of a slot: the cache is an input and an output (B, C, M, W) of the graph, with C
-    slots, one for each token or one for all of them.
+    slots: one for each token with `cache_per_token`, else one for all of them.
     """
 
     dim: int
     cache_shape: tuple[int, int]
+    cache_per_token: bool
 
     def import_cache(self, cache: Tensor) -> State:
         """The cache (B, C, M, W) as its memory; C = 0: nothing was read."""
         ...
 
     def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
-        """What `import_cache` takes, of a memory and a state after steps; 0 where a slot, or a text, is of no use."""
+        """The cache for `import_cache`, of a memory and a state after steps; 0 in unused slots and finished texts."""
         ...
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
@@ -79,27 +80,28 @@ class Causal(Protocol):
         ...
 
 
-class AttendingLayer(Protocol):
+class KVCacheLayer(Protocol):
     """A layer of self-attention, its two halves apart."""
 
-    def asked(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, n, D) to queries (B, H, n, d), which are scaled, keys and values (B, G, n, d), G groups of heads.
 
         Of x (B, D), a token of each text, the same without n.
         """
         ...
 
-    def told(self, x: Tensor, context: Tensor) -> Tensor:
-        """x (B, n, D) and what its tokens found (B, n, H d) to x (B, n, D), or the same without n."""
+    def output(self, x: Tensor, context: Tensor) -> Tensor:
+        """x (B, n, D) and its context (B, n, H d) to x (B, n, D), or the same without n."""
         ...
 
 
-class Attending(nn.Module):
-    """Layers of self-attention of which no token sees a later one; what they keep are keys and values.
+class KVCacheEncoder(nn.Module):
+    """Layers of causal self-attention with a cache of keys and values.
 
-    A subclass has `layers` (each an `AttendingLayer`), and may do something before the first and after the last.
+    A subclass has `layers` (each an `KVCacheLayer`), and may do something before the first and after the last.
     """
 
+    cache_per_token: ClassVar = True
     layers: nn.ModuleList
     groups: int  # G, of keys and values
     head_dim: int  # d
@@ -109,11 +111,11 @@ class Attending(nn.Module):
         return 2 * len(self.layers), self.groups * self.head_dim
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D')
-        """What the first layer reads of tokens at these places of their texts."""
+        """The input of the first layer, of tokens at these positions of their texts."""
         return x
 
     def leave(self, x: Tensor) -> Tensor:  # (B, n, D') -> (B, n, D')
-        """What is made of the last layer's x."""
+        """The output, of the last layer's x."""
         return x
 
     def import_cache(self, cache: Tensor) -> State:  # (B, C, 2 L, G d) -> 2 L times (B, G, C, d)
@@ -122,28 +124,28 @@ class Attending(nn.Module):
 
     def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
         each = [torch.cat(parts, 2) for parts in zip(prefix.memory, state, strict=True)]  # (B, G, S + N, d)
-        rows = torch.stack([one.transpose(1, 2).flatten(2) for one in each], 2)  # (B, S + N, 2 L, G d)
+        rows = torch.stack([part.transpose(1, 2).flatten(2) for part in each], 2)  # (B, S + N, 2 L, G d)
         first = torch.arange(rows.shape[0], device=rows.device)[:, None] * rows.shape[1]
-        found = F.embedding(first + slots.order, rows.flatten(0, 1).flatten(1)).unflatten(2, rows.shape[2:])
-        return torch.where(slots.real[..., None, None], found, 0.0)
+        exported = F.embedding(first + slots.order, rows.flatten(0, 1).flatten(1)).unflatten(2, rows.shape[2:])
+        return torch.where(slots.real[..., None, None], exported, 0.0)
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
         t = torch.arange(x.shape[1], device=x.device)
         places = prefix.length[:, None] + t  # (B, n)
-        own = (t <= t[:, None]) & mask[:, None]  # (B, n, n)
+        new = (t <= t[:, None]) & mask[:, None]  # (B, n, n)
         old = prefix.real[:, None] & (t[:, None] >= 0)  # (B, n, C)
-        bias = _bias(torch.cat([old, own], 2))[:, None, None]  # (B, 1, 1, n, C + n)
+        bias = _bias(torch.cat([old, new], 2))[:, None, None]  # (B, 1, 1, n, C + n)
         memory: list[Tensor] = []
         x = self.enter(x, places)
         for i, layer in enumerate(self._layers):
-            queries, keys, values = layer.asked(x, places)
+            queries, keys, values = layer.project_qkv(x, places)
             keys = torch.cat([prefix.memory[2 * i], keys], 2)
             values = torch.cat([prefix.memory[2 * i + 1], values], 2)
             memory += [keys, values]
-            asked = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, n, d)
-            weights = (asked @ keys[:, :, None].transpose(3, 4) + bias).softmax(4)
-            found = (weights @ values[:, :, None]).flatten(1, 2)  # (B, H, n, d)
-            x = layer.told(x, found.transpose(1, 2).flatten(2))
+            grouped = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, n, d)
+            weights = (grouped @ keys[:, :, None].transpose(3, 4) + bias).softmax(4)
+            context = (weights @ values[:, :, None]).flatten(1, 2)  # (B, H, n, d)
+            x = layer.output(x, context.transpose(1, 2).flatten(2))
         return self.leave(x), tuple(memory)
 
     def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
@@ -157,27 +159,27 @@ class Attending(nn.Module):
         x = self.enter(x, places)
         after: list[Tensor] = []
         for i, layer in enumerate(self._layers):
-            queries, keys, values = layer.asked(x, places)
+            queries, keys, values = layer.project_qkv(x, places)
             keys, values = put(state[2 * i], keys, slots), put(state[2 * i + 1], values, slots)
             after += [keys, values]
-            asked = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, d)
+            grouped = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, d)
             old, shared = prefix.memory[2 * i], prefix.memory[2 * i + 1]
-            scores = torch.cat([asked @ old.transpose(2, 3), asked @ keys.transpose(2, 3)], 3) + bias
+            scores = torch.cat([grouped @ old.transpose(2, 3), grouped @ keys.transpose(2, 3)], 3) + bias
             weights = scores.softmax(3)
             S = old.shape[2]
-            found = weights[..., :S] @ shared + weights[..., S:] @ values  # (B, G, H / G, d)
-            x = layer.told(x, found.flatten(1))
+            context = weights[..., :S] @ shared + weights[..., S:] @ values  # (B, G, H / G, d)
+            x = layer.output(x, context.flatten(1))
         return self.leave(x), tuple(after)
 
     @property
-    def _layers(self) -> Sequence[AttendingLayer]:
+    def _layers(self) -> Sequence[KVCacheLayer]:
         layers: Any = list(self.layers)
         return layers
 
 
 def _bias(seen: Tensor) -> Tensor:
-    """What is added to scores: as good as nothing is left of those that are not to be seen."""
-    return torch.where(seen, 0.0, NEVER)
+    """The bias of attention scores: 0 where a position is seen, else LOG_ZERO."""
+    return torch.where(seen, 0.0, LOG_ZERO)
 
 
 def places_of(t: Tensor, groups: int) -> State:

@@ -1,4 +1,4 @@
-"""One step function in, a loop out: plain Python in training and evaluation, ONNX Loop and Scan in export.
+"""Loops over a step function: plain Python in training and evaluation, ONNX Loop and Scan in export.
 
 In export an `Exporter` records the loop (`exported_by`). Under a `torch.export` of somebody else's the loop is one of
 PyTorch's own operators. Rules for a step, which is traced once, then run at any length:
@@ -69,17 +69,17 @@ def scan(step: RowStep, state: State, xs: State, reverse: bool = False) -> tuple
     if torch.compiler.is_exporting():
 
         def fresh_step(now: State, rows: State) -> tuple[State, State]:
-            after, made = step(now, rows)
-            return _fresh(after), _fresh(made)
+            after, outputs = step(now, rows)
+            return _fresh(after), _fresh(outputs)
 
         last, ys = exported_scan(fresh_step, _fresh(state), _fresh(xs), dim=0, reverse=reverse)
         return tuple(last), tuple(ys)
     steps = list(zip(*(x.unbind() for x in xs), strict=True))  # `x[t]` would make a gradient of x's size at every t
-    made: list[State] = []
+    outputs: list[State] = []
     for rows in reversed(steps) if reverse else steps:
         state, row = step(state, rows)
-        made.append(row)
-    return state, tuple(torch.stack(column) for column in zip(*(made[::-1] if reverse else made), strict=True))
+        outputs.append(row)
+    return state, tuple(torch.stack(column) for column in zip(*(outputs[::-1] if reverse else outputs), strict=True))
 
 
 def _fresh(tensors: State) -> State:

@@ -1,4 +1,4 @@
-"""The sources that a decoder reads in, what a query makes of all of them out: one attention each, then one context."""
+"""Attention to several sources: one attention each, combined into one context."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Combination = Literal["concatenation", "hierarchy"]
 
 
 class Parts(NamedTuple):
-    """Of every source what all queries share, and its mask (B, S)."""
+    """The projected keys and values of every source, and its mask (B, S)."""
 
     projected: tuple[Projected, ...]
     masks: tuple[Tensor, ...]
@@ -58,8 +58,7 @@ class SourceAttention(nn.Module):
         super().__init__()
         several = len(dims) > 1
         if several and hard == "reinforce":
-            cure = "choose straight-through"
-            raise UsageError(f"hard_attention: reinforce tells one position a token, not one a source; {cure}")
+            raise UsageError("hard_attention: reinforce needs one source; choose straight-through")
         of_all: dict[str, Any] = {"score": score, "units": units, "heads": heads}
         self.attentions = nn.ModuleList(
             Attention(hidden, dim, dropout=dropout, **of_all)
@@ -82,14 +81,14 @@ class SourceAttention(nn.Module):
 
     @property
     def _each(self) -> list[Attention]:
-        return [one for one in self.attentions if isinstance(one, Attention)]
+        return [attention for attention in self.attentions if isinstance(attention, Attention)]
 
     def project(self, sources: Sequence[Names]) -> Parts:
-        """What all queries share."""
+        """Project the keys and values that all queries share."""
         pairs = zip(self._each, sources, strict=True)
         projected = tuple(attention.project(source["x"], source["mask"]) for attention, source in pairs)
         if len(sources) > 1:
-            projected = tuple(map(_turned, projected))
+            projected = tuple(map(_transposed, projected))
         return Parts(projected, tuple(source["mask"] for source in sources))
 
     def attend(self, query: Tensor, parts: Parts) -> tuple[Tensor, Tensor]:
@@ -100,22 +99,28 @@ class SourceAttention(nn.Module):
         """
         projected, masks = parts
         if len(projected) > 1:
-            projected = tuple(map(_turned, projected))
+            projected = tuple(map(_transposed, projected))
         every = zip(self._each, projected, masks, strict=True)
-        found = [attention.attend(query, one, mask) for attention, one, mask in every]
-        contexts, weights = [context for context, _ in found], [own for _, own in found]
-        if len(found) == 1:
+        attended = [attention.attend(query, projection, mask) for attention, projection, mask in every]
+        contexts, weights = [context for context, _ in attended], [source_weights for _, source_weights in attended]
+        if len(attended) == 1:
             return contexts[0], weights[0]
-        means = [own.mean(1) for own in weights]  # of three axes: `cat` of four looks at strides, which has no graph
+        means = [
+            source_weights.mean(1) for source_weights in weights
+        ]  # of three axes: `cat` of four looks at strides, which has no graph
         if self.second is None:
-            return torch.cat(contexts, 2), (torch.cat(means, 2) / len(found))[:, None]
+            return torch.cat(contexts, 2), (torch.cat(means, 2) / len(attended))[:, None]
         context, shares = self.second(query, contexts)
-        return context, torch.cat([share * own for share, own in zip(shares, means, strict=True)], 2)[:, None]
+        return context, torch.cat(
+            [share * source_weights for share, source_weights in zip(shares, means, strict=True)], 2
+        )[:, None]
 
 
-def _turned(one: Projected) -> Projected:
+def _transposed(projected: Projected) -> Projected:
     """With keys that stand in columns in rows, and back: a loop would take how many there are from their stride."""
-    return one if one.keys.dim() == 3 else one._replace(keys=one.keys.transpose(2, 3).contiguous())
+    return (
+        projected if projected.keys.dim() == 3 else projected._replace(keys=projected.keys.transpose(2, 3).contiguous())
+    )
 
 
 class _Hierarchy(nn.Module):
@@ -130,8 +135,8 @@ class _Hierarchy(nn.Module):
 
     def forward(self, query: Tensor, contexts: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """(B, N, Dq), (B, N, Di) each -> the context (B, N, D) and the weight (B, N, 1) of each source."""
-        asked = self.query(query)
-        met = [self.v(torch.tanh(asked + key(c))) for key, c in zip(self.keys, contexts, strict=True)]
+        queries = self.query(query)
+        met = [self.v(torch.tanh(queries + key(c))) for key, c in zip(self.keys, contexts, strict=True)]
         shares = torch.cat(met, 2).softmax(2)  # (B, N, sources)
         values = torch.stack([value(c) for value, c in zip(self.values, contexts, strict=True)], 2)
         return (shares[:, :, None] @ values).flatten(2), shares.split(1, 2)

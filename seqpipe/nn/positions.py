@@ -1,4 +1,4 @@
-"""How many places a text has in, one vector a place out."""
+"""Position embeddings: sinusoidal or learned."""
 
 from __future__ import annotations
 

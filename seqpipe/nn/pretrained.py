@@ -1,4 +1,4 @@
-"""A checkpoint in the format of `transformers` in, its model out: the vectors of its words in the order of our ids."""
+"""Models of `transformers` from checkpoints, with the word vectors in the order of our ids."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import torch
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.checkpoint_tokenizer import LACKING, is_folder, pretrained_tokenizer, reading, where
 from seqpipe.features.vocabulary import vocabulary_of
-from seqpipe.nn.search import BOS
+from seqpipe.nn.constants import BOS
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout")
+_ROBERTA_POSITIONS = "create_position_ids_from_inputs_embeds"
 _SEQ2SEQ = "pretrained-seq2seq"
 _USES = (
     "the encoder pretrained takes BERT-family encoders, pretrained-decoder GPT-2 and Llama, and pretrained-seq2seq, "
@@ -50,14 +51,14 @@ def pretrained_model(
     _refuse_pickles(checkpoint)
     with reading(checkpoint, "config"):
         config = AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
-    if getattr(config, "is_encoder_decoder", False):
+    if optional_attribute(config, "is_encoder_decoder"):
         raise DataError(f"{checkpoint}: {config.model_type} has an encoder and a decoder; {_USES}")
     if depth is not None:
         if depth > config.num_hidden_layers:
             raise UsageError(f"pretrained.depth: {checkpoint} has {config.num_hidden_layers} layers, not {depth}")
         config.num_hidden_layers = depth
     for name in _DROPOUTS:
-        if dropout is not None and isinstance(getattr(config, name, None), float):
+        if dropout is not None and isinstance(optional_attribute(config, name), float):
             setattr(config, name, dropout)
     with reading(checkpoint, "weights"):
         model, report = AutoModel.from_pretrained(
@@ -72,9 +73,9 @@ def pretrained_model(
         )
     lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     if lacking or report["mismatched_keys"]:
-        told = f"the weights lack {lacking[0]}" if lacking else "the weights have other shapes than config.json says"
-        raise DataError(f"{checkpoint}: {told}; get the checkpoint again")
-    if getattr(model, "pooler", None) is not None:
+        problem = f"the weights lack {lacking[0]}" if lacking else "the weights have other shapes than config.json says"
+        raise DataError(f"{checkpoint}: {problem}; get the checkpoint again")
+    if optional_attribute(model, "pooler") is not None:
         model.pooler = None  # it reads the first token, as a head may
     table = model.get_input_embeddings()
     _refuse_other_tokens(checkpoint, ids, table.weight)
@@ -96,16 +97,16 @@ def pretrained_decoder(
     Raises:
         DataError, EnvError, UsageError: as `pretrained_model` does, and for a model of another kind.
     """
-    return _writer(checkpoint, vocabulary, families, "pretrained-decoder", "AutoModelForCausalLM")
+    return _writer(checkpoint, vocabulary, families, "pretrained-decoder")
 
 
 def pretrained_seq2seq(
     checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str]
 ) -> tuple[Any, dict[str, torch.Tensor], list[int]]:
     """As `pretrained_decoder`, of one that reads a text and writes another; [BOS] is what it begins to write with."""
-    config, state, ids = _writer(checkpoint, vocabulary, families, _SEQ2SEQ, "AutoModelForSeq2SeqLM")
+    config, state, ids = _writer(checkpoint, vocabulary, families, _SEQ2SEQ)
     if ids[BOS] == LACKING:
-        start = getattr(config, "decoder_start_token_id", None)
+        start = optional_attribute(config, "decoder_start_token_id")
         ids[BOS] = config.pad_token_id if start is None else start
     if LACKING in ids:
         raise DataError(f"{checkpoint}: its tokenizer lacks the token {vocabulary[ids.index(LACKING)]}; choose another")
@@ -113,7 +114,7 @@ def pretrained_seq2seq(
 
 
 def _writer(
-    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str], use: str, model_class: str
+    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str], use: str
 ) -> tuple[Any, dict[str, torch.Tensor], list[int]]:
     import transformers
 
@@ -127,10 +128,11 @@ def _writer(
     with reading(checkpoint, "config"):
         config = transformers.AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
     if config.model_type not in families:
-        told = f"{config.model_type} is none of the models that {use} knows ({', '.join(families)})"
-        raise DataError(f"{checkpoint}: {told}; {_USES}")
+        problem = f"{config.model_type} is none of the models that {use} knows ({', '.join(families)})"
+        raise DataError(f"{checkpoint}: {problem}; {_USES}")
+    model_class = transformers.AutoModelForSeq2SeqLM if use == _SEQ2SEQ else transformers.AutoModelForCausalLM
     with reading(checkpoint, "weights"):
-        model, report = getattr(transformers, model_class).from_pretrained(
+        model, report = model_class.from_pretrained(
             **where(checkpoint),
             config=config,
             trust_remote_code=False,
@@ -147,30 +149,33 @@ def _writer(
     return config, model.state_dict(), ids
 
 
+def optional_attribute(owner: Any, name: str) -> Any:
+    """An attribute of a model of `transformers` or of its configuration; None where models of this kind lack it."""
+    return getattr(owner, name, None)
+
+
 def longest(model: Any) -> int | None:
     """How many tokens the model can read, special ones included; None if there is no limit."""
-    most: int | None = getattr(model.config, "max_position_embeddings", None)
-    if most is not None and hasattr(getattr(model, "embeddings", None), "create_position_ids_from_inputs_embeds"):
+    most: int | None = optional_attribute(model.config, "max_position_embeddings")
+    if most is not None and optional_attribute(optional_attribute(model, "embeddings"), _ROBERTA_POSITIONS) is not None:
         most -= model.config.pad_token_id + 1  # positions of RoBERTa-like models begin after the padding's
     return most
 
 
 def tells_texts_apart(model: Any) -> bool:
     """Whether the model takes, of each token of a pair, to which of the two texts it belongs."""
-    return (
-        getattr(model.config, "type_vocab_size", 0) > 1
-        and "token_type_ids" in inspect.signature(model.forward).parameters
-    )
+    types = optional_attribute(model.config, "type_vocab_size")
+    return (types or 0) > 1 and "token_type_ids" in inspect.signature(model.forward).parameters
 
 
 def _refuse_other_tokens(checkpoint: str | Path, ids: Sequence[int], table: torch.Tensor) -> None:
     if max(ids) >= len(table):
-        told = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {len(table):,}"
-        raise DataError(f"{checkpoint}: {told}; the two belong to different checkpoints")
+        problem = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {len(table):,}"
+        raise DataError(f"{checkpoint}: {problem}; the two belong to different checkpoints")
 
 
 def _refuse_pickles(checkpoint: str | Path) -> None:
-    """DataError for a folder without weights, or whose weights are pickled: to load them is to run what they say."""
+    """DataError for a folder without weights, or with pickled weights: loading these could run any program."""
     if not is_folder(checkpoint) or any(Path(checkpoint).glob("*.safetensors")):
         return
     pickled = sorted(path.name for pattern in _PICKLED for path in Path(checkpoint).glob(pattern))

@@ -1,4 +1,4 @@
-"""A layer of recurrent cells and ragged rows in, one ONNX node RNN, GRU or LSTM out."""
+"""A layer of recurrent cells over ragged rows as one ONNX node: RNN, GRU or LSTM."""
 
 from __future__ import annotations
 
@@ -32,14 +32,19 @@ _STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
 
 
 def suffixes(rnn: nn.Module) -> tuple[str, ...]:
-    """What the names of a layer's weights end with, for each of its directions."""
+    """The suffix of a layer's weights for each of its directions."""
     return ("", "_reverse") if rnn.bidirectional else ("",)
+
+
+def weight_of(rnn: nn.Module, name: str, suffix: str = "", layer: int = 0) -> Tensor:
+    """A weight of one layer and direction, by the name that `nn.RNNBase` gives it, such as `weight_ih`."""
+    return getattr(rnn, f"{name}_l{layer}{suffix}")
 
 
 def weights_of(rnn: nn.Module, suffix: str) -> list[Tensor]:
     """(gates * H, D), (gates * H, H), and with biases (gates * H,) twice."""
     names = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if rnn.bias else ()))
-    return [getattr(rnn, f"{name}_l0{suffix}") for name in names]
+    return [weight_of(rnn, name, suffix) for name in names]
 
 
 def as_node(
@@ -67,7 +72,7 @@ def as_node(
     if start:
         inputs += first
     if node.peepholes:
-        P = [_as_onnx(getattr(rnn, f"weight_ch_l0{suffix}"), H, node.peepholes) for suffix in suffixes(rnn)]
+        P = [_as_onnx(weight_of(rnn, "weight_ch", suffix), H, node.peepholes) for suffix in suffixes(rnn)]
         inputs += [*([] if start else first), torch.stack(P)]
     attributes: dict[str, Any] = {
         "hidden_size": H,
@@ -85,7 +90,7 @@ def as_node(
         shapes=([T, n, B, H], *state_shapes),
         version=14,
     )
-    return [Y.permute(2, 0, 1, 3), *(one.transpose(0, 1) for one in last)]
+    return [Y.permute(2, 0, 1, 3), *(state.transpose(0, 1) for state in last)]
 
 
 def _as_onnx(weight: Tensor, hidden: int, gates: tuple[int, ...]) -> Tensor:

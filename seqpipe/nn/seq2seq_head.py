@@ -1,34 +1,34 @@
-"""What a head reads and a text so far in, the next token out: what all heads that write texts share."""
+"""The base class of heads that write a text token by token: loss, search and scores."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.nn.constants import BOS, EOS, PAD, logit_mask
+from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Names
-from seqpipe.nn.search import BOS, EOS, PAD, State, search
-from seqpipe.types import Size, Tokens, Uniform
-
-NEVER = -1e4  # the logit of what no text holds
+from seqpipe.nn.search import search
+from seqpipe.nn.search_options import SearchOptions
 
 
 class Source(NamedTuple):
-    """What every step reads and no step changes: what attention made of the sources, and their real positions."""
+    """The constant input of every step: the projected sources and the mask of their positions."""
 
     parts: Any
     mask: Tensor | None  # (B, S), of several sources side by side; None: nothing is attended to
 
 
-class Writer(nn.Module):
+class Seq2SeqHead(nn.Module, ABC):
     """A head that writes a text token by token.
 
-    A subclass gives `read`, `start`, `step` and `given`, and by them what the model is. Here is what it learns by and
-    how it decides.
+    A subclass gives the model: `read`, `start`, `step` and `teacher_forced`. The loss, search and scores are here.
 
     Args:
         target_vocabulary: The tokens that it writes.
@@ -37,13 +37,12 @@ class Writer(nn.Module):
     """
 
     answer = "text"
-    never: Tensor
+    logit_mask: Tensor
 
     def __init__(self, target_vocabulary: Sequence[str], *, label_smoothing: float = 0.0, equal_length: bool = False):
         super().__init__()
         self.label_smoothing, self.equal_length = label_smoothing, equal_length
-        never = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor([PAD, BOS]), NEVER)
-        self.register_buffer("never", never, persistent=False)  # (V,)
+        self.register_buffer("logit_mask", logit_mask(len(target_vocabulary), [PAD, BOS]), persistent=False)  # (V,)
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,110 +53,73 @@ class Writer(nn.Module):
         """Decode options that mean nothing: of lengths, where the source says them."""
         return ("max_length", "min_length") if options.get("equal_length") else ()
 
+    @abstractmethod
     def read(self, sources: Sequence[Names]) -> Source:
-        """What is made of the sources once for all steps."""
-        raise NotImplementedError
+        """Project the sources, once for all steps."""
 
-    def start(self, source: Source, sources: Sequence[Names], longest: int) -> State:
-        """The state before the first of at most `longest` tokens, B rows."""
-        raise NotImplementedError
+    @abstractmethod
+    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
+        """The state before the first of at most `max_length` tokens, B rows."""
 
+    @abstractmethod
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         """As `seqpipe.nn.search.Decoder` has it, but that logits (R, V) may come for log-probabilities."""
-        raise NotImplementedError
 
-    def given(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    @abstractmethod
+    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         """Each token's logits (B, N, V) and attention (B, N, S), given the tokens (B, N) before it."""
-        raise NotImplementedError
 
     def loss(self, sources: Sequence[Names], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         """Mean cross-entropy () of a target token of (B, N), given those before it."""
         source = self.read(sources)
-        logits, attention = self.given(source, target_ids, self.start(source, sources, target_ids.shape[1]))
+        logits, attention = self.teacher_forced(source, target_ids, self.start(source, sources, target_ids.shape[1]))
         missed = self._cross_entropy(logits[target_mask], target_ids[target_mask])
-        return missed + self.lesson(logits, attention, target_ids, target_mask)
+        return missed + self.auxiliary_loss(logits, attention, target_ids, target_mask)
 
     def log_p(self, logits: Tensor) -> Tensor:
-        """The log-probabilities (…, V) by which a text is decided, of the logits of `step` or `given`."""
+        """The log-probabilities (…, V) by which a text is decided, of the logits of `step` or `teacher_forced`."""
         return logits.log_softmax(-1)
 
-    def lesson(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
-        """What a subclass learns by beside the cross-entropy, from what `given` made: added to the loss."""
+    def auxiliary_loss(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
+        """An auxiliary loss of a subclass, of the outputs of `teacher_forced`; it is added to the cross-entropy."""
         return 0.0
 
     def _cross_entropy(self, logits: Tensor, ids: Tensor) -> Tensor:  # (M, V), (M,) -> ()
         if not (self.label_smoothing and self.training):
             return F.cross_entropy(logits, ids)
-        log_p, real = logits.log_softmax(1), self.never == 0
+        log_p, real = logits.log_softmax(1), self.logit_mask == 0
         even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
         return -((1 - self.label_smoothing) * log_p.gather(1, ids[:, None])[:, 0] + self.label_smoothing * even).mean()
 
-    def decide(
-        self,
-        sources: Sequence[Names],
-        *,
-        beams: Size = 1,
-        n_best: Size = 1,
-        max_length: Size = 100,
-        min_length: Annotated[int, Field(ge=0)] = 0,
-        length_penalty: Annotated[float, Field(ge=0)] = 0.0,
-        coverage_penalty: Annotated[float, Field(ge=0)] = 0.0,
-        early_stopping: bool = False,
-        no_repeat_ngram_size: Annotated[int, Field(ge=0)] = 0,
-        prefix: Tokens = None,
-        forbidden: Tokens = None,
-        uniform: Uniform = None,
-        temperature: Annotated[float, Field(ge=0)] = 1.0,
-        top_k: Size = 50,
-        top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
-    ) -> dict[str, Tensor]:
-        """The likeliest texts (B, n_best, max_length), or drawn ones, and their log-probabilities, the best first."""
+    def decide(self, sources: Sequence[Names], *, options: SearchOptions) -> dict[str, Tensor]:
+        """The likeliest texts (B, n_best, max_length), or sampled ones, and their log-probabilities, the best first."""
         source, first = self.read(sources), sources[0]["mask"]
         if self.equal_length:
-            max_length = first.shape[1] + 1
-        tokens, scores = search(
-            _Reading(self, source),
-            self.start(source, sources, max_length),
-            beams=beams,
-            n_best=n_best,
-            max_length=max_length,
-            min_length=min_length,
-            length_penalty=length_penalty,
-            coverage_penalty=coverage_penalty,
-            early_stopping=early_stopping,
-            no_repeat_ngram_size=no_repeat_ngram_size,
-            prefix=prefix,
-            forbidden=forbidden,
-            lengths=first.sum(1) if self.equal_length else None,
-            uniform=uniform,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-        )
+            options = replace(options, max_length=first.shape[1] + 1)
+        start = self.start(source, sources, options.max_length)
+        lengths = first.sum(1) if self.equal_length else None
+        tokens, scores = search(_Reading(self, source), start, options, lengths=lengths)
         return {"tokens": tokens, "scores": scores}
 
     def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
-        """What each token of the first text attended to, (B, N, S), 0 behind its end; nothing without attention."""
+        """Attention weights of each token of the first text, (B, N, S), 0 behind its end; none without attention."""
         source, ids = self.read(sources), tokens[:, 0]
-        _, attention = self.given(source, ids, self.start(source, sources, ids.shape[1]))
+        _, attention = self.teacher_forced(source, ids, self.start(source, sources, ids.shape[1]))
         return {} if attention is None else {"attention": torch.where(written(ids)[..., None], attention, 0.0)}
 
     def score(self, sources: Sequence[Names], tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N), its [EOS] included."""
-        log_p, real = self._rated(sources, tokens[:, 0])
-        return torch.where(real, log_p.gather(2, tokens[:, 0, :, None])[..., 0], 0.0).sum(1)
-
-    def _rated(self, sources: Sequence[Names], ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities (B, N, V) behind the tokens before, and which of the tokens are real, [EOS] too, (B, N)."""
-        source, ends = self.read(sources), (ids == EOS).long()
-        logits, _ = self.given(source, ids, self.start(source, sources, ids.shape[1]))
-        return self.log_p(logits), ends.cumsum(1) == ends
+        source, ids = self.read(sources), tokens[:, 0]
+        logits, _ = self.teacher_forced(source, ids, self.start(source, sources, ids.shape[1]))
+        ends = (ids == EOS).long()
+        real = ends.cumsum(1) == ends  # up to and with [EOS]
+        return torch.where(real, self.log_p(logits).gather(2, ids[..., None])[..., 0], 0.0).sum(1)
 
 
 class _Reading(NamedTuple):
     """A writer on one batch of sources, as search asks for it."""
 
-    writer: Writer
+    head: Seq2SeqHead
     source: Source
 
     @property
@@ -165,8 +127,8 @@ class _Reading(NamedTuple):
         return self.source.mask
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
-        logits, state, attention = self.writer.step(self.source, tokens, state)
-        return self.writer.log_p(logits), state, attention
+        logits, state, attention = self.head.step(self.source, tokens, state)
+        return self.head.log_p(logits), state, attention
 
 
 def written(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)
@@ -206,7 +168,7 @@ class Vocabulary(nn.Module):
         vectors: Tensor = self.embedding(ids)
         return vectors
 
-    def logits(self, readout: Tensor, never: Tensor) -> Tensor:  # (…, readout_dim), (V,) -> (…, V)
+    def logits(self, readout: Tensor, logit_mask: Tensor) -> Tensor:  # (…, readout_dim), (V,) -> (…, V)
         if self.output is not None:
-            return F.linear(readout, self.output.weight, self.output.bias + never)
-        return F.linear(readout, self.embedding.weight, never if self.bias is None else self.bias + never)
+            return F.linear(readout, self.output.weight, self.output.bias + logit_mask)
+        return F.linear(readout, self.embedding.weight, logit_mask if self.bias is None else self.bias + logit_mask)

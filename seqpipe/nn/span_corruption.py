@@ -1,4 +1,4 @@
-"""A text in, one with hidden spans and what they were out: what a head that writes learns without labels."""
+"""Span corruption: a sequence-to-sequence head learns to write the hidden spans of a text, without labels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SpanCorruption(nn.Module):
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        """By what share of tokens, and in spans of what mean length, it is judged; else as of any text."""
+        """The share of hidden tokens and the mean length of spans in evaluation; without spans those of any text."""
         if options["spans"] is None:
             return {"equal_length": options.get("equal_length", False)}
         return {"share": options["spans"], "length": options["span_length"]}
@@ -43,15 +43,15 @@ class SpanCorruption(nn.Module):
     def learn_spans(self, vocabulary: Sequence[str], spans: float | None, length: float) -> None:
         """Finds the marks among the tokens; UsageError where there are none and there is to be a use for them."""
         ids = {token: i for i, token in enumerate(vocabulary)}
-        found = [ids[mark] for mark in MARKS if mark in ids]
-        if spans is not None and len(found) < 2:
+        marks = [ids[mark] for mark in MARKS if mark in ids]
+        if spans is not None and len(marks) < 2:
             cure = "take the tokenizer of another run, or learn one"
             raise UsageError(f"spans: the vocabulary lacks {MARKS[0]} and {MARKS[1]}, which stand for spans; {cure}")
         self.spans, self.span_length = spans, length
-        self.register_buffer("marks", torch.tensor(found, dtype=torch.int64), persistent=False)
+        self.register_buffer("marks", torch.tensor(marks, dtype=torch.int64), persistent=False)
 
     def corrupt_batch(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:
-        """The text with marks, `ids` and `mask` (B, T'), and what they hide, `target_ids` and `target_mask` (B, N)."""
+        """The text with sentinels, `ids` and `mask` (B, T'); its spans, `target_ids` and `target_mask` (B, N)."""
         if segments is not None:
             raise UsageError(
                 "spans: it hides spans of one text; let the tokenizer read one field, or write spans: null"

@@ -1,4 +1,4 @@
-"""A T5's configuration and weights in, the layers of its encoder and of its decoder out (Raffel et al. 2020)."""
+"""The layers of T5's encoder and decoder, from a checkpoint's configuration and weights (Raffel et al. 2020)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import DataError
+from seqpipe.nn.constants import LOG_ZERO
 from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
 from seqpipe.nn.kv_cache import places_of, put
-from seqpipe.nn.search import NEVER, State
+from seqpipe.nn.loops import State
 
 FAMILIES = ("t5", "mt5")
 _ACTIVATIONS = {"relu": "", "gelu_new": "tanh", "gelu": "none"}
 
 
 class Memory(NamedTuple):
-    """What a layer makes of the source once: keys (B, H, d, S) and values (B, H, S, d)."""
+    """Projected keys (B, H, d, S) and values (B, H, S, d)."""
 
     keys: Tensor
     values: Tensor
@@ -68,7 +69,7 @@ class Attention(nn.Module):
         return Memory(self._split(keys).transpose(2, 3).contiguous(), self._split(values).contiguous())
 
     def forward(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """x (B, n, D) to what it finds (B, n, D), and the weights (B, H, n, S)."""
+        """x (B, n, D) to its context (B, n, D), and the weights (B, H, n, S)."""
         weights = (self._split(self.query(x)) @ memory.keys + bias).softmax(3)
         return self.mix((self.dropout(weights) @ memory.values).transpose(1, 2).flatten(2)), weights
 
@@ -93,20 +94,20 @@ class Layer(nn.Module):
         return cast("Attention", self.attentions[1])
 
     def first(self, x: Tensor) -> Tensor:
-        """What the attention to the text itself reads of x."""
+        """The input of self-attention: x, normalised."""
         return cast("Tensor", self.norms[0](x))
 
-    def looked(self, x: Tensor, memory: Memory, bias: Tensor) -> Tensor:
-        """x (B, n, D) with what it finds in the text itself."""
+    def self_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> Tensor:
+        """x (B, n, D) plus the context of self-attention."""
         return x + self.dropout(self.itself(self.first(x), memory, bias)[0])
 
-    def looked_at_source(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def cross_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
         """x (R, n, D), R being B times the beams that stand side by side, and the weights (B, H, R / B * n, S)."""
         rows = self.norms[1](x).reshape(memory.values.shape[0], -1, x.shape[2])
-        found, weights = self.source(rows, memory, bias)
-        return x + self.dropout(found.reshape(x.shape)), weights
+        context, weights = self.source(rows, memory, bias)
+        return x + self.dropout(context.reshape(x.shape)), weights
 
-    def thought(self, x: Tensor) -> Tensor:
+    def feed_forward(self, x: Tensor) -> Tensor:
         return x + self.dropout(self.feedforward(self.norms[-1](x)))
 
 
@@ -124,22 +125,22 @@ class Stack(nn.Module):
         bias = self.distances(t - t[:, None]) + hidden(mask)
         x = self.dropout(x)
         for layer in self._each:
-            x = layer.thought(layer.looked(x, layer.itself.memory(layer.first(x)), bias))
+            x = layer.feed_forward(layer.self_attend(x, layer.itself.memory(layer.first(x)), bias))
         return self.leave(x)
 
     def memories(self, x: Tensor) -> tuple[Memory, ...]:  # (B, S, D)
-        """What the layers of a decoder make of the source once."""
+        """The source's projected keys and values for each layer of a decoder."""
         return tuple(layer.source.memory(x) for layer in self._each)
 
-    def given(self, x: Tensor, source: tuple[Memory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, x: Tensor, source: tuple[Memory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
         """A decoder: x (B, N, D), each token looking at those before it and at the source; the weights (B, N, S)."""
         t, weights = torch.arange(x.shape[1], device=x.device), x
-        bias = self.distances(t - t[:, None]) + torch.where(t <= t[:, None], 0.0, NEVER)
+        bias = self.distances(t - t[:, None]) + torch.where(t <= t[:, None], 0.0, LOG_ZERO)
         x = self.dropout(x)
         for layer, memory in zip(self._each, source, strict=True):
-            x = layer.looked(x, layer.itself.memory(layer.first(x)), bias)
-            x, weights = layer.looked_at_source(x, memory, hidden(mask))
-            x = layer.thought(x)
+            x = layer.self_attend(x, layer.itself.memory(layer.first(x)), bias)
+            x, weights = layer.cross_attend(x, memory, hidden(mask))
+            x = layer.feed_forward(x)
         return self.leave(x), weights.mean(1)
 
     def init_cache(self, x: Tensor, max_length: int) -> State:
@@ -156,7 +157,7 @@ class Stack(nn.Module):
         *caches, t = state
         x, weights, N = x[:, None], x, caches[0].shape[2]
         times, now = torch.arange(N, device=x.device)[None], t[:1, None]
-        bias = self.distances(times - now) + torch.where(times <= now, 0.0, NEVER)  # (H, 1, N)
+        bias = self.distances(times - now) + torch.where(times <= now, 0.0, LOG_ZERO)  # (H, 1, N)
         heads = self._each[0].itself.heads
         slots = places_of(t, heads)
         after: list[Tensor] = []
@@ -165,9 +166,9 @@ class Stack(nn.Module):
             keys = put(caches[2 * number], new.keys[..., 0], slots)
             values = put(caches[2 * number + 1], new.values[:, :, 0], slots)
             after += [keys, values]
-            x = layer.looked(x, Memory(keys.transpose(2, 3), values), bias)
-            x, weights = layer.looked_at_source(x, memory, hidden(mask))
-            x = layer.thought(x)
+            x = layer.self_attend(x, Memory(keys.transpose(2, 3), values), bias)
+            x, weights = layer.cross_attend(x, memory, hidden(mask))
+            x = layer.feed_forward(x)
         return self.leave(x)[:, 0], (*after, t + 1), weights.mean(1)
 
     def leave(self, x: Tensor) -> Tensor:
@@ -180,8 +181,8 @@ class Stack(nn.Module):
 
 
 def hidden(mask: Tensor) -> Tensor:  # (B, S) -> (B, 1, 1, S)
-    """What is added to scores: as good as nothing is left of what is no token."""
-    return torch.where(mask, 0.0, NEVER)[:, None, None]
+    """The bias of attention scores: 0 for tokens, LOG_ZERO for padding."""
+    return torch.where(mask, 0.0, LOG_ZERO)[:, None, None]
 
 
 def stack(config: Any, state: Mapping[str, Tensor], side: str, dropout: float | None, checkpoint: object) -> Stack:
@@ -199,8 +200,8 @@ def stack(config: Any, state: Mapping[str, Tensor], side: str, dropout: float | 
     """
     if config.dense_act_fn not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
-        told = f"its activation {config.dense_act_fn!r} is not known here ({known}); choose another checkpoint"
-        raise DataError(f"{checkpoint}: {told}")
+        problem = f"its activation {config.dense_act_fn!r} is not known here ({known}); choose another checkpoint"
+        raise DataError(f"{checkpoint}: {problem}")
     p = config.dropout_rate if dropout is None else dropout
     form = _ACTIVATIONS[config.dense_act_fn]
     g = nn.GELU(form) if form else nn.ReLU()
@@ -223,10 +224,12 @@ def stack(config: Any, state: Mapping[str, Tensor], side: str, dropout: float | 
             [norm(f"{at}.{i}.layer_norm") for i in range(len(kinds) + 1)],
         )
         if config.is_gated_act:
-            made: nn.Module = Gated(linear(f"{inner}.wi_0"), linear(f"{inner}.wi_1"), linear(f"{inner}.wo"), g, p)
+            feedforward: nn.Module = Gated(
+                linear(f"{inner}.wi_0"), linear(f"{inner}.wi_1"), linear(f"{inner}.wo"), g, p
+            )
         else:
-            made = nn.Sequential(linear(f"{inner}.wi"), g, nn.Dropout(p), linear(f"{inner}.wo"))
-        return Layer(norms, attentions, made, p)
+            feedforward = nn.Sequential(linear(f"{inner}.wi"), g, nn.Dropout(p), linear(f"{inner}.wo"))
+        return Layer(norms, attentions, feedforward, p)
 
     count = config.num_layers if side == "encoder" else config.num_decoder_layers
     weight = state[f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]

@@ -19,8 +19,10 @@ NAN = float("nan")
 
 _PIECES = (
     "What `prefill` and `step` make of a token given the memory of those before must be what `forward` makes of it in "
-    "the whole text, and `import_cache(export_cache(…))` must be that memory again: see `seqpipe.nn.kv_cache.Causal`"
+    "the whole text, and `import_cache(export_cache(…))` must be that memory again: see "
+    "`seqpipe.nn.kv_cache.IncrementalEncoder`"
 )
+_SLOTS = "an encoder whose cache has a slot for each token states `cache_per_token = True`, and no other does"
 
 
 def incremental_checks(bench: Bench) -> list[Check]:
@@ -63,6 +65,10 @@ def _in_pieces(bench: Bench) -> None:
     cache = incremental.export_cache(
         prefix, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state
     )
+    for number, encoder in enumerate(pipeline.encoder):
+        slots = cache[f"{PRESENT}{number}"].shape[1]
+        if (slots > 1) != member(encoder, "cache_per_token"):
+            raise FaultError(f"its cache of several tokens has {slots} slot{'s' * (slots > 1)}", _SLOTS)
     past = {PAST + name.removeprefix(PRESENT): tensor for name, tensor in cache.items()}
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
     prefix = incremental.prefill(

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.multi_head import tokenizer_file
-from seqpipe.answers.registry import head_answer_from, joined
+from seqpipe.answers.registry import ANSWER_KINDS, head_answer_from, joined
 from seqpipe.answers.text import target_text, text_of
 from seqpipe.answers.types import EACH_WORD, PASSAGE, WHOLE_TEXT, HeadInfo
 from seqpipe.config.checks.attention import axis_of
@@ -329,7 +329,7 @@ def _old_labels(head: Component) -> Sequence[str]:
     there = counterpart(head, source)
     task = Learned.load(source).tasks[there.number]
     old_kind, kind, where = task.answer["kind"], answer_kind(head), f"the run {relative_path(source)}"
-    if old_kind != kind.kind:
+    if old_kind != kind.kind and not (kind.needs_tokenizer and ANSWER_KINDS[old_kind].needs_tokenizer):
         cure = "give its options their old values, or delete init"
         message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {cure}"
         raise ConfigError([head.problem(message)])

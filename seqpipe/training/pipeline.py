@@ -37,7 +37,6 @@ from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.incremental import IDS, PAST, IncrementalStages
-from seqpipe.nn.kv_cache import Attending
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.fit import Learned, Task
 from seqpipe.training.ties import decided, same_rows, score_gap
@@ -110,9 +109,9 @@ class Pipeline(nn.Module):
     @property
     def single_slot_caches(self) -> set[str]:
         """Names of the caches with one slot for all tokens."""
-        return {f"{PAST}{n}" for n, one in enumerate(self.encoder) if not isinstance(one, Attending)} & {
-            *self.cache_shapes
-        }
+        if not self.is_language_model:
+            return set()
+        return {f"{PAST}{n}" for n, encoder in enumerate(self.encoder) if not member(encoder, "cache_per_token")}
 
     def set_stateful(self, rows: int | None) -> None:
         """Carry recurrent states across batches of so many rows (truncated BPTT), from zeros; None stops."""

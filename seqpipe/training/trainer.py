@@ -211,7 +211,7 @@ class Training(lightning.LightningModule):
                 scores = dict(self._evaluate(self.stop_if_signalled))
                 row |= {"dev": {key: value for key, value in scores.items() if key != "labels"}}
             metric = goodness(scores, settings.metric, metric_types(self.config.head)) if scores else -row["loss"]
-            better = not self._evaluate or (not math.isnan(metric) and (at.best is None or metric > at.best))
+            better = not self._evaluate or (math.isfinite(metric) and (at.best is None or metric > at.best))
             if better:
                 at.best, at.best_epoch, at.plateau = float(metric), at.epoch, 0
                 self._save_best()
@@ -343,7 +343,7 @@ def train(
     at = training.progress
     if not at.best_file:
         raise TrainingError(
-            f"the dev score was NaN in each of {at.epoch} epochs, so no weights are the best; "
+            f"the dev score was NaN or infinite in each of {at.epoch} epochs, so no weights are the best; "
             "name another score as train.metric, or correct data.dev"
         )
     pipeline.load_state_dict(checkpoint.load_weights(folder / at.best_file, at.best_sha256))

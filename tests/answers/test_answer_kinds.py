@@ -10,6 +10,9 @@ import pytest
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label, Labels, label_of
 from seqpipe.answers.embedding import Vector
+from seqpipe.answers.extractive_span import ExtractiveSpan
+from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.registry import head_answer_from
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
@@ -253,3 +256,40 @@ def test_an_unknown_answer_kind_asks_for_an_update(manifest: dict[str, Any]) -> 
 def test_an_empty_text_has_an_empty_answer() -> None:
     assert Tags(LABELS).empty(False) == Spans(LABELS).empty(False) == []
     assert Text(WRITER).predicted(Text(WRITER).empty(False)) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "lines"),
+    [
+        (Label("a"), {"label": "good", "score": 0.5}, ["good (0.5000)"]),
+        (Label("a"), {"label": None, "score": 0.0}, ["(nothing) (0.0000)"]),
+        (Labels("a"), [{"label": "a", "score": 0.9}, {"label": "b", "score": 0.6}], ["a (0.9000)", "b (0.6000)"]),
+        (
+            Spans(LABELS),
+            [{"entity_group": "city", "score": 1.0, "word": "Bern", "start": 0, "end": 4}],
+            ["Bern: city (1.0000)"],
+        ),
+        (
+            Tags(LABELS),
+            [{"entity": "NOUN", "score": 1.0, "word": "Bern", "start": 0, "end": 4}],
+            ["Bern: NOUN (1.0000)"],
+        ),
+        (Tags(LABELS), [], ["(nothing)"]),
+        (Score(), {"score": 3.25}, ["3.2500"]),
+        (Score(), {"score": None}, ["(nothing)"]),
+        (Vector("a"), {"vector": [0.0, 1.0]}, ["a vector of 2 numbers"]),
+        (Vector("a"), {"vector": None}, ["(nothing)"]),
+        (Text(WRITER), {"generated_text": "hello", "score": 0.5}, ["hello (0.5000)"]),
+        (Text(WRITER), [{"generated_text": "", "score": 0.5}], ["(nothing) (0.5000)"]),
+        (ExtractiveSpan(), {"answer": "Rome", "score": 0.5, "start": 0, "end": 4}, ["Rome (0.5000)"]),
+        (Pointers(), {"pointers": [1, 0], "words": ["b", "a"], "score": 0.5}, ["b a (0.5000)"]),
+        (Pointers(points="points"), {"pointers": [1, 0], "score": 0.5}, ["1 0 (0.5000)"]),
+        (
+            MultiHead({"intent": Label("a"), "slots": Spans(LABELS)}),
+            {"intent": {"label": "play", "score": 0.5}, "slots": []},
+            ["intent: play (0.5000)", "slots: (nothing)"],
+        ),
+    ],
+)
+def test_every_kind_of_answer_has_lines_that_a_person_reads(kind: AnswerKind, answer: Any, lines: list[str]) -> None:
+    assert kind.lines(answer) == lines

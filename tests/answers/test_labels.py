@@ -95,7 +95,7 @@ def test_a_head_named_with_its_distribution_is_found_again(tmp_path: Path, monke
 def test_a_metric_that_is_no_number_is_null_in_every_file(value: float, tmp_path: Path) -> None:
     heads = toy_heads()
     heads["mean"][1].metrics = staticmethod(lambda options, gold, predicted: {"correlation": value})  # type: ignore[attr-defined]
-    config = load(labelling(tmp_path), ["train.epochs=1"], plugins(**heads))
+    config = load(labelling(tmp_path), ["train.epochs=1", "train.metric=accuracy"], plugins(**heads))
     with contextlib.chdir(tmp_path):
         run_all(config, QUIET, "cpu")
         again = run_all(config, QUIET, "cpu")  # reads what the first run wrote

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from factory import QUIET, Watched, seqpipe, train_run, write_jsonl
 from independent import Bundle, same
 
 from seqpipe import load
+from seqpipe.answers.pointers import PointerGold, Pointers, same_cycle
+from seqpipe.answers.registry import head_answer_from
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml_text import dump
@@ -208,7 +212,7 @@ def test_a_hull_of_points_on_one_line_is_refused(tmp_path: Path) -> None:
     path = of_points(tmp_path)
     (tmp_path / "train.txt").write_text("0 0 1 0 0 1 output 1 2 3 1\n0 0 1 1 2 2 output 1 3 1\n")
     config = load_config(path, ["data.train=train.txt"])
-    with pytest.raises(DataError, match=r"train\.txt:2: .*has 2 corners"):
+    with pytest.raises(DataError, match=r"train\.txt:2: .*has 2 positions, and needs 3: leave it out"):
         examples(config, learn(config, records_of(config)), records_of(config))
 
 
@@ -344,3 +348,60 @@ def test_it_learns_in_any_precision_of_a_processor(tmp_path: Path, precision: st
         rows = map(json.loads, (tmp_path / "runs/names/checkpoints/metrics.jsonl").read_text().splitlines())
     losses = [row["loss"] for row in rows]
     assert losses[1] < losses[0]
+
+
+# The answer kind
+
+
+def test_a_sequence_is_right_as_a_whole_and_in_its_places() -> None:
+    counter = Pointers().counter()
+    assert counter.result() == {"exact_match": 0, "position_accuracy": 0}
+    for answer in ([2, 0, 1], [2, 1], [2, 0, 1, 1]):
+        counter.add(PointerGold((2, 0, 1)), answer)
+    assert counter.result() == {"exact_match": 1 / 3, "position_accuracy": 7 / 9}
+    assert [*counter.result()] == [*Pointers.metrics]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_cycles_are_the_same_exactly_where_they_have_the_same_sides(size: int) -> None:
+    def sides(cycle: tuple[int, ...]) -> Counter[frozenset[int]]:
+        return Counter(frozenset((cycle[i - 1], at)) for i, at in enumerate(cycle))
+
+    cycles = [*itertools.permutations(range(5), size)]
+    for first, second in itertools.product(cycles[:30], cycles):
+        right = sides(first) == sides(second)
+        assert same_cycle([*first, first[0]], [*second, second[0]]) is right
+        assert same_cycle(first, [*second, second[0]]) is right
+
+
+def test_where_an_answer_begins_and_its_direction_matter_only_of_a_sequence() -> None:
+    gold = PointerGold((0, 1, 2, 3, 0))
+    sequence, cycle = Pointers(), Pointers(cyclic=True)
+    for answer in ([2, 3, 0, 1, 2], [3, 2, 1, 0, 3], [0, 1, 2, 3]):
+        assert cycle.is_right(gold, answer)
+        assert not sequence.is_right(gold, answer)
+    for answer in ([0, 2, 1, 3, 0], [0, 1, 2, 0], []):
+        assert not cycle.is_right(gold, answer)
+        assert cycle.mistakes(gold, answer) == {"expected": gold.pointers, "got": answer}
+    assert sequence.is_right(gold, [0, 1, 2, 3, 0])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Pointers("names"),
+        Pointers(axis="word_count", cyclic=True),
+        Pointers("corners", "points", figure_style="polygon"),
+    ],
+)
+def test_a_bundle_states_what_is_pointed_at_and_how_it_is_drawn(kind: Pointers) -> None:
+    again = head_answer_from(kind.manifest(), None)
+    assert isinstance(again, Pointers)
+    assert vars(again) == vars(kind)
+    assert kind.figure_style == (None if kind.points is None else "polygon")
+
+
+@pytest.mark.parametrize("changes", [{"figure_style": "hull"}, {"figure_style": 3}, {"figure_style": None}])
+def test_a_way_of_drawing_that_is_none_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"figure_style: .* is neither line nor polygon"):
+        head_answer_from(Pointers("corners", "points").manifest() | changes, None)

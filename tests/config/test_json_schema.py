@@ -353,7 +353,7 @@ def test_every_component_has_a_summary_and_its_options_with_their_defaults() -> 
                 model = options_model(offer.load()).model_json_schema()["properties"][name]
                 assert entry["properties"][field.alias or name]["default"] == model["default"]
     assert shipped()["$defs"]["encoder.seqpipe-nlp.lstm"]["properties"]["hidden"] == {
-        "description": "Units in each direction.",
+        "description": "Number of units in each direction.",
         "default": 128,
         "exclusiveMinimum": 0,
         "type": "integer",

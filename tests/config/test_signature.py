@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from seqpipe.config.contract import decode_options
 from seqpipe.config.option_models import Row, option_rows, options_model, validate, values
-from seqpipe.config.signature import method_names, wired
+from seqpipe.config.signature import call, method_names, wired
 from seqpipe.config.type_words import words
 from seqpipe.config.yaml_text import plain
 from seqpipe.errors import PluginError
@@ -355,6 +355,36 @@ def test_tokens_and_random_numbers_have_types_of_their_own() -> None:
         ("prefix", "tokens", None),
         ("uniform", "uniform", None),
     ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Widths:
+    beams: Size = 4
+    penalty: Annotated[float, Field(ge=0)] = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lengths(Widths):
+    longest: Size = 9
+
+
+class Grouped:
+    def decide(self, x: int, *, options: Lengths, raw: bool = False) -> tuple[int, Lengths, bool]:
+        return x, options, raw
+
+
+def test_a_dataclass_among_the_parameters_of_decide_stands_for_its_fields() -> None:
+    options = decode_options(Grouped)
+    assert {name: (one.type, one.default) for name, one in options.items()} == {
+        "beams": ("size", 4),
+        "penalty": ("float", 0.5),
+        "longest": ("size", 9),
+        "raw": ("bool", False),
+    }
+    decide, given = Grouped().decide, {"beams": 2, "longest": 3, "raw": True}
+    assert call(decide, {"x": 7}) == (7, Lengths(), False)
+    assert call(decide, {"x": 7}, **given) == (7, Lengths(beams=2, longest=3), True)
+    assert given == {"beams": 2, "longest": 3, "raw": True}
 
 
 def test_a_wrong_decode_option_is_told() -> None:

@@ -217,7 +217,7 @@ BAD: list[tuple[bytes, str, str]] = [
     (binary({**ROWS, "met": (1, 2, float("inf"))}), ": byte 72: ", "the vector of 'met' holds NaN or infinity"),
     (binary(ROWS).replace(b"4 3", b"5 3", 1) + b"ada " + bytes(12), ": byte 72: ", "has a vector already (byte 55)"),
     (binary(ROWS).replace("née".encode(), b"n\xe9e", 1), ": byte 4: ", "is not UTF-8"),
-    (b"2 3\n" + b"\1" * 30_000, ": byte 4: ", "here stands no word"),
+    (b"2 3\n" + b"\1" * 30_000, ": byte 4: ", "there is no word here"),
     (gzip.compress(glove(ROWS))[:-9], ": ", "cannot be unpacked"),
 ]
 

@@ -11,8 +11,9 @@ from nn.exported import ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError
+from seqpipe.nn.constants import BOS, EOS, PAD
 from seqpipe.nn.hard_attention import Estimator, HardAttention
-from seqpipe.nn.search import BOS, EOS, PAD
+from seqpipe.nn.search_options import SearchOptions
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -61,7 +62,7 @@ def learned(steps: int, **options: Any) -> Seq2Seq:
 def right(head: Seq2Seq) -> float:
     some = strings(200, 10**6)
     with torch.no_grad():
-        made = head.decide([some], max_length=LONGEST + 1)["tokens"][:, 0]
+        made = head.decide([some], options=SearchOptions(max_length=LONGEST + 1))["tokens"][:, 0]
     return (made == some["target"]).all(1).float().mean().item()
 
 
@@ -82,12 +83,12 @@ def test_looking_at_one_letter_at_a_time_it_learns_to_write_backward(trained: Es
 
 def test_without_learning_where_to_look_it_does_not_learn_to_write_backward() -> None:
     class Deaf(HardAttention):
-        def lesson(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
+        def auxiliary_loss(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
             return log_p.new_zeros(())
 
     torch.manual_seed(0)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(HardAttention, "lesson", Deaf.lesson)
+        patched.setattr(HardAttention, "auxiliary_loss", Deaf.auxiliary_loss)
         patched.setattr("seqpipe.nn.hard_attention.EXPECTED", 0.0)
         assert right(learned(150, hard_attention="reinforce", input_feeding=False)) < 0.3
 
@@ -125,7 +126,7 @@ def test_every_weight_learns_from_drawn_positions(options: dict[str, Any]) -> No
     ("options", "told"),
     [
         ({"attention": "none"}, "hard_attention: with attention: none there is nothing to choose from; choose an"),
-        ({"attention": "multi-head", "heads": 3}, "it looks at one position, 3 heads at several; set heads: 1"),
+        ({"attention": "multi-head", "heads": 3}, "it attends to one position and has one head, not 3; set heads: 1"),
     ],
 )
 def test_where_there_is_no_one_position_to_look_at_it_says_so(options: dict[str, Any], told: str) -> None:
@@ -135,7 +136,7 @@ def test_where_there_is_no_one_position_to_look_at_it_says_so(options: dict[str,
 
 
 def test_positions_are_drawn_in_one_source_alone() -> None:
-    with pytest.raises(UsageError, match="reinforce tells one position a token, not one a source"):
+    with pytest.raises(UsageError, match="reinforce needs one source; choose straight-through"):
         Seq2Seq((5, 6), WORDS, hard_attention="reinforce")
     Seq2Seq((5, 6), WORDS, hard_attention="straight-through")
 
@@ -196,7 +197,7 @@ def test_attending_to_what_is_written_helps_to_write_it_again() -> None:
             half = torch.randint(4, 4 + LETTERS, (64, 5))
             ids = torch.cat([half, half], 1)
             optimizer.zero_grad()
-            logits, _ = head.given(head.read(given), ids, head.start(head.read(given), given, 10))
+            logits, _ = head.teacher_forced(head.read(given), ids, head.start(head.read(given), given, 10))
             loss = torch.nn.functional.cross_entropy(logits[:, 5:].flatten(0, 1), ids[:, 5:].flatten())
             loss.backward()
             optimizer.step()

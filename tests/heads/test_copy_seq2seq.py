@@ -18,7 +18,8 @@ from torch import Tensor
 from seqpipe import load
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import CoverageAttention
-from seqpipe.nn.search import BOS, EOS, NEVER, PAD
+from seqpipe.nn.constants import BOS, EOS, LOG_ZERO, PAD
+from seqpipe.nn.search_options import SearchOptions
 from seqpipe_plugins.heads.copy_seq2seq import UNK, CopySeq2Seq
 
 WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *"abcdefghijklmnop"]
@@ -67,7 +68,7 @@ def sources(*lengths: int, seed: int = 0, unknown: float | None = 0.5) -> dict[s
 
 def decided(head: CopySeq2Seq, alpha: Tensor, ngram: Tensor, **given: Any) -> dict[str, Tensor]:
     sizes = {name: given.pop(name).shape[0] for name in SIZES}
-    made = head.decide([given], **sizes, length_penalty=alpha, no_repeat_ngram_size=ngram)
+    made = head.decide([given], options=SearchOptions(**sizes, length_penalty=alpha, no_repeat_ngram_size=ngram))
     return made | head.explain([given], tokens=made["tokens"])
 
 
@@ -157,13 +158,13 @@ def test_each_step_is_what_the_paper_says_in_loops() -> None:
     given, ids = sources(*lengths, unknown=0.6), [[5, V, 9, EOS], [V, V, UNK, EOS], [4, 4, V, EOS], [7, V + 1, 6, EOS]]
     with torch.no_grad():
         source = head.read([given])
-        made, _ = head.given(source, torch.tensor(ids), head.start(source, [given], 4))
+        made, _ = head.teacher_forced(source, torch.tensor(ids), head.start(source, [given], 4))
     for b, n in enumerate(lengths):
         steps, _ = by_hand(head, given, b, n, ids[b])
         for t, expected in enumerate(steps):
             assert expected.sum() == pytest.approx(1, abs=1e-9)
             assert np.allclose(made[b, t, : V + n].exp().numpy(), expected, atol=1e-5)
-            assert (made[b, t, V + n :] <= NEVER).all()  # no word stands there
+            assert (made[b, t, V + n :] <= LOG_ZERO).all()  # no word stands there
 
 
 def test_the_loss_is_that_of_the_words_and_of_looking_twice() -> None:
@@ -191,7 +192,7 @@ def test_the_loss_is_that_of_the_words_and_of_looking_twice() -> None:
 def test_the_scores_of_a_decision_are_those_of_teacher_forcing(kind: str) -> None:
     head, given = writer(kind), sources(5, 3, 1, 7, 2, 2, 6, 4)
     with torch.no_grad():
-        made = head.decide([given], beams=3, n_best=3, max_length=15)
+        made = head.decide([given], options=SearchOptions(beams=3, n_best=3, max_length=15))
         for k in range(3):
             scored = head.score([given], tokens=made["tokens"][:, k : k + 1])
             assert torch.allclose(scored, made["scores"][:, k], atol=1e-4)
@@ -202,13 +203,13 @@ def test_what_stands_in_the_padding_and_who_stands_beside_changes_nothing(kind: 
     head, given = writer(kind), sources(5, 2, 7)
     polluted = {**given, "copy": torch.where(given["mask"], given["copy"], 5)}
     with torch.no_grad():
-        together = head.decide([polluted], beams=3, n_best=2, max_length=12)
+        together = head.decide([polluted], options=SearchOptions(beams=3, n_best=2, max_length=12))
         for b, n in enumerate((5, 2, 7)):
             one = {
                 name: array[b : b + 1, :n] if array.dim() > 1 and name != "state" else array[b : b + 1]
                 for name, array in given.items()
             }
-            alone = head.decide([one], beams=3, n_best=2, max_length=12)
+            alone = head.decide([one], options=SearchOptions(beams=3, n_best=2, max_length=12))
             assert torch.equal(alone["tokens"][0], together["tokens"][b])
             assert torch.allclose(alone["scores"][0], together["scores"][b], atol=1e-4)
 
@@ -219,14 +220,14 @@ def test_a_word_that_is_not_known_is_learned_but_never_written() -> None:
         assert head.vocabulary.output is not None
         head.vocabulary.output.bias[UNK] += 9
         source = head.read([given])
-        made, _ = head.given(source, torch.full((20, 1), UNK), head.start(source, [given], 1))
+        made, _ = head.teacher_forced(source, torch.full((20, 1), UNK), head.start(source, [given], 1))
         assert (made[:, 0].argmax(1) == UNK).all()
-        assert not (head.decide([given], beams=3, n_best=3, max_length=9)["tokens"] == UNK).any()
+        assert not (head.decide([given], options=SearchOptions(beams=3, n_best=3, max_length=9))["tokens"] == UNK).any()
 
 
 def test_where_all_words_are_copied_only_words_of_the_source_are_written() -> None:
     head, given = writer(switch=-40.0), sources(6, 3, 2, unknown=0.5)
-    tokens = head.decide([given], max_length=9)["tokens"][:, 0]
+    tokens = head.decide([given], options=SearchOptions(max_length=9))["tokens"][:, 0]
     for row, words, n in zip(tokens.tolist(), given["copy"].tolist(), (6, 3, 2), strict=True):
         assert {*row} - {EOS, PAD} <= {*words[:n]}
 
@@ -247,8 +248,8 @@ def test_label_smoothing_spreads_a_share_over_the_vocabulary() -> None:
         losses.append(head.loss([given], target_ids=target, target_mask=every).item())
     source = plain.read([given])
     made = plain._all(source, target, plain.start(source, [given], 3))
-    log_p = plain.vocabulary.logits(made.readout, plain.never).log_softmax(2)
-    even = -log_p[..., plain.never == 0].mean().item()
+    log_p = plain.vocabulary.logits(made.readout, plain.logit_mask).log_softmax(2)
+    even = -log_p[..., plain.logit_mask == 0].mean().item()
     assert losses[1] == pytest.approx(0.9 * losses[0] + 0.1 * even, rel=1e-4)
 
 
@@ -326,7 +327,7 @@ def test_what_is_hardly_ever_copied_or_generated_has_an_exact_probability(switch
         head.switch.weight.zero_()
         head.switch.bias.fill_(switch)
         source, ids = head.read([given]), torch.tensor([[5, V, 4, EOS]] * 3)
-        made, _ = head.given(source, ids, head.start(source, [given], 4))
+        made, _ = head.teacher_forced(source, ids, head.start(source, [given], 4))
     for b, n in enumerate((5, 3, 4)):
         steps, _ = by_hand(head, given, b, n, ids[b].tolist())
         for t, expected in enumerate(steps):

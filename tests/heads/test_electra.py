@@ -54,7 +54,7 @@ def test_tokens_are_drawn_as_likely_as_the_generator_thinks() -> None:
             hidden = ids.clone()
             hidden[0, place] = GAP
             z = made.guess(made.generator(made.table(hidden), mask)["x"][0, place])
-            p = (made.table.weight @ z + made.bias + made.never).softmax(0)
+            p = (made.table.weight @ z + made.bias + made.logit_mask).softmax(0)
             assert torch.allclose(counts[place] / rows[place], p, atol=0.05)
 
 

@@ -13,6 +13,7 @@ from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError
+from seqpipe.nn.search_options import BeamOptions
 from seqpipe_plugins.heads.pointer import Pointer
 
 D, H = 5, 6
@@ -70,7 +71,7 @@ def test_all_that_it_can_answer_has_the_probability_1_and_a_wide_search_finds_th
     rows = {name: one.expand(len(ways), *one.shape[1:]) for name, one in given.items()}
     scores = head.score(**rows, pointers=padded(ways, n + 1)[:, None])
     assert scores.exp().sum().item() == pytest.approx(1, abs=1e-4)
-    found = head.decide(**given, beams=80, n_best=min(4, len(ways)))
+    found = head.decide(**given, options=BeamOptions(beams=80, n_best=min(4, len(ways))))
     best = scores.topk(min(4, len(ways)))
     assert torch.allclose(found["scores"][0], best.values, atol=1e-4)
     assert found["pointers"][0].tolist() == padded([ways[i] for i in best.indices.tolist()], n + 1).tolist()
@@ -82,14 +83,14 @@ def test_with_repetitions_its_best_answer_is_the_best_of_all_and_the_longest_lac
     rows = {name: one.expand(len(ways), *one.shape[1:]) for name, one in given.items()}
     scores = head.score(**rows, pointers=padded(ways, 4)[:, None])
     assert scores.exp().sum().item() == pytest.approx(1, abs=1e-4)
-    found = head.decide(**given, beams=80, n_best=3, max_length=4)
+    found = head.decide(**given, options=BeamOptions(beams=80, n_best=3, max_length=4))
     best = scores.topk(3)
     assert torch.allclose(found["scores"][0], best.values, atol=1e-4)
     assert found["pointers"][0].tolist() == padded([ways[i] for i in best.indices.tolist()], 4).tolist()
 
 
 def test_more_answers_than_there_are_do_not_exist() -> None:
-    found = pointer("tour").decide(**sources(2), beams=6, n_best=6)
+    found = pointer("tour").decide(**sources(2), options=BeamOptions(beams=6, n_best=6))
     assert sorted(found["pointers"][0, :2].tolist()) == [[0, 1, 0], [1, 0, 1]]
     assert (found["pointers"][0, 2:] == -1).all()
     assert (found["scores"][0, 2:] < -1e8).all()
@@ -98,7 +99,7 @@ def test_more_answers_than_there_are_do_not_exist() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_it_decides_is_among_what_it_may_answer(kind: str) -> None:
     lengths = (1, 2, 3, 5, 7, 4, 6)
-    found = pointer(kind).decide(**sources(*lengths), beams=3, n_best=2, max_length=9)
+    found = pointer(kind).decide(**sources(*lengths), options=BeamOptions(beams=3, n_best=2, max_length=9))
     for n, rows, scores in zip(lengths, found["pointers"].tolist(), found["scores"].tolist(), strict=True):
         for row, score in zip(rows, scores, strict=True):
             way = [at for at in row if at >= 0]
@@ -169,7 +170,7 @@ def glimpse(weights: dict[str, np.ndarray], h: np.ndarray, x: np.ndarray) -> np.
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_scores_of_a_decision_are_those_of_teacher_forcing(kind: str) -> None:
     head, given = pointer(kind), sources(5, 3, 1, 7, 2, 2, 6, 4)
-    made = head.decide(**given, beams=3, n_best=3, max_length=9)
+    made = head.decide(**given, options=BeamOptions(beams=3, n_best=3, max_length=9))
     for k in range(3):
         real = made["scores"][:, k] > -1e8
         scored = head.score(**given, pointers=made["pointers"][:, k : k + 1])
@@ -192,10 +193,10 @@ def test_the_loss_is_the_mean_log_probability_of_positions_and_the_end(kind: str
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_stands_in_the_padding_and_who_stands_beside_changes_nothing(kind: str) -> None:
     head, given = pointer(kind), sources(5, 2, 7)
-    together = head.decide(**given, beams=3, n_best=2, max_length=8)
+    together = head.decide(**given, options=BeamOptions(beams=3, n_best=2, max_length=8))
     for b, n in enumerate((5, 2, 7)):
         one = {"x": given["x"][b : b + 1, :n], "mask": given["mask"][b : b + 1, :n], "state": given["state"][b : b + 1]}
-        alone = head.decide(**one, beams=3, n_best=2, max_length=8)
+        alone = head.decide(**one, options=BeamOptions(beams=3, n_best=2, max_length=8))
         width = alone["pointers"].shape[2]
         assert torch.equal(alone["pointers"][0], together["pointers"][b, :, :width])
         assert torch.allclose(alone["scores"][0], together["scores"][b], atol=1e-4)
@@ -204,7 +205,7 @@ def test_what_stands_in_the_padding_and_who_stands_beside_changes_nothing(kind: 
 def test_of_positions_that_are_alike_the_first_is_chosen() -> None:
     head, given = pointer("order"), sources(6)
     same = {**given, "x": given["x"][:, [0, 1, 2, 0, 1, 2]]}
-    way = head.decide(**same)["pointers"][0, 0, :6].tolist()
+    way = head.decide(**same, options=BeamOptions())["pointers"][0, 0, :6].tolist()
     assert [at for at in way if at < 3] == [at - 3 for at in way if at > 2]
     assert all(way.index(at) < way.index(at + 3) for at in range(3))
 
@@ -212,7 +213,7 @@ def test_of_positions_that_are_alike_the_first_is_chosen() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_shown_is_how_likely_each_position_was(kind: str) -> None:
     head, given = pointer(kind), sources(5, 3)
-    made = head.decide(**given, max_length=7)
+    made = head.decide(**given, options=BeamOptions(max_length=7))
     shown = head.explain(**given, pointers=made["pointers"])["attention"]
     assert shown.shape == (2, made["pointers"].shape[2], 5)
     for b in range(2):
@@ -264,7 +265,7 @@ def options(beams: int, n_best: int, most: int, alpha: float = 0.0) -> dict[str,
 
 def decided(head: Pointer, alpha: Tensor, **given: Any) -> dict[str, Tensor]:
     sizes = {name: given.pop(name).shape[0] for name in SIZES}
-    made = head.decide(**given, **sizes, length_penalty=alpha)
+    made = head.decide(**given, options=BeamOptions(**sizes, length_penalty=alpha))
     return made | head.explain(**given, pointers=made["pointers"])
 
 
@@ -295,7 +296,7 @@ def test_the_graph_points_at_the_same(pair: tuple[Pointer, Graph], case: int) ->
 def test_everything_is_made_on_the_device_of_what_is_given() -> None:
     head, given = pointer("tour"), sources(3, 2)
     with elsewhere():
-        made = head.decide(**given, beams=2, n_best=2)
+        made = head.decide(**given, options=BeamOptions(beams=2, n_best=2))
         head.score(**given, pointers=made["pointers"])
         head.explain(**given, pointers=made["pointers"])
 

@@ -163,7 +163,7 @@ def test_planted_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) ->
     def permitted(self: Windows, tags: Any, span_continues: Tensor) -> Tensor:
         if fault == "one window alone":
             return right(self, (tags[0], tags[0], tags[0]), span_continues)
-        return right(Windows(self.own, self.other + 10 * (self.own == self.other)), tags, span_continues)
+        return right(Windows(self.window, self.neighbour + 10 * (self.window == self.neighbour)), tags, span_continues)
 
     monkeypatch.setattr(Windows, "permitted", permitted)
     differ = 0

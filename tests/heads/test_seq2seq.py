@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.search import BOS, EOS, PAD
+from seqpipe.nn.constants import BOS, EOS, PAD
+from seqpipe.nn.search_options import SearchOptions
 from seqpipe.nn.seq2seq_head import shifted
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 
@@ -61,7 +62,10 @@ def decided(head: Seq2Seq, alpha: Tensor, beta: Tensor, ngram: Tensor, **given: 
     sizes = {name: given.pop(name).shape[0] for name in SIZES}
     chosen = {name: given.pop(name) for name in [*given] if name not in ("x", "mask", "state")}
     return head.decide(
-        [given], **sizes, **chosen, length_penalty=alpha, coverage_penalty=beta, no_repeat_ngram_size=ngram
+        [given],
+        options=SearchOptions(
+            **sizes, **chosen, length_penalty=alpha, coverage_penalty=beta, no_repeat_ngram_size=ngram
+        ),
     )
 
 
@@ -110,14 +114,14 @@ def test_the_graph_writes_the_same_texts(pair: tuple[Seq2Seq, Graph], case: int)
 def test_the_scores_of_a_decision_are_those_of_teacher_forcing(kind: str) -> None:
     head, given = writer(kind), sources(5, 3, 1, 7, 2, 2, 6, 4)
     with torch.no_grad():
-        made = head.decide([given], beams=3, n_best=3, max_length=15)
+        made = head.decide([given], options=SearchOptions(beams=3, n_best=3, max_length=15))
         for k in range(3):
             scored = head.score([given], tokens=made["tokens"][:, k : k + 1])
             assert torch.allclose(scored, made["scores"][:, k], atol=1e-4)
 
 
 def test_texts_end_and_some_do_not() -> None:
-    made = writer(ending=0.0).decide([sources(*[4] * 40)], max_length=12)
+    made = writer(ending=0.0).decide([sources(*[4] * 40)], options=SearchOptions(max_length=12))
     ended = (made["tokens"][:, 0] == EOS).any(1)
     assert ended.any()
     assert not ended.all()  # a text that reaches the longest counts without its end
@@ -142,7 +146,7 @@ def test_without_attention_it_is_the_library_s_layer_and_a_linear_one(cell: Any)
     first = (parts[0], parts[1]) if cell == "lstm" else parts[0]
     h, _ = head.rnn(head.vocabulary(shifted(target)), first)
     assert isinstance(head.vocabulary.output, nn.Linear)
-    log_p = (head.vocabulary.output(h) + head.never).log_softmax(2)
+    log_p = (head.vocabulary.output(h) + head.logit_mask).log_softmax(2)
     expected = F.nll_loss(log_p[target != PAD], target[target != PAD])
     assert head.loss([given], target_ids=target, target_mask=target != PAD).item() == pytest.approx(
         expected.item(), rel=1e-5
@@ -167,7 +171,7 @@ def test_input_feeding_is_what_the_paper_says_step_by_step() -> None:
                 head.attention.attentions[0].v(torch.tanh(head.attention.attentions[0].query(h) + keys))[:, 0], 0
             )
             fed = torch.tanh(head.readout(torch.cat([h, weights @ memory])))
-            total -= head.vocabulary.logits(fed, head.never).log_softmax(0)[target[b, t]].item()
+            total -= head.vocabulary.logits(fed, head.logit_mask).log_softmax(0)[target[b, t]].item()
     loss = head.loss([given], target_ids=target, target_mask=target != PAD)
     assert loss.item() == pytest.approx(total / 6, rel=1e-5)
 
@@ -175,10 +179,10 @@ def test_input_feeding_is_what_the_paper_says_step_by_step() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_stands_in_the_padding_and_who_stands_beside_changes_nothing(kind: str) -> None:
     head, given = writer(kind), sources(5, 2, 7)
-    together = head.decide([given], beams=3, n_best=2, max_length=12)
+    together = head.decide([given], options=SearchOptions(beams=3, n_best=2, max_length=12))
     for b, n in enumerate((5, 2, 7)):
         one = {"x": given["x"][b : b + 1, :n], "mask": given["mask"][b : b + 1, :n], "state": given["state"][b : b + 1]}
-        alone = head.decide([one], beams=3, n_best=2, max_length=12)
+        alone = head.decide([one], options=SearchOptions(beams=3, n_best=2, max_length=12))
         assert torch.equal(alone["tokens"][0], together["tokens"][b])
         assert torch.allclose(alone["scores"][0], together["scores"][b], atol=1e-4)
 
@@ -186,9 +190,11 @@ def test_what_stands_in_the_padding_and_who_stands_beside_changes_nothing(kind: 
 def test_without_a_state_it_begins_from_the_mean_of_x() -> None:
     head, given = writer("fixed"), sources(3, 1)
     mean = torch.stack([given["x"][b, :n].mean(0) for b, n in enumerate((3, 1))])
-    expected = head.decide([{**given, "state": mean}], max_length=9)
+    expected = head.decide([{**given, "state": mean}], options=SearchOptions(max_length=9))
     for state in (None, torch.randn(2, D + 1)):
-        assert torch.equal(head.decide([{**given, "state": state}], max_length=9)["tokens"], expected["tokens"])
+        assert torch.equal(
+            head.decide([{**given, "state": state}], options=SearchOptions(max_length=9))["tokens"], expected["tokens"]
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -206,7 +212,7 @@ def test_smoothing_spreads_over_what_can_be_written() -> None:
     assert writer(label_smoothing=0.3).loss([given], **learned).item() == pytest.approx(losses[0], rel=1e-5)
     head = writer()
     source = head.read([given])
-    logits, _ = head.given(source, target, head.start(source, [given], longest=2))
+    logits, _ = head.teacher_forced(source, target, head.start(source, [given], max_length=2))
     log_p = logits.log_softmax(2)[0][:, [1, *range(3, len(WORDS))]]
     assert losses[1] == pytest.approx(0.7 * losses[0] - 0.3 * log_p.mean().item(), rel=1e-5)
 
@@ -217,14 +223,14 @@ def test_padding_and_beginnings_are_never_written(kind: str) -> None:
     with torch.no_grad():
         bias = head.vocabulary.bias if head.vocabulary.output is None else head.vocabulary.output.bias
         bias[[PAD, BOS]] += 100
-        tokens = head.decide([sources(*[3] * 20)], beams=3, n_best=3, max_length=10)["tokens"]
+        tokens = head.decide([sources(*[3] * 20)], options=SearchOptions(beams=3, n_best=3, max_length=10))["tokens"]
     assert not torch.isin(tokens, torch.tensor([PAD, BOS])).any()
 
 
 def test_everything_is_made_where_the_input_is() -> None:
     head, given, target = writer(), sources(3, 1), torch.tensor([[5, EOS], [7, EOS]])
     with elsewhere():
-        made = head.decide([given], beams=3, n_best=2, max_length=5, length_penalty=0.5)
+        made = head.decide([given], options=SearchOptions(beams=3, n_best=2, max_length=5, length_penalty=0.5))
         head.loss([given], target_ids=target, target_mask=target != PAD).backward()
     assert {rows.device.type for rows in made.values()} == {"cpu"}
 
@@ -239,7 +245,7 @@ def test_texts_can_be_learned(kind: str) -> None:
         optimizer.zero_grad()
         head.loss([given], target_ids=target, target_mask=target != PAD).backward()
         optimizer.step()
-    made = head.decide([given], beams=2, max_length=6)
+    made = head.decide([given], options=SearchOptions(beams=2, max_length=6))
     assert torch.equal(made["tokens"][:, 0], F.pad(target, (0, 2)))
 
 

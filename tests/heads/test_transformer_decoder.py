@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
 from seqpipe.nn import search as searching
-from seqpipe.nn.search import BOS, EOS, PAD
+from seqpipe.nn.constants import BOS, EOS, PAD
+from seqpipe.nn.search_options import SearchOptions
 from seqpipe_plugins.heads.transformer_decoder import TransformerDecoder
 
 V, D, SIZES = 60, 32, ("beams", "n_best", "max_length")
@@ -128,7 +129,9 @@ def written(model: Any, head: TransformerDecoder, ids: Tensor, mask: Tensor, bea
     with torch.no_grad():
         x = model.model.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
         x = torch.where(mask[..., None], x, torch.nan)
-        return head.decide([{"x": x, "mask": mask}], beams=beams, max_length=longest)["tokens"][:, 0]
+        return head.decide([{"x": x, "mask": mask}], options=SearchOptions(beams=beams, max_length=longest))["tokens"][
+            :, 0
+        ]
 
 
 @pytest.mark.parametrize("beams", [1, 4])
@@ -197,7 +200,7 @@ def given(*lengths: int) -> dict[str, Tensor]:
 def test_step_by_step_is_all_at_once(kind: str) -> None:
     head, source = decoder(kind), given(5, 3, 1, 7)
     with torch.no_grad():
-        made = head.decide([source], beams=3, n_best=3, max_length=15)
+        made = head.decide([source], options=SearchOptions(beams=3, n_best=3, max_length=15))
         for k in range(3):
             scored = head.score([source], tokens=made["tokens"][:, k : k + 1])
             assert torch.allclose(scored, made["scores"][:, k], atol=1e-3)
@@ -215,8 +218,8 @@ def test_the_loss_reaches_every_weight(kind: str) -> None:
 def test_a_token_never_sees_those_behind_it(kind: str) -> None:
     head, source, ids = decoder(kind), given(4, 2), torch.randint(4, V, (2, 6))
     memory = head.read([source])
-    before, _ = head.given(memory, ids, ())
-    after, _ = head.given(memory, torch.cat([ids[:, :3], ids[:, 3:].flip(1)], 1), ())
+    before, _ = head.teacher_forced(memory, ids, ())
+    after, _ = head.teacher_forced(memory, torch.cat([ids[:, :3], ids[:, 3:].flip(1)], 1), ())
     assert torch.allclose(before[:, :4], after[:, :4], atol=1e-5)
     assert not torch.allclose(before[:, 4:], after[:, 4:], atol=1e-3)
 
@@ -235,7 +238,7 @@ def options(beams: int, n_best: int, most: int, alpha: float = 0.0) -> dict[str,
 
 def decided(head: TransformerDecoder, alpha: Tensor, **given: Any) -> dict[str, Tensor]:
     sizes = {name: given.pop(name).shape[0] for name in SIZES}
-    return head.decide([given], **sizes, length_penalty=alpha)
+    return head.decide([given], options=SearchOptions(**sizes, length_penalty=alpha))
 
 
 @pytest.mark.parametrize(

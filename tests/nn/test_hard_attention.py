@@ -142,7 +142,7 @@ def test_positions_are_drawn_as_often_as_their_weights_say_and_half_the_time_the
 
 
 @pytest.mark.parametrize("fault", [False, True])
-def test_on_average_the_lesson_is_the_gradient_of_the_expected_reward_and_the_entropy(fault: bool) -> None:
+def test_on_average_the_auxiliary_loss_has_the_gradient_of_the_expected_reward_and_the_entropy(fault: bool) -> None:
     hard, scores, projected, mask = table()
     rewards = torch.tensor([-3.0, -1.0, -2.5, -0.2])
     torch.manual_seed(2)
@@ -151,7 +151,7 @@ def test_on_average_the_lesson_is_the_gradient_of_the_expected_reward_and_the_en
     log_p = torch.where(weights[0] < 0, rewards, 0.0).sum(2) + torch.where(drawn.any(2), 0.0, -9.0)
     if fault:  # a mean that was read counts as a position that was drawn
         weights = torch.where(weights.lt(0).any(3, keepdim=True), weights, -weights * torch.eye(4)[0])
-    loss = hard.lesson(weights[:, 0], log_p, torch.ones_like(log_p, dtype=torch.bool))
+    loss = hard.auxiliary_loss(weights[:, 0], log_p, torch.ones_like(log_p, dtype=torch.bool))
     assert loss.item() == 0.0
     (made,) = torch.autograd.grad(loss, scores)
     p = scores.softmax(0)
@@ -166,7 +166,7 @@ def test_the_baseline_is_the_average_of_rewards_that_decays() -> None:
         torch.manual_seed(n)
         _, weights = hard.attend(scores.expand(1, 60, 4), projected, mask)
         real = torch.arange(60)[None] < 40
-        loss = hard.lesson(weights[:, 0], torch.where(real, reward, 7.0), real)
+        loss = hard.auxiliary_loss(weights[:, 0], torch.where(real, reward, 7.0), real)
         shares = np.array([0.9 ** (n - i) for i in range(n + 1)])
         b = float(shares @ np.array(seen[: n + 1]) / shares.sum())
         weights.retain_grad()
@@ -188,7 +188,7 @@ def test_in_evaluation_nothing_is_drawn_and_nothing_kept() -> None:
 
 
 def test_several_heads_look_at_several_positions_and_are_refused() -> None:
-    with pytest.raises(UsageError, match="it looks at one position, 3 heads at several; set heads: 1"):
+    with pytest.raises(UsageError, match="it attends to one position and has one head, not 3; set heads: 1"):
         HardAttention(D, D, trained="reinforce", score="multi-head", heads=3)
 
 
@@ -201,6 +201,6 @@ def test_all_of_it_is_made_where_the_input_is(trained: Estimator) -> None:
         assert {context.device.type, weights.device.type} == {"cpu"}
         if hard.draws:
             assert (
-                hard.lesson(weights[:, 0], -torch.ones_like(given[0][..., 0]), given[0][..., 0] < 9).device.type
+                hard.auxiliary_loss(weights[:, 0], -torch.ones_like(given[0][..., 0]), given[0][..., 0] < 9).device.type
                 == "cpu"
             )

@@ -16,7 +16,11 @@ import torch
 from nn.exported import Graph, export
 from torch import Tensor, nn
 
-from seqpipe.nn.search import BOS, EOS, NEVER, PAD, State, best, search
+from seqpipe.nn.constants import BOS, EOS, LOG_ZERO, PAD
+from seqpipe.nn.loops import State
+from seqpipe.nn.search import search
+from seqpipe.nn.search_options import SearchOptions
+from seqpipe.nn.selection import best
 
 N, S, V = 5, 3, 6  # the most tokens, source positions, vocabulary; [PAD] and [BOS] are never written
 H = 3  # what a model remembers of all tokens before the last: one of so many states
@@ -39,7 +43,7 @@ class Table(nn.Module):
         noise = torch.Generator().manual_seed(seed)
         logits = torch.randn(rows, most, H, V, V, generator=noise) * 2
         logits[..., EOS] += ending
-        logits[..., [PAD, BOS]] = NEVER
+        logits[..., [PAD, BOS]] = LOG_ZERO
         self.register_buffer("log_p", logits.log_softmax(4))
         real = torch.arange(S) < torch.randint(1, S + 1, (rows, 1), generator=noise)  # (rows, S)
         weights = torch.randn(rows, most, H, V, S, generator=noise).masked_fill(~real[:, None, None, None], -math.inf)
@@ -67,6 +71,10 @@ class Reading(NamedTuple):
         log_p, attention = (one.flatten(0, 3)[at] for one in (self.table.log_p, self.table.attention))
         beams = None if self.mask is None else attention.unflatten(0, (self.mask.shape[0], -1))  # (B, K, S)
         return log_p, (row, t + 1, (2 * h + tokens).remainder(H)), beams
+
+
+def find(decoder: Reading, start: State, lengths: Tensor | None = None, **options: Any) -> tuple[Tensor, Tensor]:
+    return search(decoder, start, SearchOptions(**options), lengths=lengths)
 
 
 def places(sequences: list[Tokens]) -> tuple[Any, Any]:
@@ -240,7 +248,7 @@ def decide(table: Table, rows: Tensor, **given: Any) -> dict[str, Tensor]:
     for name in SIZES:
         given[name] = given[name].shape[0]
     start = (rows, torch.zeros_like(rows), torch.zeros_like(rows))
-    tokens, scores = search(Reading(table, table.mask[rows]), start, **given)
+    tokens, scores = find(Reading(table, table.mask[rows]), start, **given)
     return {"tokens": tokens, "scores": scores}
 
 
@@ -253,7 +261,7 @@ def test_a_beam_as_wide_as_there_are_prefixes_finds_the_best_of_all(table: Table
         expected = best_of(table, row, sequences, options)[:5]
         assert written(found["tokens"][i])[: len(expected)] == expected
         assert written(made["tokens"][i])[: len(expected)] == expected
-        told = [*scores(table, row, expected), *[NEVER] * (5 - len(expected))]
+        told = [*scores(table, row, expected), *[LOG_ZERO] * (5 - len(expected))]
         assert found["scores"][i].tolist() == pytest.approx(told, abs=1e-4)
         assert made["scores"][i].tolist() == pytest.approx(told, abs=1e-4)
 
@@ -298,21 +306,21 @@ def test_a_thousand_at_once_are_found_as_one_by_one(table: Table, graph: Graph) 
 @pytest.mark.parametrize("beams", [1, 2, 4])
 def test_any_beam_finds_what_a_search_in_plain_python_finds(beams: int, options: dict[str, Any]) -> None:
     table, rows = Table(40, seed=beams), list(range(40))
-    found, told = search(*table.begin(rows), beams=beams, n_best=beams, max_length=N, **tensors(options, len(rows)))
+    found, told = find(*table.begin(rows), beams=beams, n_best=beams, max_length=N, **tensors(options, len(rows)))
     for row in rows:
         expected = beams_of(table, row, beams, options)
         got = written(found[row])[: len(expected)]
         assert got == expected
         assert told[row, : len(expected)].tolist() == pytest.approx(scores(table, row, expected).tolist(), abs=1e-4)
-        assert (told[row, len(expected) :] == NEVER).all()
+        assert (told[row, len(expected) :] == LOG_ZERO).all()
 
 
 def test_options_change_what_is_found() -> None:
     table, rows = Table(40), list(range(40))
-    plain = search(*table.begin(rows), beams=4, n_best=1, max_length=N)[0]
+    plain = find(*table.begin(rows), beams=4, n_best=1, max_length=N)[0]
     for options in OPTIONS[1:]:
         assert not torch.equal(
-            search(*table.begin(rows), beams=4, n_best=1, max_length=N, **tensors(options, len(rows)))[0], plain
+            find(*table.begin(rows), beams=4, n_best=1, max_length=N, **tensors(options, len(rows)))[0], plain
         )
 
 
@@ -322,9 +330,9 @@ def test_neighbours_never_change_a_row(beams: int, options: dict[str, Any]) -> N
     table, rows = Table(12, most=20, ending=1.0), list(range(12))
     uniform = torch.rand(12, beams, 20) if options.get("uniform") else torch.zeros(12, 1, 0)
     given: dict[str, Any] = {**options, "beams": beams, "n_best": beams, "max_length": 20}
-    together, scores = search(*table.begin(rows), **given | {"uniform": uniform})
+    together, scores = find(*table.begin(rows), **given | {"uniform": uniform})
     for row in rows:
-        alone, score = search(*table.begin([row]), **given | {"uniform": uniform[[row]]})
+        alone, score = find(*table.begin([row]), **given | {"uniform": uniform[[row]]})
         assert torch.equal(alone[0], together[row])
         assert torch.allclose(score[0], scores[row])
 
@@ -332,30 +340,30 @@ def test_neighbours_never_change_a_row(beams: int, options: dict[str, Any]) -> N
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 4.0])
 def test_being_settled_never_changes_an_answer(alpha: float) -> None:
     table, rows = Table(60, most=20), list(range(60))
-    late = search(*table.begin(rows), beams=4, n_best=4, max_length=20, length_penalty=alpha)
+    late = find(*table.begin(rows), beams=4, n_best=4, max_length=20, length_penalty=alpha)
     for row, n_best in itertools.product(rows, (1, 2)):
-        early = search(*table.begin([row]), beams=4, n_best=n_best, max_length=20, length_penalty=alpha)
+        early = find(*table.begin([row]), beams=4, n_best=n_best, max_length=20, length_penalty=alpha)
         assert torch.equal(early[0][0], late[0][row, :n_best])
         assert torch.allclose(early[1][0], late[1][row, :n_best])
 
 
 def test_search_stops_once_nothing_can_catch_up() -> None:
     table = Table(1, most=20)
-    table.log_p[:] = torch.tensor([NEVER, -8.0, NEVER, -0.001, -8.0, -8.0])
-    search(*table.begin([0]), beams=3, n_best=1, max_length=20)
+    table.log_p[:] = torch.tensor([LOG_ZERO, -8.0, LOG_ZERO, -0.001, -8.0, -8.0])
+    find(*table.begin([0]), beams=3, n_best=1, max_length=20)
     assert table.steps == 1
 
 
 def test_sequences_that_do_not_exist_are_marked() -> None:
     table = Table(2)
-    tokens, scores = search(*table.begin([0, 1]), beams=9, n_best=9, max_length=1)
+    tokens, scores = find(*table.begin([0, 1]), beams=9, n_best=9, max_length=1)
     assert (scores[:, :4] > -100).all()  # 1, 3, 4 and 5 can be written
-    assert (scores[:, 4:] == NEVER).all()
-    assert not tokens[scores == NEVER].any()
+    assert (scores[:, 4:] == LOG_ZERO).all()
+    assert not tokens[scores == LOG_ZERO].any()
 
 
 def test_more_answers_than_beams_are_as_many_as_there_are_beams() -> None:
-    tokens, scores = search(*Table(2).begin([0, 1]), beams=2, n_best=7, max_length=5)
+    tokens, scores = find(*Table(2).begin([0, 1]), beams=2, n_best=7, max_length=5)
     assert tokens.shape == (2, 2, 5)
     assert scores.shape == (2, 2)
 
@@ -382,7 +390,7 @@ SAMPLED = [(1.0, 50, 1.0), (0.7, 50, 1.0), (1.5, 3, 1.0), (1.0, 50, 0.8), (2.0, 
 def test_what_is_drawn_is_what_the_numbers_say(temperature: float, top_k: int, top_p: float) -> None:
     table, rows, most = Table(50, seed=3, most=9), list(range(50)), 9
     uniform = torch.rand(50, 2, most, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).float()
-    found, scores = search(
+    found, scores = find(
         *table.begin(rows),
         beams=2,
         n_best=2,
@@ -401,14 +409,14 @@ def test_what_is_drawn_is_what_the_numbers_say(temperature: float, top_k: int, t
 
 def test_many_texts_that_are_drawn_have_the_model_s_frequencies() -> None:
     table = Table(1, seed=5)
-    found, _ = search(*table.begin([0]), beams=4000, n_best=4000, max_length=1, uniform=torch.rand(1, 4000, 1))
+    found, _ = find(*table.begin([0]), beams=4000, n_best=4000, max_length=1, uniform=torch.rand(1, 4000, 1))
     counts = np.bincount(found.flatten().numpy(), minlength=V) / 4000
     assert np.abs(counts - np.exp(gains(table, 0, []))).max() < 0.04
 
 
 def test_a_text_that_is_drawn_is_no_longer_than_there_are_numbers() -> None:
     table = Table(4, most=20, ending=-50)
-    found, _ = search(*table.begin([0, 1, 2, 3]), beams=1, n_best=1, max_length=20, uniform=torch.rand(4, 1, 6))
+    found, _ = find(*table.begin([0, 1, 2, 3]), beams=1, n_best=1, max_length=20, uniform=torch.rand(4, 1, 6))
     assert [len(one) for one in written(found)] == [6] * 4
 
 

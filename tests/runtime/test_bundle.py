@@ -163,7 +163,7 @@ FORGED: dict[str, tuple[Forge, str]] = {
     "nested objects": (raw(sealed(b'{"a": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000)), "not valid JSON"),
     "endless number": (raw(sealed(b'{"version": ' + b"9" * 100_000)), "not valid JSON"),
     "other format": (changed(format="zip"), "its format is 'zip', not 'seqpipe-bundle'"),
-    "newer version": (changed(version=2), "bundle format version 2; this seqpipe reads version 1. Update seqpipe"),
+    "newer version": (changed(version=3), "bundle format version 3; this seqpipe reads version 2. Update seqpipe"),
     "version as text": (changed(version="1"), "bundle format version '1'"),
     "files as a list": (changed(files=["model.onnx"]), "files: missing, or not a dict"),
     "no model": (without_file("model.onnx"), "files: model.onnx is missing"),

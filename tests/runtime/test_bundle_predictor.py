@@ -117,13 +117,13 @@ def with_labels(tiny_bundle: Path, path: Path, answer: Mapping[str, Any], width:
 
 
 def test_labels_and_scores_of_another_number_are_refused_at_once(tiny_bundle: Path, tmp_path: Path) -> None:
-    answer = {"kind": "label", "labels": ["a", "b", "c"]}
+    answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
     with pytest.raises(BundleError, match=r"labels: there are 3, and model\.onnx scores 5; .* export it again"):
         load(with_labels(tiny_bundle, tmp_path / "five", answer, 5), "cpu", threads=1)
 
 
 def test_a_label_that_there_is_not_is_an_error_of_the_bundle(tiny_bundle: Path, tmp_path: Path) -> None:
-    answer = {"kind": "label", "labels": ["a", "b", "c"]}
+    answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
     model: Model = load(with_labels(tiny_bundle, tmp_path / "three", answer, 3), "cpu", threads=1)
     with pytest.raises(BundleError, match="no answer of the kind 'label' \\(IndexError"):
         model("Anna")  # its id is over 2

@@ -33,7 +33,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.explain import fonts
 from seqpipe.runtime.explain.drawing import draw
 from seqpipe.runtime.explain.html import page
-from seqpipe.runtime.explain.maps import Attention, Explanation, attention, told, views
+from seqpipe.runtime.explain.maps import Attention, Explanation, attention, views
 from seqpipe.runtime.explain.png import HEAT, picture
 from seqpipe.training.datasets import read
 
@@ -47,6 +47,7 @@ def explanation(text: str = TEXT, **changes: Any) -> Explanation:
     given = {
         "text": text,
         "answer": {"label": "<mixed>", "score": 0.75},
+        "answer_lines": ["<mixed> (0.7500)"],
         "attentions": (Attention("encoder.0.word_attention", "words", TOKENS, WEIGHTS),),
     }
     return Explanation(**{**given, **changes})
@@ -315,24 +316,6 @@ def test_the_table_has_the_greatest_weights_and_says_how_many_it_leaves_out() ->
     assert over_words("x" * 30).table().endswith("  … and 20 more")
 
 
-@pytest.mark.parametrize(
-    ("answer", "lines"),
-    [
-        ({"label": "good", "score": 0.5}, ["good (0.5000)"]),
-        ([{"label": "a", "score": 0.9}, {"label": "b", "score": 0.6}], ["a (0.9000)", "b (0.6000)"]),
-        ([{"entity_group": "city", "score": 1.0, "word": "Bern", "start": 0, "end": 4}], ["Bern: city (1.0000)"]),
-        ([{"entity": "NOUN", "score": 1.0, "word": "Bern", "start": 0, "end": 4}], ["Bern: NOUN (1.0000)"]),
-        ([], ["(nothing)"]),
-        ({"score": 3.25}, ["3.2500"]),
-        ({"vector": [0.0, 1.0]}, ["a vector of 2 numbers"]),
-        ({"generated_text": "hello", "score": 0.5}, ["hello (0.5000)"]),
-        ({"intent": {"label": "play", "score": 0.5}, "slots": []}, ["intent: play (0.5000)", "slots: (nothing)"]),
-    ],
-)
-def test_every_kind_of_answer_is_told_in_words(answer: Any, lines: list[str]) -> None:
-    assert told(answer) == lines
-
-
 # Where weights stand
 
 
@@ -418,7 +401,7 @@ class Rising(Mean):
         return {**super().decide(x, mask), "attention": rising(mask)}
 
 
-class FillMask(Rising):
+class Filled(Rising):
     """Has something in the padding."""
 
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
@@ -464,7 +447,7 @@ class Choosing(Rising):
         return {"attention": "words"} if len(options["order"]) == 3 else {}
 
 
-TOYS = (Echo, Joined, Lost, Mean, Rising, FillMask, Rough, Silent, Odd, Choosing)
+TOYS = (Echo, Joined, Lost, Mean, Rising, Filled, Rough, Silent, Odd, Choosing)
 
 
 def config(folder: Path, **changes: Any) -> Config:

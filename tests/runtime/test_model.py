@@ -267,7 +267,7 @@ MANIFESTS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown answer": ({"answer": {"kind": "x"}}, "answer kind 'x' is not known"),
     "an answer without labels": ({"answer": {"kind": "spans"}}, "lacks or misstates 'labels'"),
     "labels without O": ({"answer": {"kind": "spans", "labels": ["B-x"]}}, "lacks or misstates"),
-    "text without its tokenizer": ({"answer": {"kind": "text"}}, "answer kind 'text' .* lacks its tokenizer"),
+    "text without its tokenizer": ({"answer": {"kind": "text"}}, "lacks its target tokenizer; export it again"),
     "no limit": ({"limits": {}}, "lacks or misstates 'tokens'"),
     "an odd limit": ({"limits": {"tokens": "many"}}, "lacks or misstates"),
     "an unknown option type": ({"options": {"bias": {"type": "x", "default": 0}}}, "lacks or misstates 'x'"),

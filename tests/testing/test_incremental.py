@@ -39,6 +39,10 @@ class ReadsPastThePrompt(LSTM):
         return super().prefill(x, torch.ones_like(mask), prefix)
 
 
+class StatesTheWrongSlots(LSTM):
+    cache_per_token = True
+
+
 def failed(cls: type, folder: Path, **options: str) -> set[str]:
     bench = Bench(Subject("encoder", cls, options), folder)
     with quiet():
@@ -49,7 +53,9 @@ def test_a_sound_encoder_passes(tmp_path: Path) -> None:
     assert failed(LSTM, tmp_path, direction="forward") == set()
 
 
-@pytest.mark.parametrize("cls", [ForgetsWhatWasKept, SwapsItsStates, ReadsPromptsFromNothing, ReadsPastThePrompt])
+@pytest.mark.parametrize(
+    "cls", [ForgetsWhatWasKept, SwapsItsStates, ReadsPromptsFromNothing, ReadsPastThePrompt, StatesTheWrongSlots]
+)
 def test_a_planted_fault_is_caught(cls: type, tmp_path: Path) -> None:
     assert failed(cls, tmp_path, direction="forward") == {PIECES}
 

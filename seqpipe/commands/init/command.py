@@ -11,14 +11,13 @@ from seqpipe.console import Console
 
 
 def init(
-    data: Annotated[
-        Path, typer.Option("--data", help="Your CoNLL, CoNLL-U, JSONL, CSV or TSV file with training examples.")
-    ],
+    data: Annotated[Path, typer.Option("--data", help="Training data: a CoNLL, CoNLL-U, JSONL, CSV or TSV file.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The YAML to write; DATA's name .yaml by default.")
+        Path | None,
+        typer.Option("--output", "-o", help="The YAML to write; default: the name of DATA with the extension .yaml."),
     ] = None,
 ) -> None:
-    """Look at a data file and write the YAML for it, commented."""
+    """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.commands.init.template import init_yaml
 
     path = init_yaml(data, output)

@@ -29,9 +29,9 @@ def list_all() -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm to be exact.")],
+    name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm if the name is ambiguous.")],
 ) -> None:
-    """Show a component's options with their types, defaults and meaning."""
+    """Show the options of a component with types, defaults and meaning."""
     from seqpipe.commands.plugins.listing import show_component
 
     typer.echo(show_component(name))
@@ -39,18 +39,20 @@ def show(
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="The distribution's name, such as acme-conv.")],
+    name: Annotated[str, typer.Argument(help="Name of the distribution, such as acme-conv.")],
     kind: Annotated[str, typer.Option("--kind", help="encoder, head, embedding, tokenizer or reader.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where the package's folder goes; here by default.")
+        Path | None,
+        typer.Option("--output", "-o", help="Folder in which to create the package; default: the current folder."),
     ] = None,
     use: Annotated[
-        str | None, typer.Option("--use", help="What a YAML calls the component; the distribution's name by default.")
+        str | None,
+        typer.Option("--use", help="Name of the component in a YAML; default: the name of the distribution."),
     ] = None,
     license: Annotated[str, typer.Option("--license", help="Apache-2.0, MIT, BSD-3-Clause or none.")] = "Apache-2.0",
     quiet: Quiet = False,
 ) -> None:
-    """Write a plugin package that installs and whose test passes, to start from."""
+    """Write a template of a plugin package, with a passing test."""
     from seqpipe.commands.plugins.scaffold import write_package
 
     folder = write_package(name, kind, output, license, use)
@@ -65,11 +67,13 @@ def check(
     package: Annotated[str, typer.Argument(help="An installed distribution, such as acme-conv.")],
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="OPTION=VALUE", help="An option of the components that have it; repeatable."),
+        typer.Option(
+            "--set", metavar="OPTION=VALUE", help="An option for the components that have it; may be repeated."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run the conformance kit on every component of an installed package."""
+    """Run the test kit on every component of an installed package."""
     from seqpipe.testing import check_package, table
 
     reports = check_package(package, parse_decode_options(sets or [], {}, {}, "--set"))

@@ -1,4 +1,4 @@
-"""Write a plugin package that installs and whose test passes, to start from."""
+"""Write a template of a plugin package, with a passing test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""x and mask in, x of another width out: gated convolutions with residuals."""
+"""Gated convolutions with residual connections."""
 
 from typing import Annotated
 
