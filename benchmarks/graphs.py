@@ -38,21 +38,22 @@ def export(folder: Path, names: Sequence[str]) -> None:
     from seqpipe.export.graph import to_onnx
     from seqpipe.export.parity.trial_options import option_inputs, trial_options
     from seqpipe.training.datasets import sample
-    from seqpipe.training.fit import learn
-    from seqpipe.training.pipeline import Pipeline, option_table
+    from seqpipe.training.fit import fit_artifacts
+    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.predictor import option_table
 
     torch.set_num_threads(1)
     for name in names:
         config = load(Path("pipelines", f"{name}.yaml"))
-        learned = learn(config, sample(config, 200))
+        artifacts = fit_artifacts(config, sample(config, 200))
         torch.manual_seed(1)
-        pipeline, options = Pipeline(config, learned).eval(), option_table(*config.head)
+        pipeline, options = Pipeline(config, artifacts).eval(), option_table(*config.head)
         data = to_onnx(pipeline, options, config.export.opset, config.export.explain)
         (folder / f"{name}.onnx").write_bytes(data)
         feeds = [
             batch | option_inputs(batch, options, chosen)
             for chosen in trial_options(options)
-            for batch in random_batches(learned, 1, SIZES, LENGTHS)
+            for batch in random_batches(artifacts, 1, SIZES, LENGTHS)
         ]
         (folder / f"{name}.inputs").write_bytes(pickle.dumps(feeds))
 

@@ -69,7 +69,7 @@ def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Pat
 def training(data: Path | None) -> None:
     """Seconds of a step, here and in a plain loop over the same model, in turns."""
     from seqpipe.config.loader import load
-    from seqpipe.training.fit import learn
+    from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.pipeline import Pipeline
     from seqpipe.training.token_corpus import Records, in_memory
 
@@ -78,7 +78,7 @@ def training(data: Path | None) -> None:
     path = HERE / "language_models" / "shakespeare.yaml"
     config = load(path)
     records = Records(config.data.reader, config.data.train)
-    learned = learn(config, records)
+    learned = fit_artifacts(config, records)
     tokens = torch.from_numpy(in_memory(learned, records))
     model = PlainGpt(len(learned.vocabulary), 128, 4, 4, 64)
     count = sum(p.numel() for p in Pipeline(config, learned).parameters())
@@ -147,11 +147,12 @@ def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import Model
     from seqpipe.training.datasets import sample
-    from seqpipe.training.fit import learn
-    from seqpipe.training.pipeline import Pipeline, option_table
+    from seqpipe.training.fit import fit_artifacts
+    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.predictor import option_table
 
     config = load(path)
-    pipeline = Pipeline(config, learn(config, sample(config, 9))).eval()
+    pipeline = Pipeline(config, fit_artifacts(config, sample(config, 9))).eval()
     options = option_table(*config.head)
     clock = time.perf_counter()
     graph = to_onnx(pipeline, options, config.export.opset)

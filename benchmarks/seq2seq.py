@@ -91,7 +91,7 @@ def speed(run: Path, rounds: int, threads: int, data: Path | None) -> None:
     """Texts a second of the graph and of the same search in eager PyTorch, on as many cores each, in turn."""
     import torch
 
-    from seqpipe.training.pipeline import predictor
+    from seqpipe.training.predictor import predictor
 
     torch.set_num_threads(threads)
     pipeline, config, model, docs, options = _opened(run, data, threads)
@@ -113,7 +113,7 @@ def peer(run: Path, environment: Path, rounds: int, data: Path | None) -> None:
     head, encoder = pipeline.heads[0], pipeline.encoder[0]
     arrays = {name: tensor.numpy() for name, tensor in pipeline.state_dict().items()}
     arrays |= {"never": head.never.numpy(), "positions": head.positions.at(torch.arange(500)).numpy()}
-    learned = pipeline.learned
+    learned = pipeline.artifacts
     tokens = [
         tokenizer.get_vocab() for tokenizer in (learned.featurizer.tokenizer, *learned.target_tokenizers.values())
     ]

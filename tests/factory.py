@@ -194,16 +194,16 @@ def parts(config: Config) -> tuple[Any, Any]:
     import torch
 
     from seqpipe.training.datasets import Batches, examples, read
-    from seqpipe.training.fit import learn
+    from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.pipeline import Pipeline
 
     records = read(config.data.reader, config.data.train)
-    learned = learn(config, records)
+    artifacts = fit_artifacts(config, records)
     torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, learned)
+    pipeline = Pipeline(config, artifacts)
     settings = config.train
-    data = examples(config, learned, records)
-    return pipeline, Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
+    data = examples(config, artifacts, records)
+    return pipeline, Batches(artifacts, data, settings.batch_tokens, settings.batch_size, settings.seed)
 
 
 def begin_run(config: Config, fresh: bool = False) -> Any:

@@ -31,10 +31,15 @@ OUTPUTS = {
     "labels": {"labels", "scores"},
     "score": {"score"},
     "vector": {"vector"},
-    "text": {"tokens", "scores"},
     "span": {"starts", "ends", "scores"},
     "pointers": {"pointers", "scores"},
+    "text": {"tokens", "scores"},
+    "generation": {"tokens", "scores"},
+    "fill-mask": {"tokens", "scores"},
+    "span-infilling": {"tokens", "scores"},
+    "structured": set(),  # the names of its fields
 }
+WRITING = ("text", "generation", "fill-mask", "span-infilling")
 WHITE = "\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 CLOSERS = "[\"'”’)\\]」』》）]*"
 CUT = re.compile(rf"[.!?…]+{CLOSERS}(?=[{WHITE}])|[。！？]+{CLOSERS}|\n[{WHITE}]*\n|\n(?=[^{WHITE}])")
@@ -58,7 +63,7 @@ KINDS = ("chars", "sentences", "pieces", "segments", "matrix", "copy", "column")
 
 
 class Source:
-    """A text of each record: its tokens, and what the graph reads of them."""
+    """A text of each record: its tokens, and the inputs made of them."""
 
     targets: Mapping[str, Tokenizer]  # of what is written, by file
 
@@ -68,11 +73,11 @@ class Source:
         file: bytes,
         entries: Mapping[str, Any],
         limits: Mapping[str, int],
-        continues: bool = False,
+        generates: bool = False,
     ):
-        self.field, self.entries, self.limits, self.continues = field, entries, limits, continues
+        self.field, self.entries, self.limits, self.generates = field, entries, limits, generates
         self.tokenizer = tokenizer(file)
-        self.splits_words = json.loads(file)["model"]["type"] != "WordLevel" and not continues
+        self.splits_words = json.loads(file)["model"]["type"] != "WordLevel" and not generates
 
     def record(self, given: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
         """The text and its tokens."""
@@ -83,7 +88,7 @@ class Source:
             return self.pair(*(given[name] for name in field))
         record = {field: given} if isinstance(given, str) else given
         presplit = field == "text" and record.get("words") is not None
-        if presplit and not (self.continues and isinstance(record.get("text"), str)):
+        if presplit and not (self.generates and isinstance(record.get("text"), str)):
             text = record["text"] if isinstance(record.get("text"), str) else " ".join(record["words"])
             tokens = self.from_words(record["words"], text)
         else:
@@ -226,6 +231,13 @@ class Bundle:
         for part in self.parts.values():
             if part["kind"] not in OUTPUTS:
                 raise RefusedError(f"answer kind {part['kind']!r}")
+            for field in part.get("fields", []) if part["kind"] == "structured" else []:
+                if field["per"] not in ("text", "word", "pair"):
+                    raise RefusedError(f"a field of each {field['per']}")
+                if field["type"] not in ("label", "position", "number", "span"):
+                    raise RefusedError(f"a field of the type {field['type']}")
+        self.generates = answer["kind"] == "generation"
+        self.cache = self.manifest.get("cache", [])
         for entry in self.manifest["inputs"].values():
             if entry.get("kind", "chars") not in KINDS:
                 raise RefusedError(f"input kind {entry['kind']!r}")
@@ -238,9 +250,9 @@ class Bundle:
             own = {name[len(before) :]: entry for name, entry in entries.items() if name.startswith(before)}
             file = f"tokenizer.{before}json"
             limits = self.manifest["limits"]
-            made = Source(one, files[file], own, limits, "continues" in answer) if "ids" in own else Numbers(one, own)
+            made = Source(one, files[file], own, limits, self.generates) if "ids" in own else Numbers(one, own)
             self.sources[before] = made
-        writing = [before for before, part in self.parts.items() if part["kind"] == "text"]
+        writing = [before for before, part in self.parts.items() if part["kind"] in WRITING]
         named = {before: f"target_tokenizer.{before}json" if before else "target_tokenizer.json" for before in writing}
         self.targets = {before: tokenizer(files[name]) for before, name in named.items()}
         for source in self.sources.values():
@@ -248,12 +260,16 @@ class Bundle:
         self.session = session(files["model.onnx"])
         inputs = {one.name for one in self.session.get_inputs() + self.session.get_overridable_initializers()}
         self.outputs = [one.name for one in self.session.get_outputs()]
-        inputs = {name for name in inputs if not ("continues" in answer and name.startswith("past."))}
-        if inputs != {*self.manifest["inputs"], *self.manifest["options"]}:
+        past = {entry["input"] for entry in self.cache}
+        if inputs != {*self.manifest["inputs"], *self.manifest["options"], *past}:
             raise RefusedError("the graph has other inputs")
         for before, part in self.parts.items():
-            if not {before + name for name in OUTPUTS[part["kind"]]} <= set(self.outputs):
+            fields = part["fields"] if part["kind"] == "structured" else []
+            names = OUTPUTS[part["kind"]] | {field["name"] for field in fields}
+            if not {before + name for name in names} <= set(self.outputs):
                 raise RefusedError("the graph lacks an output")
+        if not {entry["output"] for entry in self.cache} <= set(self.outputs):
+            raise RefusedError("the graph lacks an output of the cache")
 
     def __call__(self, record: str | Mapping[str, Any], **options: Any) -> Any:
         return self.batch([record], **options)[0]
@@ -263,13 +279,9 @@ class Bundle:
         given = [[source.record(record) for source in self.sources.values()] for record in records]
         if any(sum(len(tokens) for _, tokens in parts) > self.manifest["limits"]["tokens"] for parts in given):
             raise RefusedError("too long a record")
-        language_model = self.manifest["answer"].get("continues")
-        full = [i for i, parts in enumerate(given) if language_model or all(tokens for _, tokens in parts)]
-        if (
-            language_model
-            and not language_model["begins"]
-            and not all(tokens for parts in given for _, tokens in parts)
-        ):
+        whole = [all(tokens for _, tokens in parts) for parts in given]
+        full = [i for i, has_tokens in enumerate(whole) if self.generates or has_tokens]
+        if self.generates and not self.manifest["answer"]["adds_bos"] and not all(whole):
             raise RefusedError("an empty prompt")
         words = [[token.word for _, tokens in parts for token in tokens] for parts in given]
         drawn = {name: one for name, one in options.items() if name.rpartition(".")[2] == "seed"}
@@ -341,9 +353,18 @@ class Bundle:
                 if log > -1e8
             ]
             return found if len(out["scores"][b]) > 1 else found[0]
-        if kind == "text":
-            if "continues" in answer:
-                return self.continued(self.targets[before], out, b, *self.prompt(text, tokens))
+        if kind == "structured":
+            return structured(answer["fields"], {name: array[b] for name, array in out.items()}, text, tokens)
+        if kind == "generation":
+            return self.continued(self.targets[before], out, b, *self.prompt(text, tokens))
+        if kind == "fill-mask":
+            found = [
+                fill(answer["token"], self.targets[before], text, tokens, row, score(np.exp(log)))
+                for row, log in zip(out["tokens"][b].tolist(), out["scores"][b], strict=True)
+                if log > -1e8
+            ]
+            return found if len(out["scores"][b]) > 1 else found[0]
+        if kind in ("text", "span-infilling"):
             copies = answer.get("copies")
             new = numbered(tokens, self.targets[before], copies["same"])[1] if copies else []
             return self.written(self.targets[before], out, b, new)
@@ -370,7 +391,7 @@ class Bundle:
         return made if len(out["scores"][b]) > 1 else made[0]
 
     def prompt(self, text: str, tokens: Sequence[Token]) -> tuple[str, list[int]]:
-        """The text that is gone on with, of a pair the second, and its ids."""
+        """The text that is continued, of a pair the second, and its ids."""
         if not isinstance(self.manifest["field"], list):
             return text, [token.id for token in tokens]
         begin = next((after.start for token, after in pairwise(tokens) if after.segment > token.segment), len(text))
@@ -397,11 +418,34 @@ class Bundle:
             return {kind: None}
         if kind == "label":
             return {"label": None, "score": 0.0}
-        if kind in ("text", "span"):
-            nothing = {"generated_text": "", "score": 1.0}
-            nothing = nothing if kind == "text" else {"answer": "", "score": 1.0, "start": 0, "end": 0}
+        if kind == "structured":
+            fields = part["fields"]
+            nothing = {"words": []} if has_words(fields) else {}
+            nothing |= {f["name"]: [] if f["per"] == "pair" else None for f in fields if f["per"] != "word"}
+            return [nothing] if several else nothing
+        if kind in ("text", "span-infilling", "fill-mask", "span"):
+            nothing = {"generated_text": "", "score": 1.0, **({"words": []} if kind == "fill-mask" else {})}
+            nothing = {"answer": "", "score": 1.0, "start": 0, "end": 0} if kind == "span" else nothing
             return [nothing] if several else nothing
         return [{kind: [], "score": 1.0}] if several else []
+
+    def in_pieces(self, record: str | Mapping[str, Any], sizes: Sequence[int]) -> list[int]:
+        """The tokens that continue a prompt, by as many runs of the graph as there are sizes, with the cache."""
+        (text, tokens), written = self.sources[""].record(record), list[int]()
+        feeds = self.sources[""].inputs([tokens], [text], [record])
+        for size in sizes:
+            named = dict(
+                zip(
+                    self.outputs, self.session.run(None, {**feeds, "max_length": np.zeros(size, np.int64)}), strict=True
+                )
+            )
+            found = [token for token in named["tokens"][0, 0].tolist() if token]
+            written += found
+            if len(found) < size or found[-1] == 3:
+                break
+            feeds |= {"ids": np.array([found[-1:]], np.int64), "mask": np.ones((1, 1), np.bool_)}
+            feeds |= {entry["input"]: named[entry["output"]] for entry in self.cache}
+        return written
 
     def document(self, text: str) -> list[dict[str, Any]]:
         """Answers of the sentences, offsets into the whole text."""
@@ -446,6 +490,87 @@ def pointed(answer: Mapping[str, Any], text: str, tokens: Sequence[Token], row: 
         places = words if answer["axis"] == "word_count" else every
         made["words"] = [text[places[i][0] : places[i][1]] for i in positions]
     return made
+
+
+def has_words(fields: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an answer of these fields lists the words."""
+    return any(field["per"] != "text" or field["type"] in ("position", "span") for field in fields)
+
+
+def structured(
+    fields: Sequence[Mapping[str, Any]], out: Mapping[str, np.ndarray], text: str, tokens: Sequence[Token]
+) -> dict[str, Any]:
+    """Every field: of the text, of its words, of its pairs of words."""
+    places = [token.place for token in tokens if token.place]
+    words: list[dict[str, Any]] = [{"word": text[a:b], "start": a, "end": b} for a, b in places]
+    answer: dict[str, Any] = {"words": words} if has_words(fields) else {}
+
+    def value(field: Mapping[str, Any], cell: Any) -> Any:
+        if field["type"] == "number":
+            return float(f"{float(cell):.6e}")
+        if field["type"] == "span":
+            first, last = cell.tolist()
+            if first < 0:
+                return None
+            start, end = places[first][0], places[last][1]
+            return {"text": text[start:end], "start": start, "end": end}
+        if field["type"] == "label":
+            return field["labels"][int(cell)]
+        return int(cell) if cell >= 0 else None
+
+    for field in fields:
+        name, cells, scores = field["name"], out[field["name"]], out.get(f"{field['name']}_scores")
+        if field["per"] == "text":
+            answer[name] = value(field, cells)
+            if scores is not None:
+                answer[f"{name}_score"] = score(scores)
+        elif field["per"] == "word":
+            for i, word in enumerate(words):
+                word[name] = value(field, cells[i])
+                if scores is not None:
+                    word[f"{name}_score"] = score(scores[i])
+        else:
+            key = "label" if field["type"] == "label" else "value"
+            answer[name] = [
+                {"from": i, "to": j, key: value(field, cells[i, j])}
+                | ({"score": score(scores[i, j])} if scores is not None else {})
+                for i, j in itertools.product(range(len(words)), repeat=2)
+                if cells[i, j] != 0
+            ]
+    return answer
+
+
+def fill(
+    mask: str, tokenizer: Tokenizer, text: str, tokens: Sequence[Token], row: Sequence[int], p: float
+) -> dict[str, Any]:
+    """The text with its gaps filled by the tokens of a row."""
+    gap = tokenizer.token_to_id(mask)
+    gaps = [t for t, token in enumerate(tokens) if token.id == gap]
+    splits = json.loads(tokenizer.to_str())["model"]["type"] != "WordLevel"
+
+    def decoded(ids: Sequence[int]) -> str:
+        return tokenizer.decode([*ids], skip_special_tokens=False)
+
+    def behind(t: int) -> str:
+        if not splits:
+            return decoded([row[t]])
+        before = decoded(row[t - 1 : t]) if t else ""
+        both = decoded(row[max(0, t - 1) : t + 1])
+        return (both[len(before) :] if both.startswith(before) else decoded([row[t]])).strip()
+
+    groups: list[list[int]] = []
+    for t in gaps:
+        beside = groups and groups[-1][-1] == t - 1 and tokens[t - 1].end == tokens[t].start
+        groups[-1].append(t) if beside else groups.append([t])
+    filled, at = "", 0
+    for group in groups:
+        strings = [behind(t) for t in group]
+        if splits and any("\ufffd" in string for string in strings):
+            strings = [decoded([row[t] for t in group]).strip()]
+        filled += text[at : tokens[group[0]].start] + "".join(strings)
+        at = tokens[group[-1]].end
+    words = [decoded([row[t]]).strip() or decoded([row[t]]) for t in gaps]
+    return {"generated_text": filled + text[at:], "score": p, "words": words}
 
 
 def stretch(text: str, tokens: Sequence[Token], first: int, last: int, p: float) -> dict[str, Any]:
@@ -500,8 +625,12 @@ def opened(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         manifest = json.loads((body + b"}").decode(), object_pairs_hook=once, parse_constant=constant)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") != 1:
+    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") != 2:
         raise RefusedError("another format or version")
+    for key in {"graphs", "weights"} & manifest.keys():
+        raise RefusedError(f"{key} is reserved")
+    if not isinstance(manifest.get("cache", []), list):
+        raise RefusedError("cache")
     for key, kind in KEYS.items():
         if not isinstance(manifest.get(key), kind):
             raise RefusedError(key)

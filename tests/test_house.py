@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,14 @@ from pathlib import Path
 import pytest
 
 import seqpipe
+import seqpipe_plugins
+from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.config.contract import has_member, member
 from seqpipe.features.kinds.registry import feature_kinds
 
 PACKAGE = Path(seqpipe.__file__).parent
+PLUGINS = Path(seqpipe_plugins.__file__).parent
 CONTRACT = PACKAGE / "config" / "contract.py"
 COMPONENTS = {"component", "embedding", "encoder", "head", "module", "reader", "stage", "tokenizer"}
 MOST_MODULES = 8  # directly in the package
@@ -137,7 +142,7 @@ FEATURE_KINDS = ClosedSet(
 
 
 def test_nothing_outside_features_tells_feature_kinds_apart() -> None:
-    over_sentences = ("config/attention_stages.py 'sentences'", "runtime/explain/maps.py 'sentences'")  # of attention
+    over_sentences = ("config/checks/attention.py 'sentences'", "runtime/explain/views.py 'sentences'")  # of attention
     assert uses_outside(FEATURE_KINDS, over_sentences) == []
 
 
@@ -157,3 +162,106 @@ def test_nothing_outside_features_tells_feature_kinds_apart() -> None:
 )
 def test_every_form_of_a_switch_over_kinds_is_seen(line: str) -> None:
     assert len([*FEATURE_KINDS.uses(line)]) == 1
+
+
+ANSWER_CLASSES = {cls.__name__ for cls in (*ANSWER_KINDS.values(), MultiHead)}
+ANSWER_NAMES = {*ANSWER_KINDS, MultiHead.kind}
+ABOUT_KINDS = re.compile(r"\.kind\b|\b(answer_kind|kinds?|answer)\b(?!\[)")  # what such a comparison is written with
+
+
+def answer_kind_switches(source: str) -> Iterator[tuple[int, str]]:
+    """Lines of a source text that tell answer kinds apart: by `isinstance`, by a kind's name, in a table of names."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, classes]):
+                names = {part.id for part in ast.walk(classes) if isinstance(part, ast.Name)}
+                if names & ANSWER_CLASSES:
+                    yield node.lineno, ast.unparse(node)
+            case ast.Compare(left=left, comparators=others):
+                parts = [part for side in (left, *others) for part in _parts(side)]
+                names = {part.value for part in parts if isinstance(part, ast.Constant)} & ANSWER_NAMES
+                code = " ".join(ast.unparse(part) for part in parts if not isinstance(part, ast.Constant))
+                if names and ABOUT_KINDS.search(code):
+                    yield node.lineno, ast.unparse(node)
+            case ast.Dict(keys=keys):
+                names = {key.value for key in keys if isinstance(key, ast.Constant)}
+                if len(names) > 2 and names <= ANSWER_NAMES:
+                    yield node.lineno, ", ".join(map(str, sorted(names)))
+            case ast.MatchValue(value=ast.Constant(value=str(name))) if name in ANSWER_NAMES:
+                yield node.lineno, name
+
+
+def test_nothing_outside_answers_tells_answer_kinds_apart() -> None:
+    switches = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if not path.is_relative_to(PACKAGE / "answers"):
+            found = answer_kind_switches(path.read_text(encoding="utf-8"))
+            switches += [f"{path.relative_to(PACKAGE)}:{line} {code}" for line, code in found]
+    assert switches == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if isinstance(kind, Text): pass",
+        "if issubclass(cls, Tags | Spans): pass",
+        "if kind.kind == 'spans': pass",
+        "if 'fill-mask' != answer_kind(head): pass",
+        "tagging = manifest.answer in ('tags', 'spans')",
+        "makers = {'label': a, 'labels': b, 'text': c}",
+        "match answer:\n    case 'structured': pass",
+    ],
+)
+def test_every_form_of_a_switch_over_answer_kinds_is_seen(line: str) -> None:
+    assert len([*answer_kind_switches(line)]) == 1
+
+
+LANGUAGE_MODELS = re.compile(r"\b(is_language_model\w*|corpus_settings)\b")
+
+
+def test_only_training_and_the_check_of_a_pipeline_ask_whether_a_head_is_a_language_model() -> None:
+    rooms = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in PACKAGE.rglob("*.py")
+        if LANGUAGE_MODELS.search(path.read_text(encoding="utf-8"))
+    }
+    assert rooms <= {"config", "training", "testing"}  # the kit chooses a causal toy encoder for such a head
+
+
+def test_options_of_heads_are_read_by_that_head_alone() -> None:
+    named = re.compile(r"(head|component|stage)(\[[^]]*\])?\.options(\.get\(|\[)[\"']")
+    places = [
+        f"{path.relative_to(PACKAGE)}: {match.group()}"
+        for path in PACKAGE.rglob("*.py")
+        for match in named.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert places == []
+
+
+LONGEST_FUNCTION, MOST_PARAMETERS = 60, 8
+WIDE = ("__init__", "decide", "score")  # a constructor has an option, these methods have a tensor a parameter
+
+
+def _functions(folder: Path) -> Iterator[tuple[Path, ast.FunctionDef]]:
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                yield path.relative_to(folder), node
+
+
+@pytest.mark.parametrize("folder", [PACKAGE, PLUGINS], ids=["seqpipe", "plugins"])
+def test_functions_are_short_and_have_few_parameters(folder: Path) -> None:
+    functions = [*_functions(folder)]
+    assert functions
+    assert [
+        f"{path}:{node.lineno} {node.name}"
+        for path, node in functions
+        if (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION
+    ] == []
+    assert [
+        f"{path}:{node.lineno} {node.name}"
+        for path, node in functions
+        if len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs) > MOST_PARAMETERS
+        and node.name not in WIDE
+        and path.parts[0] != "commands"
+    ] == []

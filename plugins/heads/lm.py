@@ -75,7 +75,6 @@ class LM(nn.Module):
     """
 
     answer = "generation"
-    is_language_model: ClassVar = True
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
     logit_mask: Tensor
 
@@ -103,6 +102,10 @@ class LM(nn.Module):
             "context": options["context"],
             "stateful": options["stateful"],
         }
+
+    @staticmethod
+    def corpus(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"packed": options["packed"], "context": options["context"], "stateful": options["stateful"]}
 
     def loss(
         self,

@@ -16,7 +16,7 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import EOS, special_id
 
-PAST, PRESENT = "past.", "present."  # what the names of a graph's inputs and outputs begin with that hold what is kept
+PAST, PRESENT = "past.", "present."  # prefixes of the names of the cache, as an input and as an output of a graph
 RECORD_CONTINUES = "record_continues"  # of a record: whether its text continues in the next one
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
 ENOUGH = 1 << 23  # numbers of a batch's logits

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from seqpipe.answers.data_warnings import warnings_about
 from seqpipe.config.component import by_source, describe
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
@@ -21,19 +19,20 @@ from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import one_thread
 from seqpipe.export.verified import use_graph
-from seqpipe.features.document import Record
 from seqpipe.features.encoding import shown
 from seqpipe.features.hostile_texts import CURE, fault_of
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import refuse_long
-from seqpipe.training.datasets import Batch, Batches, examples, sample
-from seqpipe.training.fit import Learned, learn
-from seqpipe.training.pipeline import Pipeline, option_table, predictor
-from seqpipe.training.prepare import packed, unwritable_notes, windows
-from seqpipe.training.token_corpus import in_memory
-from seqpipe.training.warm_start import begin
+from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.data_forms import data_form
+from seqpipe.training.datasets import Batch, sample
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.measures import first_not_finite
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table, predictor
+from seqpipe.training.vocabulary_coverage import unwritable_notes
+from seqpipe.training.warm_start import warm_start
 
 RECORDS = 200  # of the training file, enough to build from
 
@@ -48,21 +47,19 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     """
     clock = time.monotonic()
     records = sample(config, RECORDS)
-    learned = learn(config, records)
-    _try_hostile_texts(config, learned, console)
+    artifacts = fit_artifacts(config, records)
+    _try_hostile_texts(config, artifacts, console)
     torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, learned)
-    init_report = begin(pipeline, config)
+    pipeline = Pipeline(config, artifacts)
+    init_report = warm_start(pipeline, config)
     source = "train" if len(records) < RECORDS else f"the first {RECORDS} records of train"
-    if not packed(config):
-        for warning in warnings_about(learned.kind, source, records):
-            console.say(f"warning: {warning}")
-    batch = _first_batch(config, learned, records, console)
+    form = data_form(config)
+    for warning in form.warnings(artifacts, source, records):
+        console.say(f"warning: {warning}")
+    batch = form.first_batch(pipeline, records, lambda message: console.say(f"warning: {message}"))
     loss = _backpropagate(pipeline, batch)
     weights = sum(p.numel() for p in pipeline.parameters())
-    if not packed(config):
-        refuse_long(learned.featurizer.docs(records), records, pipeline.limits)
-    for message in (*pipeline.messages(), *unwritable_notes(config, learned, records)):
+    for message in (*pipeline.messages(), *unwritable_notes(config, artifacts, records)):
         console.say(message)
     console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss:.3f}")
     for line in init_report:
@@ -80,32 +77,32 @@ def _backpropagate(pipeline: Pipeline, batch: Batch) -> float:
     """Compute the loss of a batch and its gradients; return the loss."""
     loss = pipeline.loss(batch)
     if not torch.isfinite(loss):
-        raise TrainingError(f"the loss of the first batch is {loss.item()}: {pipeline.not_finite(batch)}")
+        raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(pipeline, batch)}")
     loss.backward()
     return loss.item()
 
 
 def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: bytes) -> Tally:
     """Compare the graph with PyTorch on short ragged batches; ParityError if it answers differently."""
-    options, learned = option_table(*config.head), pipeline.learned
+    options, artifacts = option_table(*config.head), pipeline.artifacts
     files = bundle_files(pipeline, graph)
     model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
     reference = predictor(pipeline, config, explain=config.export.explain)
     parity = DecisionParity(pipeline, reference.run, model.run_all, options)
-    short = random_batches(learned, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
-    long = random_batches(learned, config.train.seed, sizes=(2,), lengths=pipeline.long)
+    short = random_batches(artifacts, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
+    long = random_batches(artifacts, config.train.seed, sizes=(2,), lengths=pipeline.long)
     parity.compare_batches(itertools.chain(short, long), {})
     parity.resolve_ties()
     return parity.tally
 
 
-def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> None:
+def _try_hostile_texts(config: Config, artifacts: Artifacts, console: Console) -> None:
     """Raise ConfigError for a tokenizer that panics at a hostile text; warn of one that is slow at it."""
-    tokenizers, problems = tokenizers_of(learned.featurizer), []
+    tokenizers, problems = tokenizers_of(artifacts.featurizer), []
     components = {name: source.tokenizer for name, source in by_source(config.inputs).items()}
     pairs: list[tuple[Any, Any]] = [(components[name], tokenizer) for name, tokenizer in tokenizers.items()]
-    for head, task in zip(config.head, learned.tasks, strict=True):
+    for head, task in zip(config.head, artifacts.tasks, strict=True):
         pairs.append((head.frame.get("target_tokenizer"), task.target_tokenizer))
     for component, tokenizer in pairs:
         if not isinstance(component, Component) or tokenizer is None:  # one of `same` is tried already
@@ -118,13 +115,3 @@ def _try_hostile_texts(config: Config, learned: Learned, console: Console) -> No
             console.say(f"warning: {component.key}: {describe(component)} takes {fault.message}; {CURE}")
     if problems:
         raise ConfigError(problems)
-
-
-def _first_batch(config: Config, learned: Learned, records: Sequence[Record], console: Console) -> Batch:
-    if packed(config):
-        stream = windows(config, in_memory(learned, records))
-        return stream(stream.order(0)[0])
-    settings = config.train
-    data = examples(config, learned, records, tell=lambda message: console.say(f"warning: {message}"))
-    batches = Batches(learned, data, settings.batch_tokens, settings.batch_size, settings.seed)
-    return batches(batches.order(0)[0])

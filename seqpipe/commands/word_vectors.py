@@ -34,7 +34,7 @@ def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = F
         UsageError: if no embedding has a table, or several and none is chosen.
     """
     key, table = _table(pipeline, folder, stage)
-    vocabulary = pipeline.learned.vocabularies[pipeline.source_of[key]]
+    vocabulary = pipeline.artifacts.vocabularies[pipeline.source_of[key]]
     ids = [i for i, word in enumerate(vocabulary) if _is_word(word)]
     words = [word for word in vocabulary if _is_word(word)]
     rows = table[ids]

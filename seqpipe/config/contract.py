@@ -119,14 +119,9 @@ def can_copy(head: Component) -> bool:
     return any(feature.copies_tokens for feature in declared_features(head).values())
 
 
-def is_stateful(head: Component) -> bool:
-    """Whether recurrent states are carried across the batches of a language model's corpus (truncated BPTT)."""
-    return is_language_model_head(head) and head.options.get("stateful") is True
-
-
 def is_language_model_head(head: Component) -> bool:
     """Whether a head is a language model: it has no target and reads the stages through `incremental`."""
-    return bool(declaration(head, "is_language_model"))
+    return has_member(head.cls, "corpus")
 
 
 def dev_option(head: Component) -> str:

@@ -157,7 +157,14 @@ MEMBERS: Mapping[str, Member] = {
         "Decode options without effect under these options.",
         ABSENT,
     ),
-    "is_language_model": Member(("head",), "class attribute", "bool", "Whether it is a language model.", False),
+    "corpus": Member(
+        ("head",),
+        "static method",
+        "(options) -> dict",
+        "Of a language model: packed, context and stateful, how it reads its training texts.",
+        ABSENT,
+        True,
+    ),
     "self_supervised": Member(("head",), "class attribute", "bool", "Whether it is self-supervised.", False, True),
     "corrupted_inputs": Member(
         ("head",), "class attribute", "tuple of names", "What `corrupt_batch` replaces or adds.", (), True

@@ -45,12 +45,12 @@ def stage_at_fault(pipeline: Pipeline, opset: int) -> str:
 
 def _leak(pipeline: Pipeline, count: int) -> str:
     """How real tokens change with the padding or the rows around them, in PyTorch alone; empty if they do not."""
-    for feeds in random_batches(pipeline.learned, 1, (3,), (2, 7)):
+    for feeds in random_batches(pipeline.artifacts, 1, (3,), (2, 7)):
         whole, mask = _returned(pipeline, count, feeds)
-        for name, array in _returned(pipeline, count, with_other_padding(pipeline.learned, feeds))[0].items():
+        for name, array in _returned(pipeline, count, with_other_padding(pipeline.artifacts, feeds))[0].items():
             if not _close(_real(array, mask), _real(whole[name], mask)):
                 return f"{name!r} of real tokens changes with what stands in the padding; use `mask`"
-        row, alone = shortest_row(pipeline.learned, feeds)
+        row, alone = shortest_row(pipeline.artifacts, feeds)
         for name, array in _returned(pipeline, count, alone)[0].items():
             here = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
             if not _close(array, here[tuple(slice(0, n) for n in array.shape)]):
@@ -62,7 +62,7 @@ def _graph_fault(pipeline: Pipeline, count: int, opset: int) -> str:
     """How the graph of the stages so far cannot be made, fails, or differs; empty if it does not."""
     try:
         session = onnxruntime.InferenceSession(stages_to_onnx(pipeline, count, opset), _quiet())
-        for feeds in random_batches(pipeline.learned, 1, (1, 3), (7, 1)):
+        for feeds in random_batches(pipeline.artifacts, 1, (1, 3), (7, 1)):
             got = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
             expected, mask = _returned(pipeline, count, feeds)
             for (name, array), output in zip(expected.items(), got, strict=True):

@@ -13,7 +13,7 @@ from seqpipe.features.numeric_source import NumericSource
 from seqpipe.features.sources import InputSource, mask_of, masks
 from seqpipe.features.text_source import TextSource
 from seqpipe.features.word_pieces import splits_words
-from seqpipe.training.fit import Learned
+from seqpipe.training.artifacts import Artifacts
 
 SIZES, LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)  # texts of a batch, and tokens of the longest
 TOKENS = "sequence_length"  # what features call the axis of tokens, behind the name of one of several sources
@@ -22,7 +22,7 @@ _LENGTH_STEP = 17  # tokens by which the examples of several sources differ
 
 
 def random_batches(
-    learned: Learned, seed: int, sizes: Sequence[int] = SIZES, lengths: Sequence[int] = LENGTHS
+    learned: Artifacts, seed: int, sizes: Sequence[int] = SIZES, lengths: Sequence[int] = LENGTHS
 ) -> Iterator[Arrays]:
     """Ragged batches of random words, of every size and length, the full length at least once in each."""
     random = np.random.default_rng(seed)
@@ -96,7 +96,7 @@ def _random_words(length: int, random: np.random.Generator) -> list[str]:
     return words
 
 
-def with_other_padding(learned: Learned, feeds: Arrays) -> Arrays:
+def with_other_padding(learned: Artifacts, feeds: Arrays) -> Arrays:
     """The same features with other ids and numbers in the padding of the tokens."""
     polluted = {}
     for name, array in feeds.items():
@@ -107,7 +107,7 @@ def with_other_padding(learned: Learned, feeds: Arrays) -> Arrays:
     return polluted
 
 
-def shortest_row(learned: Learned, feeds: Arrays) -> tuple[int, Arrays]:
+def shortest_row(learned: Artifacts, feeds: Arrays) -> tuple[int, Arrays]:
     """The position of the shortest row, and that row as a batch of one, every axis cut to what the row uses."""
     counts = {at: mask.sum(1) for at, mask in masks(feeds).items()}
     row = int(np.sum([*counts.values()], 0).argmin())

@@ -25,7 +25,8 @@ from seqpipe.export.verified import use_graph
 from seqpipe.features.document import Record
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
-from seqpipe.training.pipeline import Pipeline, option_table
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table
 
 
 def export(
@@ -53,7 +54,7 @@ def export(
         ParityError: if the graph answers differently.
     """
     pipeline.eval()
-    docs = pipeline.learned.featurizer.docs([pipeline.learned.kind.question(record) for record in records])
+    docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.kind.question(record) for record in records])
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     console.say("exporting to ONNX")

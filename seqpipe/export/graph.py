@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from seqpipe.config.names import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
-from seqpipe.export.graph_inputs import Axes, empty_cache, example_cache, example_features, example_options, tensors_of
+from seqpipe.export.graph_inputs import Axes, example_cache, example_features, example_options, tensors_of
 from seqpipe.export.graph_key import raw_bytes
 from seqpipe.export.passes.linear_layers import rewrite_linear_layers
 from seqpipe.export.passes.loop_invariants import hoist_loop_invariants
@@ -82,7 +82,7 @@ def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explai
         outputs = list(graph.decision(tensors_of(features | chosen)))
     axes = [*feature_axes, *cache_axes, *option_axes]
     model = _exported(pipeline, graph, features | chosen, axes, outputs, opset)
-    return _finished(model, option_arrays(options, {}) | empty_cache(pipeline, 1, 0))
+    return _finished(model, option_arrays(options, {}) | {entry.input: entry.zeros(1, 0) for entry in pipeline.cache})
 
 
 def with_weights(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:

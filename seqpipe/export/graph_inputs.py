@@ -29,7 +29,7 @@ _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
 def example_features(pipeline: Pipeline) -> tuple[Arrays, Axes]:
     """Features of three texts of unlike lengths, and the free axes of each."""
     random = np.random.default_rng(0)
-    featurizer = pipeline.learned.featurizer
+    featurizer = pipeline.artifacts.featurizer
     docs = [random_doc(featurizer, n, random, unlike=True) for n in (max([7, *pipeline.long]), 2, 3)]
     features = featurizer.collate(docs)
     axes = [{i: axis for i, axis in enumerate(featurizer.axes(name)) if isinstance(axis, str)} for name in features]
@@ -56,19 +56,8 @@ def example_options(options: Known) -> tuple[Arrays, Axes]:
 
 def example_cache(pipeline: Pipeline) -> tuple[Arrays, Axes]:
     """A cache of an earlier call, and the free axes of each part; empty unless the head takes one."""
-    cache = empty_cache(pipeline, _PAST_ROWS, _PAST_SLOTS)
-    return cache, [
-        {0: "past_rows", 1: "past_whole" if name in pipeline.single_slot_caches else "past_length"} for name in cache
-    ]
-
-
-def empty_cache(pipeline: Pipeline, rows: int, slots: int) -> Arrays:
-    """The cache that a language-model head takes of an earlier call: so many rows and slots of it, all 0."""
-    cache: Arrays = {}
-    for name, shape in pipeline.cache_shapes.items():
-        dtype = np.float32 if shape else np.int64
-        cache[name] = np.zeros((rows, slots + (slots > 0 and name in pipeline.single_slot_caches), *shape), dtype)
-    return cache
+    cache = {entry.input: entry.zeros(_PAST_ROWS, _PAST_SLOTS + (not entry.grows)) for entry in pipeline.cache}
+    return cache, [{i: axis for i, axis in enumerate(e.axes) if isinstance(axis, str)} for e in pipeline.cache]
 
 
 def tensors_of(arrays: Arrays) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.yaml_text import plain
 from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
 from seqpipe.files import finite
-from seqpipe.training.fit import Learned
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
 
 MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case
@@ -23,11 +23,11 @@ PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
     """The graph and the tokenizers, by file name."""
-    learned = pipeline.learned
+    artifacts = pipeline.artifacts
     files = {"model.onnx": graph}
-    for name, tokenizer in tokenizers_of(learned.featurizer).items():
+    for name, tokenizer in tokenizers_of(artifacts.featurizer).items():
         files[tokenizer_file_of(name)] = tokenizer.to_str(pretty=True).encode()
-    for name, tokenizer in learned.target_tokenizers.items():
+    for name, tokenizer in artifacts.target_tokenizers.items():
         files[tokenizer_file(name)] = tokenizer.to_str(pretty=True).encode()
     return files
 
@@ -48,20 +48,20 @@ def bundle_manifest(
         scores: PyTorch's scores on the test sets.
         longest: Tokens of the longest held-out text.
     """
-    learned, caches = pipeline.learned, pipeline.cache_shapes
+    artifacts = pipeline.artifacts
     return {
         "name": config.name,
-        "field": learned.featurizer.field,
-        "inputs": learned.featurizer.manifest(),
-        "outputs": list(learned.kind.outputs),
+        "field": artifacts.featurizer.field,
+        "inputs": artifacts.featurizer.manifest(),
+        "outputs": list(artifacts.kind.outputs),
         "options": {name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
         "answer": answer_manifest(pipeline),
-        **({"kept": {name: list(shape) for name, shape in caches.items()}} if caches else {}),
+        **({"cache": [entry.manifest() for entry in pipeline.cache]} if pipeline.cache else {}),
         "limits": _limits(pipeline, config, longest),
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
         "golden": [],
         "metrics": finite(scores),
-        **_own_metrics(learned, config.head),
+        **_own_metrics(artifacts, config.head),
         **(_explain(pipeline) if config.export.explain else {}),
         "parity": {},
         "made_with": {
@@ -74,7 +74,7 @@ def bundle_manifest(
 
 def _limits(pipeline: Pipeline, config: Config, longest: int) -> dict[str, int]:
     """The most tokens of a text: what the YAML says, else several times as many as the longest that was seen."""
-    limits, seen = pipeline.limits, max(pipeline.learned.longest, longest)
+    limits, seen = pipeline.limits, max(pipeline.artifacts.longest, longest)
     most = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits["tokens"])
     return limits | {"tokens": min(limits["tokens"], most)}
 
@@ -88,8 +88,8 @@ def _bounded(name: str, option: Mapping[str, Any], beams: int) -> dict[str, Any]
 
 def answer_manifest(pipeline: Pipeline) -> dict[str, Any]:
     """The answer kind, and what its heads chose on dev under `calibration`."""
-    manifest = pipeline.learned.kind.manifest()
-    for task, head in zip(pipeline.learned.tasks, pipeline.heads, strict=True):
+    manifest = pipeline.artifacts.kind.manifest()
+    for task, head in zip(pipeline.artifacts.tasks, pipeline.heads, strict=True):
         calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
             (manifest["parts"][task.name] if task.name else manifest)["calibration"] = chosen
@@ -101,7 +101,7 @@ def _explain(pipeline: Pipeline) -> dict[str, Any]:
     return {"explain": {a.key: a.manifest() for names in pipeline.attended.values() for a in names.values()}}
 
 
-def _own_metrics(learned: Learned, heads: Sequence[Component]) -> dict[str, Any]:
+def _own_metrics(artifacts: Artifacts, heads: Sequence[Component]) -> dict[str, Any]:
     """Whose metrics the scores hold beside the answer kinds', by head: `evaluate` asks them where they are there."""
     owners = {
         task.name: {
@@ -110,7 +110,7 @@ def _own_metrics(learned: Learned, heads: Sequence[Component]) -> dict[str, Any]
             "version": head.offer.version,
             "options": plain(head.options),
         }
-        for task, head in zip(learned.tasks, heads, strict=True)
+        for task, head in zip(artifacts.tasks, heads, strict=True)
         if has_member(head.cls, "metrics")
     }
     return {"own_metrics": owners} if owners else {}

@@ -16,6 +16,7 @@ from seqpipe.nn.constants import BOS, PAD
 from seqpipe.nn.kv_cache import CacheSlots, PrefixCache, prefix_cache
 from seqpipe.nn.loops import State
 from seqpipe.nn.selection import stretched
+from seqpipe.runtime.cache_entries import CacheEntry
 
 IDS = "ids"  # of a cache, the tokens themselves
 LOGIT_WEIGHTS = ("table", "table_bias")  # what embeddings return beside x, for tied logits
@@ -156,6 +157,15 @@ class IncrementalStages:
                 outputs = outputs["x"]
             vectors.append(outputs)
         return torch.cat(vectors, 2) if len(vectors) > 1 else vectors[0], logit_weights
+
+
+def cache_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
+    """The cache of these encoders: the token ids, and what each encoder has computed of them."""
+    tensors = [
+        CacheEntry(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
+        for n, stage in enumerate(encoder)
+    ]
+    return (CacheEntry(PAST + IDS, PRESENT + IDS), *tensors)
 
 
 def _requested(method: Callable[..., Any], available: Collection[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ class Seq2SeqHead(nn.Module, ABC):
         equal_length: Whether a text has as many tokens as its first source, whatever `max_length` and `min_length` say.
     """
 
-    answer = "text"
+    answer: ClassVar[Any] = "text"  # or a static method of the options
     logit_mask: Tensor
 
     def __init__(self, target_vocabulary: Sequence[str], *, label_smoothing: float = 0.0, equal_length: bool = False):

@@ -1,7 +1,8 @@
-"""A folder with a model, its tokenizer and bundle.json in, a checked Bundle out; and the other way at export.
+"""Read and write bundles: a folder with a graph, its tokenizers and bundle.json.
 
 Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of what stands
-before it) and holds the hashes of all other files. That shows damage, not forgery; forged bundles meet the limits here.
+before it) and holds the hashes of all other files. That shows damage, not forgery; forged bundles meet the limits here
+and in `seqpipe.runtime.bundle_check`. `docs/bundle-format.md` specifies the format.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MANIFEST = "bundle.json"
 MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
 _LONGEST_REASON = 1_000  # characters
-_NEEDED: dict[str, type | tuple[type, ...]] = {
+_RESERVED = {"graphs": "further graphs beside model.onnx", "weights": "weights that several graphs share"}
+_REQUIRED: dict[str, type | tuple[type, ...]] = {
     "name": str, "files": dict, "inputs": dict, "outputs": list, "options": dict, "answer": dict, "limits": dict,
     "field": (str, list, dict), "reader": dict, "golden": list, "metrics": dict, "parity": dict, "made_with": dict,
 }  # fmt: skip
@@ -46,13 +48,13 @@ def seal(manifest: Mapping[str, Any]) -> bytes:
 
 def unseal(data: bytes, what: str) -> dict[str, Any]:
     """The manifest in these bytes; BundleError before anything is parsed if they were changed."""
-    seal = _SEAL.search(data[-90:])
-    if seal is None:
+    match = _SEAL.search(data[-90:])
+    if match is None:
         raise BundleError(
             f"{what}: cut short or not a bundle.json: its last entry must be its own sha256; export it again"
         )
-    body = data[: len(data) - len(seal.group())]
-    if sha256(body) != seal.group(1).decode():
+    body = data[: len(data) - len(match.group())]
+    if sha256(body) != match.group(1).decode():
         raise BundleError(
             f"{what}: damaged: its sha256 is not the one it states; copy the bundle again, or export it again"
         )
@@ -119,17 +121,21 @@ def read(path: Path, pin: str | None = None) -> Bundle:
 def _check(manifest: dict[str, Any], what: str) -> None:
     if manifest.get("format") != FORMAT:
         raise BundleError(f"{what}: its format is {manifest.get('format')!r}, not {FORMAT!r}")
-    if manifest.get("version") != VERSION:
-        raise BundleError(
-            f"{what}: bundle format version {manifest.get('version')!r}; this seqpipe reads version {VERSION}. "
-            "Update seqpipe, or export the run again"
-        )
-    for key, kind in _NEEDED.items():
-        if not isinstance(manifest.get(key), kind):
-            names = " or ".join(
-                expected_type.__name__ for expected_type in (kind if isinstance(kind, tuple) else (kind,))
-            )
+    version = manifest.get("version")
+    if type(version) is not int or version != VERSION:
+        cure = "update seqpipe, or make the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
+        if version == 1:
+            cure = "make the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
+        raise BundleError(f"{what}: bundle format version {version!r}; this seqpipe reads version {VERSION}: {cure}")
+    for key, meaning in _RESERVED.items():
+        if key in manifest:
+            raise BundleError(f"{what}: {key}: {meaning}, which this seqpipe does not read; update seqpipe")
+    for key, types in _REQUIRED.items():
+        if not isinstance(manifest.get(key), types):
+            names = " or ".join(kind.__name__ for kind in (types if isinstance(types, tuple) else (types,)))
             raise BundleError(f"{what}: {key}: missing, or not a {names}")
+    if not isinstance(manifest.get("cache", []), list):
+        raise BundleError(f"{what}: cache: must be a list")
     _check_packages(manifest, what)
     reason = manifest.get("no_golden", "")
     if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
@@ -152,13 +158,13 @@ def _check(manifest: dict[str, Any], what: str) -> None:
 def _check_packages(manifest: dict[str, Any], what: str) -> None:
     """BundleError where a reader or the owner of further metrics is not named as an installed component is."""
     owners = manifest.get("own_metrics", {})
-    named: list[tuple[str, Any, tuple[str, ...]]] = [("reader", manifest["reader"], ("use",))]
+    packages: list[tuple[str, Any, tuple[str, ...]]] = [("reader", manifest["reader"], ("use",))]
     if not isinstance(owners, dict):
         raise BundleError(f"{what}: own_metrics: must be an object")
-    named += [(f"own_metrics.{head}", owner, ("use", "distribution", "version")) for head, owner in owners.items()]
-    for key, entry, texts in named:
-        sound = isinstance(entry, dict) and all(isinstance(entry.get(text), str) for text in texts)
-        if not sound or not isinstance(entry.get("options"), dict):
+    packages += [(f"own_metrics.{head}", owner, ("use", "distribution", "version")) for head, owner in owners.items()]
+    for key, package, texts in packages:
+        is_valid = isinstance(package, dict) and all(isinstance(package.get(text), str) for text in texts)
+        if not is_valid or not isinstance(package.get("options"), dict):
             message = f"must be an object with {', '.join(f'`{text}`' for text in texts)}, and the object `options`"
             raise BundleError(f"{what}: {key}: {message}")
 

@@ -174,7 +174,7 @@ class _JointCounter:
     def result(self) -> Scores:
         scores = {name: counter.result() for name, counter in self.counters.items()}
         compared = [name for name, part in self.kind.parts.items() if not part.self_supervised]
-        mean = sum(headline(scores[name])[1] for name in compared) / max(1, len(compared))
+        mean = sum(self.counters[name].kind_headline() for name in compared) / max(1, len(compared))
         return {"mean": mean, "exact": self.exact / max(1, self.records), **scores}
 
 
@@ -192,6 +192,10 @@ class _HeadCounter:
         if self.metrics:
             self.answers.append((gold, predicted))
         self.counter.add(gold, predicted)
+
+    def kind_headline(self) -> float:
+        """The headline of the answer kind's own scores."""
+        return headline(self.counter.result())[1]
 
     def result(self) -> Scores:
         scores = self.counter.result()

@@ -1,6 +1,6 @@
 """Stream the continuation of a prompt, piece by piece, as soon as each is generated.
 
-The same graph as for whole answers: what it keeps of the text goes out of one run and into the next.
+The same graph as for whole answers: the cache that one run returns is an input of the next.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from seqpipe.answers.generation import PAST, PRESENT, Generation
+from seqpipe.answers.generation import Generation
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.vocabulary import EOS, special_id
+from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.decode_options import chosen
 
 if TYPE_CHECKING:
@@ -65,6 +66,4 @@ def _pieces(model: Model, kind: Generation, doc: Any, option_arrays: dict[str, n
             return
         shown, size = whole, min(2 * size, MOST)
         feeds = feeds | {"ids": np.array([tokens[-1:]], np.int64), "mask": np.ones((1, 1), bool)}
-        cache = {
-            PAST + name.removeprefix(PRESENT): array for name, array in decision.items() if name.startswith(PRESENT)
-        }
+        cache = next_inputs(model.cache, decision)

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from seqpipe.answers.base import LOOSE, HeadAnswer
-from seqpipe.answers.generation import PAST, PRESENT
-from seqpipe.answers.multi_head import part_of, tokenizer_file
-from seqpipe.answers.registry import answer_from
+from seqpipe.answers.multi_head import part_of
 from seqpipe.answers.types import Answer
-from seqpipe.config.attention_maps import PREFIX, attended_from
-from seqpipe.console import Console
-from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
+from seqpipe.config.attention_maps import PREFIX
+from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays, Record
-from seqpipe.features.encoding import is_library_error
 from seqpipe.features.kinds.base import SENTENCES
-from seqpipe.features.kinds.registry import feature_from
-from seqpipe.features.sources import fields_of, masks, one_text, source_from, sources_of, tokenizer_file_of
-from seqpipe.runtime import bundle, devices, graph_check
-from seqpipe.runtime.bundle_check import check_features, check_labels, check_options, check_tokenizer, limits_of
+from seqpipe.features.sources import fields_of, masks, one_text, sources_of
+from seqpipe.runtime import bundle, devices
+from seqpipe.runtime.bundle_check import check_labels
 from seqpipe.runtime.bundle_predictor import BundlePredictor
-from seqpipe.runtime.decode_options import chosen, option_arrays
+from seqpipe.runtime.decode_options import chosen
 from seqpipe.runtime.explain.figures import figure
 from seqpipe.runtime.explain.maps import Explanation, attention, origins
 from seqpipe.runtime.generate_stream import stream
 from seqpipe.runtime.predictor import CHUNK, TOKENS, cores
+from seqpipe.runtime.session import import_onnxruntime, open_session
+from seqpipe.runtime.statement import Statement, read_statement
 from seqpipe.runtime.watchdog import SECONDS, Watchdog
 
-_NOWHERE = os.path.join(os.devnull, "nowhere")  # no file is below this: all that a graph reads is its own bytes
 TOLERANCE = 1e-4  # how far a score may stand from the golden one; in int8 LOOSE: a rounded number may be the next
 
 
@@ -101,62 +95,39 @@ class Model:
     ):
         manifest, self.sha256 = content.manifest, content.sha256
         self.manifest = manifest
-        sources = manifest["field"] if isinstance(manifest["field"], dict) else ("",)
-        tokenizer_files = {name: tokenizer_file_of(name) for name in sources}
-        tokenizers = {
-            name: _tokenizer(content, file) for name, file in tokenizer_files.items() if file in content.files
-        }
-        try:
-            heads = manifest["answer"].get("parts", {""})
-            writers = {head: tokenizer_file(head) for head in heads if tokenizer_file(head) in content.files}
-            targets = {head: _tokenizer(content, file) for head, file in writers.items()}
-            files = {tokenizer_file(head): tokenizer for head, tokenizer in targets.items()}
-            features = {
-                name: feature_from(stated, files) for name, stated in manifest["inputs"].items() if "kind" in stated
-            }
-            kind = answer_from(manifest["answer"], targets)
-            featurizer = source_from(manifest["field"], features, tokenizers, kind.is_generated)
-            limits = limits_of(manifest["limits"])
-            check_features(features.values())
-            check_options(manifest["options"])
-            options = option_arrays(manifest["options"], {})
-            self._attended = attended_from(manifest.get("explain", {}))
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError, UsageError) as error:
-            raise BundleError(
-                f"{content.path}: {bundle.MANIFEST} lacks or misstates {error}; export it again"
-            ) from error
-        onnxruntime = _onnxruntime()
-        self.session = _session(onnxruntime, content.files["model.onnx"], device, content.path)
+        stated = read_statement(content)
+        kind, self._attended, self.cache = stated.kind, stated.attended, stated.cache
+        onnxruntime = import_onnxruntime()
+        self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path)
         self.device = "cuda" if devices.CUDA in self.session.get_providers() else "cpu"
         self._path, self._run_options, self._watchdog = content.path, onnxruntime.RunOptions, Watchdog(timeout)
         workers = 1 if self.device == "cuda" else threads or cores()
         self._after_huge, self._count_lock = 0, threading.Lock()  # runs that still give memory back
-        self.predictor = BundlePredictor(
-            featurizer,
-            kind,
-            self.run,
-            manifest["options"],
-            limits,
-            workers,
-        )
+        self.predictor = BundlePredictor(stated.source, kind, self.run, manifest["options"], stated.limits, workers)
+        self._assign_outputs(stated)
+
+    def _assign_outputs(self, stated: Statement) -> None:
+        """Tell decision, cache and attention weights apart; BundleError where graph and manifest disagree."""
         outputs = [output.name for output in self.session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
-        self._caches = [name for name in outputs if name.startswith(PRESENT)]
+        self._caches = [entry.output for entry in self.cache]
         self._outputs = [name for name in outputs if name not in self._weights + self._caches]
         inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
-        past = {PAST + name.removeprefix(PRESENT) for name in self._caches}
-        odd = sorted(inputs ^ {*manifest["inputs"], *options, *past}) + sorted({*kind.outputs} - {*self._outputs})
+        past = {entry.input for entry in self.cache}
+        odd = sorted(inputs ^ {*self.manifest["inputs"], *stated.options, *past}) + sorted({*self._caches} - {*outputs})
+        odd += sorted({*stated.kind.outputs} - {*self._outputs})
         odd += sorted({*self._weights} ^ {attended.output for attended in self._attended})
         if odd:
-            raise BundleError(f"{content.path}: model.onnx and {bundle.MANIFEST} disagree about {', '.join(odd)}")
-        check_labels(kind, {output.name: output.shape for output in self.session.get_outputs()}, str(content.path))
+            raise BundleError(f"{self._path}: model.onnx and {bundle.MANIFEST} disagree about {', '.join(odd)}")
+        shapes = {output.name: output.shape for output in self.session.get_outputs()}
+        check_labels(stated.kind, shapes, str(self._path))
 
     def run(self, feeds: Arrays) -> Arrays:
         """One run of the graph: padded features and option inputs to the decision."""
         return self._run(self._outputs, feeds)
 
     def run_with_cache(self, feeds: Arrays) -> Arrays:
-        """The decision, and the cache for a later run, as `present.<name>`."""
+        """The decision, and the cache for a later run (`seqpipe.runtime.cache_entries.next_inputs`)."""
         return self._run(self._outputs + self._caches, feeds)
 
     def run_all(self, feeds: Arrays) -> Arrays:
@@ -325,44 +296,3 @@ def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
             same_answer(*pair, tolerance) for pair in zip(first, second, strict=True)
         )
     return type(first) is type(second) and bool(first == second)
-
-
-def _tokenizer(content: bundle.Bundle, name: str) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.from_buffer(content.files[name])
-    except BaseException as error:
-        if not is_library_error(error):
-            raise
-        raise BundleError(f"{content.path / name}: not a tokenizer this version reads: {error}") from error
-    check_tokenizer(tokenizer, str(content.path / name))
-    return tokenizer
-
-
-def _onnxruntime() -> Any:
-    try:
-        from seqpipe.runtime.onnx_runtime import onnxruntime
-    except ImportError as error:
-        raise EnvError(
-            "onnxruntime is not installed: pip install 'seqpipe-nlp[cpu]' (or 'seqpipe-nlp[gpu]')"
-        ) from error
-    return onnxruntime
-
-
-def _session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any:
-    if fault := graph_check.refusal_reason(model):
-        raise BundleError(f"{path / 'model.onnx'}: {fault}")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
-    try:
-        session, without_cuda = devices.open_session(onnxruntime, model, options, device)
-    except SeqpipeError:
-        raise
-    except Exception as error:  # onnxruntime's exceptions share no base but Exception
-        raise BundleError(
-            f"{path / 'model.onnx'}: onnxruntime {onnxruntime.__version__} refuses it: {error}"
-        ) from error
-    if without_cuda:
-        Console().say(f"note: CUDA is installed but did not start, so answers come from the CPU: {without_cuda}")
-    return session

@@ -26,6 +26,7 @@ from seqpipe.features.sentence_splitting import sentences
 from seqpipe.features.sources import InputSource
 from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.decode_options import Chosen, chosen
+from seqpipe.runtime.limits import refuse_long
 
 if TYPE_CHECKING:
     from seqpipe.config.contract import Metrics
@@ -218,41 +219,6 @@ class Answers:
 def _place(record: Record | DataError, before: int) -> str:
     """What a message calls a record: its place, or its number."""
     return str(record.get("where", f"record {before + 1}")) if isinstance(record, Mapping) else ""
-
-
-def refuse_long(
-    docs: Iterable[Doc],
-    records: Iterable[Record],
-    limits: Mapping[str, int],
-    before: int = 0,
-    divided: bool = False,
-) -> None:
-    """DataError for the first record that is over a limit, by its place, or its number from `before` + 1 on.
-
-    Args:
-        docs: The records, split.
-        records: They themselves.
-        limits: As a bundle states them.
-        before: How many records came before.
-        divided: Whether a text may be answered sentence by sentence, which is then the cure.
-    """
-    for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
-        if message := _too_long(doc, limits, divided):
-            raise DataError(f"{record.get('where', f'record {i}')}: {message}")
-
-
-def _too_long(doc: Doc, limits: Mapping[str, int], divided: bool) -> str:
-    """Which limit a text is over, and what to do; nothing if none."""
-    if len(doc) > limits["tokens"]:
-        cure = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
-        return f"{len(doc):,} tokens are over the limit of {limits['tokens']:,}; split the text{cure}"
-    first = (doc.second or 1) - 1
-    if first > limits.get("first_tokens", first):
-        message = (
-            f"the first text has {first:,} tokens, and at most {limits['first_tokens']:,} leave room for the second"
-        )
-        return f"{message}; shorten it, or make it the second of the two, which may have any length"
-    return ""
 
 
 def batches(lengths: Sequence[int], rows: int = ROWS, tokens: int = TOKENS) -> Iterator[list[int]]:

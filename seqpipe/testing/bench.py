@@ -16,7 +16,7 @@ from seqpipe.answers.base import HeadAnswer, check_settings
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.types import PASSAGE
 from seqpipe.config import loader
-from seqpipe.config.contract import expected_outputs, member, under_options
+from seqpipe.config.contract import expected_outputs, has_member, member, under_options
 from seqpipe.config.head_answers import answer_settings
 from seqpipe.config.model import Config
 from seqpipe.config.names import ROWLESS
@@ -40,9 +40,11 @@ from seqpipe.testing.toys import (
     ToyTokenizer,
     watching,
 )
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
-from seqpipe.training.fit import Learned, learn
-from seqpipe.training.pipeline import Pipeline, option_table
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table
 
 RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are compared alone and together
 _WIRING = (
@@ -73,9 +75,9 @@ class Bench:
         probe = self._load(None, watching((), (), tagging))
         if not names:
             return probe
-        learned = learn(probe, self.records)
-        pipeline = Pipeline(probe, learned).eval()
-        batch = collate(learned, examples(probe, learned, self.records))
+        artifacts = fit_artifacts(probe, self.records)
+        pipeline = Pipeline(probe, artifacts).eval()
+        batch = collate(artifacts, examples(probe, artifacts, self.records))
         with torch.no_grad():
             tensors_by_name = pipeline(batch)
         shape = tensors_by_name["mask"].shape
@@ -90,7 +92,7 @@ class Bench:
     @property
     def is_language_model(self) -> bool:
         """Whether the component is a language-model head."""
-        return self.subject.kind == "head" and bool(member(self.subject.cls, "is_language_model"))
+        return self.subject.kind == "head" and has_member(self.subject.cls, "corpus")
 
     @property
     def numbers(self) -> bool:
@@ -175,22 +177,22 @@ class Bench:
             raise FaultError(f"a pipeline with it does not hold together: {problems}", _WIRING) from error
 
     @cached_property
-    def learned(self) -> Learned:
-        return learn(self.config, self.records)
+    def artifacts(self) -> Artifacts:
+        return fit_artifacts(self.config, self.records)
 
     @cached_property
     def examples(self) -> list[Example]:
-        return examples(self.config, self.learned, self.records)
+        return examples(self.config, self.artifacts, self.records)
 
     @property
     def batches(self) -> Batches:
         settings = self.config.train
-        return Batches(self.learned, self.examples, settings.batch_tokens, settings.batch_size, settings.seed)
+        return Batches(self.artifacts, self.examples, settings.batch_tokens, settings.batch_size, settings.seed)
 
     @property
     def answer(self) -> HeadAnswer:
         """What the head answers with."""
-        return self.learned.tasks[0].kind
+        return self.artifacts.tasks[0].kind
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -204,9 +206,9 @@ class Bench:
         """
         records = [dict(self._unanswered(i, n)) for i, n in enumerate(lengths)]
         for i, record in enumerate(records):
-            for feature in self.learned.featurizer.features.values():
+            for feature in self.artifacts.featurizer.features.values():
                 record |= feature.example_fields(partial(_nth, i))
-        return self.learned.featurizer.docs(records)
+        return self.artifacts.featurizer.docs(records)
 
     def _unanswered(self, i: int, tokens: int) -> Record:
         """What is split into so many tokens, or has so many rows."""
@@ -222,18 +224,18 @@ class Bench:
 
     def batch(self) -> Batch:
         """All toy records."""
-        return collate(self.learned, self.examples)
+        return collate(self.artifacts, self.examples)
 
     def pipeline(self, seed: int = 1, padding: float = 0.0) -> Pipeline:
         """The pipeline at its first weights; `padding` is what stands in x where no word is."""
         torch.manual_seed(seed)
-        pipeline = Pipeline(self.config, self.learned)
+        pipeline = Pipeline(self.config, self.artifacts)
         set_padding(pipeline, padding)
         return pipeline
 
     def feeds(self, lengths: Sequence[int]) -> Arrays:
         """The features of texts of so many words."""
-        return self.learned.featurizer.collate(self.docs(lengths))
+        return self.artifacts.featurizer.collate(self.docs(lengths))
 
     def decide(self, pipeline: Pipeline, feeds: Arrays) -> Arrays:
         """The decision with every size at 3, where a head has decode options of that type."""

@@ -13,7 +13,8 @@ from seqpipe.runtime.evaluate import evaluate
 from seqpipe.testing.bench import RAGGED, Bench, perturb, tensors
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.testing.shapes import SHAPES
-from seqpipe.training.pipeline import predictor
+from seqpipe.training.measures import calibrate
+from seqpipe.training.predictor import predictor
 
 METRICS, CHOSEN = "own metrics run", "what is chosen on dev stays"
 _METRICS = (
@@ -38,7 +39,7 @@ def _check_metrics(bench: Bench) -> None:
     if not has_member(bench.subject.cls, "metrics"):
         raise NotApplicableError("it has no `metrics` of its own, and needs none")
     model = predictor(bench.pipeline(3).eval(), bench.config)
-    kind, records = bench.learned.kind, bench.records
+    kind, records = bench.artifacts.kind, bench.records
     gold = [kind.gold(record) for record in records]
     predicted = [kind.predicted(answer) for answer in model.stream(records)]
     options = bench.config.head[0].options
@@ -65,7 +66,7 @@ def _check_calibration(bench: Bench) -> None:
         evidence = call(pipeline.head.evidence, pipeline(halves[0]))
     if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
         raise FaultError(f"evidence returns {short[0]!r} without a row for each record", _CHOSEN)
-    pipeline.calibrate(lambda: iter(halves))
+    calibrate(pipeline, lambda: iter(halves))
     choice = pipeline.head.calibration()
     if not isinstance(choice, dict) or not _is_json(choice):
         raise FaultError(f"calibration returns {choice!r}, no plain JSON object", _CHOSEN)

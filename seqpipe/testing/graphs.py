@@ -19,7 +19,7 @@ from seqpipe.runtime.predictor import Run
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.testing.shapes import SHAPES
-from seqpipe.training.pipeline import option_table, predictor
+from seqpipe.training.predictor import option_table, predictor
 
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
 SIZES, LENGTHS = (1, 2, 3, 7), (1, 5, 13)
@@ -92,7 +92,7 @@ class Graph:
             raise FaultError(message, cure)
 
     def free_axes(self, data: bytes) -> None:
-        known = self.bench.learned.featurizer
+        known = self.bench.artifacts.featurizer
         features = {name: known.axes(name) for name in known.manifest()}
         for node in onnx.load_from_string(data).graph.input:
             if node.name not in features:
@@ -111,10 +111,10 @@ class Graph:
         pipeline = bench.pipeline(2, NAN).eval()
         parity = DecisionParity(pipeline, predictor(pipeline, bench.config).run, _session(self.exported), self.options)
         for options in trial_options(self.options):
-            for feeds in random_batches(bench.learned, 1, SIZES, LENGTHS):
+            for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
                 parity.compare(feeds, option_inputs(feeds, self.options, options))
-        if pipeline.cache_shapes:
-            compare_pieces(parity, random_batches(bench.learned, 1, (1, 3), (1, 7)))
+        if pipeline.cache:
+            compare_pieces(parity, random_batches(bench.artifacts, 1, (1, 3), (1, 7)))
         try:
             parity.resolve_ties()
         except ParityError as error:

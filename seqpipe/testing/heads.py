@@ -72,7 +72,7 @@ class _HeadChecks:
     def decided(self, size: int = 1) -> tuple[Pipeline, Arrays, Arrays]:
         """A pipeline, features, and its decision with every decode option of type size at `size`."""
         pipeline = perturb(self.bench.pipeline(3)).eval()
-        features = self.bench.learned.featurizer.collate(self.bench.docs(RAGGED))
+        features = self.bench.artifacts.featurizer.collate(self.bench.docs(RAGGED))
         options = decode_options(self.bench.subject.cls)
         sizes = {name: size for name, option in options.items() if option.type == "size" and option.default == 1}
         with torch.no_grad():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqpipe.answers.generation import PAST, PRESENT
+from seqpipe.answers.generation import PRESENT
 from seqpipe.config.contract import has_member, member
-from seqpipe.nn.incremental import IncrementalStages
+from seqpipe.nn.incremental import IncrementalStages, cache_entries
+from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.shapes import SHAPES
@@ -37,7 +38,7 @@ def incremental_checks(bench: Bench) -> list[Check]:
 def _in_pieces(bench: Bench) -> None:
     """Reads a prompt, then two tokens step by step, then, from the exported cache, a piece of two more."""
     pipeline = bench.pipeline(2, NAN).eval()
-    feeds = bench.learned.featurizer.collate(bench.docs(LENGTHS))
+    feeds = bench.artifacts.featurizer.collate(bench.docs(LENGTHS))
     names = {name: torch.from_numpy(array) for name, array in feeds.items()}
     ids, whole = names["ids"], pipeline(dict(names))["x"]
     others = {name: tensor for name, tensor in names.items() if name not in ("ids", "mask")}
@@ -69,7 +70,7 @@ def _in_pieces(bench: Bench) -> None:
         slots = cache[f"{PRESENT}{number}"].shape[1]
         if (slots > 1) != member(encoder, "cache_per_token"):
             raise FaultError(f"its cache of several tokens has {slots} slot{'s' * (slots > 1)}", _SLOTS)
-    past = {PAST + name.removeprefix(PRESENT): tensor for name, tensor in cache.items()}
+    past = next_inputs(cache_entries([*pipeline.encoder]), cache)
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
     prefix = incremental.prefill(
         torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1), torch.ones(len(ids), 2, dtype=torch.bool)

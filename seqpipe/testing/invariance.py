@@ -66,7 +66,7 @@ def _check_padding(bench: Bench) -> None:
 
 def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
     """The same arrays with other whole numbers where no word, and no target token, is."""
-    random, learned = np.random.default_rng(seed), bench.learned
+    random, learned = np.random.default_rng(seed), bench.artifacts
     targets, T = bench.answer.declared_targets(bench.settings), feeds["mask"].shape[1]
     V = len(learned.tasks[0].target_vocabulary or ())
     counts = {"label": len(learned.tasks[0].labels), "token": V, "position": T}
@@ -90,7 +90,7 @@ def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
 def _check_batches(bench: Bench) -> None:
     """A row alone, among others, and in another order has one answer."""
     pipeline, docs = bench.pipeline().eval(), bench.docs(RAGGED)
-    collate = bench.learned.featurizer.collate
+    collate = bench.artifacts.featurizer.collate
     orders = (list(range(len(docs))), list(reversed(range(len(docs)))), [0, 0, 2, 1, 2])
     alone = [(feeds := collate([doc]), bench.decide(pipeline, feeds)) for doc in docs]
     for order in orders:

@@ -1,9 +1,10 @@
-"""Training state to one sealed file and back: written whole, synced, and refused if a byte was changed."""
+"""Save and load training state: one sealed file, written whole, synced, and refused if a byte was changed."""
 
 from __future__ import annotations
 
 import io
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from seqpipe.config.run_layout import LAST
+from seqpipe.config.run_layout import FORM, LAST, refuse_other_form
 from seqpipe.errors import DataError, UsageError
 from seqpipe.files import sha256, write
 
-_MAGIC = b"seqpipe-checkpoint-1\n"
+_HEADER = re.compile(rb"seqpipe-checkpoint-(\d{1,9})\n([0-9a-f]{64})\n")
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -23,20 +24,27 @@ def save(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     payload = buffer.getvalue()
-    write(path, _MAGIC + sha256(payload).encode() + b"\n" + payload)
+    write(path, f"seqpipe-checkpoint-{FORM}\n{sha256(payload)}\n".encode() + payload)
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint; DataError if the file is damaged. Only tensors and plain values are ever read."""
+    """The state of a checkpoint; only tensors and plain values are ever read.
+
+    Raises:
+        DataError: if the file is damaged.
+        UsageError: if another version of seqpipe wrote it in another form.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}; run with --fresh to train again") from error
-    head = len(_MAGIC) + 65
-    if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : head - 1].decode("ascii", "replace") != sha256(data[head:]):
+    header = _HEADER.match(data)
+    payload = data[header.end() :] if header else b""
+    if header is None or header[2].decode() != sha256(payload):
         raise DataError(f"{path}: damaged checkpoint; remove it to train from the start, or run with --fresh")
+    refuse_other_form(path, int(header[1]))
     try:
-        state = torch.load(io.BytesIO(data[head:]), map_location="cpu", weights_only=True)
+        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise DataError(f"{path}: holds more than tensors and plain values; run with --fresh to train again") from error
     return dict(state)

@@ -1,4 +1,4 @@
-"""Records in, batches of tensors out, in an order that is a function of seed and epoch alone."""
+"""Training examples made of records, and batches of them in an order that follows from seed and epoch alone."""
 
 from __future__ import annotations
 
@@ -19,47 +19,46 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.vocabulary import BOS, SPECIALS
-from seqpipe.training.fit import Learned
+from seqpipe.training.artifacts import Artifacts
 
 Batch = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Example:
-    """One training example: the split text and what the head learns of it."""
+    """One training example: the split text and its targets."""
 
     doc: Doc
     targets: Targets
 
     @property
     def length(self) -> int:
-        return max([len(self.doc), *(len(one) for one in self.targets.values() if isinstance(one, list))])
+        return max([len(self.doc), *(len(target) for target in self.targets.values() if isinstance(target, list))])
 
 
 def read(reader: Component, path: Path, most: int | None = None) -> list[Record]:
     """The records of a file, or its first `most`; DataError if there are none."""
-    found = build_component(reader).read(path)
-    records = list(itertools.islice(found, most))
+    records = list(itertools.islice(build_component(reader).read(path), most))
     if not records:
         raise DataError(f"{path}: holds no record")
     return records
 
 
-def of_epoch(config: Config, learned: Learned) -> Callable[[int], Sequence[Example]] | None:
+def of_epoch(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
     """The examples of an epoch, where the reader makes other records of the training file in each; else None."""
     reader, path = build_component(config.data.reader), config.data.train
     if not (has_member(reader, "epoch") and reader.changes(path)):
         return None
-    return lambda number: examples(config, learned, list(reader.epoch(path, number)))
+    return lambda number: examples(config, artifacts, list(reader.epoch(path, number)))
 
 
 def sample(config: Config, most: int) -> list[Record]:
     """The first records of the training file and, of texts with a label, one more of each label that comes later."""
-    stream: Iterator[Record] = build_component(config.data.reader).read(config.data.train)
-    records = list(itertools.islice(stream, most))
+    reading: Iterator[Record] = build_component(config.data.reader).read(config.data.train)
+    records = list(itertools.islice(reading, most))
     heads = [head for head in config.head if not is_self_supervised(head)]
     seen = {label for record in records for label in _record_labels(heads, record)}
-    for record in stream if seen else ():
+    for record in reading if seen else ():
         labels = _record_labels(heads, record)
         if labels - seen:
             seen |= labels
@@ -80,65 +79,74 @@ def _record_labels(heads: Sequence[Component], record: Record) -> set[tuple[str,
 
 def examples(
     config: Config,
-    learned: Learned,
+    artifacts: Artifacts,
     records: Sequence[Record],
-    unseen: bool = False,
-    tell: Callable[[str], None] | None = None,
+    skip_unseen: bool = False,
+    warn: Callable[[str], None] | None = None,
 ) -> list[Example]:
-    """Records as examples; empty texts are left out, what is to be skipped, and where `unseen`, unknown labels.
+    """Return records as examples, without empty texts and records to be skipped.
 
-    `tell` is given a line about the empty texts, if there are any.
+    Args:
+        config: Of the pipeline.
+        artifacts: Fitted to its training records.
+        records: With their targets.
+        skip_unseen: Leave out records with labels that training never saw.
+        warn: Called with a line about the empty texts, if there are any.
     """
     makers = []
-    for head, task in zip(config.head, learned.tasks, strict=True):
+    for head, task in zip(config.head, artifacts.tasks, strict=True):
         make = task.kind.target_maker(answer_settings(head), config.data.misaligned)
         makers.append((f"{task.name}." if task.name else "", make))
-    made, empty = [], []
-    for record, doc in zip(records, learned.featurizer.docs(records), strict=True):
+    data, empty = list[Example](), []
+    for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
         if not len(doc):
             empty.append(record)
             continue
         try:
-            of_heads = [(before, make(record, doc)) for before, make in makers]
+            by_head = [(prefix, make(record, doc)) for prefix, make in makers]
         except UnseenLabelError:
-            if not unseen:
+            if not skip_unseen:
                 raise
             continue
-        named = {before + name: one for before, found in of_heads for name, one in (found or {}).items()}
-        if all(found is not None for _, found in of_heads):
-            made.append(Example(doc, named))
-    if empty and tell:
-        told = f"{len(empty):,} of {len(records):,} records have a text without a token, and are left out of training"
-        tell(f"{told}; the first: {empty[0].get('where', 'without a place')}")
-    if not made:
+        if all(target is not None for _, target in by_head):
+            named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
+            data.append(Example(doc, named))
+    if empty and warn:
+        message = (
+            f"{len(empty):,} of {len(records):,} records have a text without a token, and are left out of training"
+        )
+        warn(f"{message}; the first: {empty[0].get('where', 'without a place')}")
+    if not data:
         what = "every text is empty, or has nothing to learn"
-        what += ", or a label that training never saw" if unseen else ""
-        raise DataError(f"{config.data.dev if unseen else config.data.train}: {what}")
-    return made
+        what += ", or a label that training never saw" if skip_unseen else ""
+        raise DataError(f"{config.data.dev if skip_unseen else config.data.train}: {what}")
+    return data
 
 
 class Batches:
     """Batches of similar lengths within a budget of padded tokens.
 
     Args:
-        learned: What turns examples into arrays.
-        data: The examples, of the first epoch if others are made in each.
+        artifacts: Turn examples into arrays.
+        data: The examples, of the first epoch if each has others.
         tokens: The budget.
         most: Examples of a batch; None: as many as the budget allows.
         seed: Of the order.
-        of_epoch: Makes the examples of an epoch, which are there until those of another are asked for.
+        of_epoch: Makes the examples of an epoch; they are held until another epoch begins.
     """
+
+    stateful = False
 
     def __init__(
         self,
-        learned: Learned,
+        artifacts: Artifacts,
         data: Sequence[Example],
         tokens: int,
         most: int | None,
         seed: int,
         of_epoch: Callable[[int], Sequence[Example]] | None = None,
     ):
-        self.learned, self.data, self.tokens, self.most, self.seed = learned, data, tokens, most, seed
+        self.artifacts, self.data, self.tokens, self.most, self.seed = artifacts, data, tokens, most, seed
         self._of_epoch, self._epoch = of_epoch, 0
 
     def order(self, epoch: int) -> list[list[int]]:
@@ -161,21 +169,21 @@ class Batches:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def __call__(self, rows: Sequence[int]) -> Batch:
-        return collate(self.learned, [self.data[i] for i in rows])
+        return collate(self.artifacts, [self.data[i] for i in rows])
 
 
-def collate(learned: Learned, some: Sequence[Example]) -> Batch:
+def collate(artifacts: Artifacts, data: Sequence[Example]) -> Batch:
     """Examples as padded tensors: features, then targets.
 
     Targets of tokens are padded with 0, and `…_mask` is boolean; one number a record is (B,), a row of them (B, L).
     """
-    arrays = learned.featurizer.collate([example.doc for example in some])
+    arrays = artifacts.featurizer.collate([example.doc for example in data])
     batch = {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
-    if learned.kind.is_generated:  # what is predicted begins behind [BOS]
+    if artifacts.kind.is_generated:  # what is predicted begins behind [BOS]
         for name, first in (("ids", SPECIALS.index(BOS)), ("mask", 1)):
             batch[name] = torch.nn.functional.pad(batch[name], (1, 0), value=first)
-    for name in some[0].targets:
-        rows: list[Any] = [example.targets[name] for example in some]
+    for name in data[0].targets:
+        rows: list[Any] = [example.targets[name] for example in data]
         number = torch.float32 if _holds_fractions(rows[0]) else torch.int64
         batch[name] = torch.tensor(_padded(rows), dtype=torch.bool if name.endswith("_mask") else number)
     return batch
@@ -198,9 +206,9 @@ def _padded(rows: list[Any]) -> list[Any]:
     return [[cell + [0] * (inner - len(cell)) for cell in row] + [[0] * inner] * (width - len(row)) for row in rows]
 
 
-def unseen_labels(learned: Learned, records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
+def unseen_labels(artifacts: Artifacts, records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
     """Labels of these records that training never saw, each once, with the first record that has it."""
-    kinds = [task.kind for task in learned.tasks if task.labels]
+    kinds = [task.kind for task in artifacts.tasks if task.labels]
     known = [(kind, kind.answer_labels()) for kind in kinds if kind.answer_labels()]
     for record in records:
         for kind, labels in known:

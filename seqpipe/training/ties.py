@@ -1,4 +1,4 @@
-"""Two decisions about the same texts in, how near the model was to taking one for the other out."""
+"""How near a model was to taking one decision for another one about the same texts."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def decided(decision: Decision) -> list[str]:
     return [name for name in decision if not (decision[name].is_floating_point() or name.startswith(PRESENT))]
 
 
-def same_rows(one: Decision, other: Decision) -> Tensor:
+def same_rows(first: Decision, second: Decision) -> Tensor:
     """Of which rows, (B,), everything decided is equal."""
-    every = torch.ones(len(next(iter(one.values()))), dtype=torch.bool)
-    return torch.stack([every, *(_same(one[name], other[name]) for name in decided(one))]).all(0)
+    every = torch.ones(len(next(iter(first.values()))), dtype=torch.bool)
+    return torch.stack([every, *(_same(first[name], second[name]) for name in decided(first))]).all(0)
 
 
-def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, one: Decision, other: Decision) -> Tensor:
+def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, first: Decision, second: Decision) -> Tensor:
     """How far, (B,), the scores of two decisions differ, at the first rank at which the decisions do.
 
-    Of what is written or pointed at step by step it is the difference of the first choices that differ, if that is
-    less: behind it all may be different. Infinite where something differs that has no score.
+    Of answers that are decided step by step it is the difference of the first choices that differ, if that is less:
+    behind it all may be different. Infinite where something differs that has no score.
 
     Args:
         choices: The outputs that the head's answer kind decides together.
-        is_stepwise: Whether it is made step by step.
+        is_stepwise: Whether it is decided step by step.
         score: The head's.
-        one: PyTorch's decision.
-        other: The graph's.
+        first: A decision.
+        second: Another one about the same texts.
     """
-    gaps = torch.zeros(len(next(iter(one.values()))))
+    gaps = torch.zeros(len(next(iter(first.values()))))
     scored: set[str] = set()
-    for names, mine, theirs in _alternatives(choices, one, other):
+    for names, mine, theirs in _alternatives(choices, first, second):
         differ = ~same_rows(mine, theirs)
         scored |= names
         if not differ.any():
@@ -50,37 +50,39 @@ def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, one: D
         if is_stepwise:
             gap = torch.minimum(gap, _of_first_choice(score, mine, theirs))
         gaps = torch.where(differ, torch.maximum(gaps, gap), gaps)
-    for name in {*decided(one)} - scored:
-        gaps = torch.where(_same(one[name], other[name]), gaps, math.inf)
+    for name in {*decided(first)} - scored:
+        gaps = torch.where(_same(first[name], second[name]), gaps, math.inf)
     return gaps
 
 
 def _alternatives(
-    choices: Sequence[Choice], one: Decision, other: Decision
+    choices: Sequence[Choice], first: Decision, second: Decision
 ) -> Iterator[tuple[set[str], Decision, Decision]]:
     """Names of outputs, and what `score` takes of both: of ranked answers those of the first rank that differs."""
     for choice in choices:
         names = choice.outputs
-        if not {*names} <= one.keys():
+        if not {*names} <= first.keys():
             continue
         if not choice.ranked:
-            yield {*names}, {name: one[name] for name in names}, {name: other[name] for name in names}
+            yield {*names}, {name: first[name] for name in names}, {name: second[name] for name in names}
             continue
-        mine, theirs = _first_rank(names, one, other)
+        mine, theirs = _first_rank(names, first, second)
         if choice.scored_as:
-            mine, theirs = ({choice.scored_as: found[names[0]][:, 0]} for found in (mine, theirs))
+            mine, theirs = ({choice.scored_as: part[names[0]][:, 0]} for part in (mine, theirs))
         yield {*names}, mine, theirs
 
 
-def _first_rank(names: tuple[str, ...], one: Decision, other: Decision) -> tuple[Decision, Decision]:
+def _first_rank(names: tuple[str, ...], first: Decision, second: Decision) -> tuple[Decision, Decision]:
     """The answers (B, 1, …) of the first rank at which these outputs differ."""
-    differ = torch.stack([(one[name] != other[name])[..., None].flatten(2).any(2) for name in names]).any(0)  # (B, n)
+    differ = torch.stack([(first[name] != second[name])[..., None].flatten(2).any(2) for name in names]).any(
+        0
+    )  # (B, n)
     rank, rows = differ.long().argmax(1), torch.arange(len(differ))
 
     def chosen(decision: Decision) -> Decision:
         return {name: decision[name][rows, rank][:, None] for name in names}
 
-    return chosen(one), chosen(other)
+    return chosen(first), chosen(second)
 
 
 def _of_first_choice(score: Score, mine: Decision, theirs: Decision) -> Tensor:
@@ -96,5 +98,5 @@ def _of_first_choice(score: Score, mine: Decision, theirs: Decision) -> Tensor:
     return gaps
 
 
-def _same(one: Tensor, other: Tensor) -> Tensor:  # (B, …) -> (B,)
-    return (one == other).flatten(1).all(1) if one.dim() > 1 else one == other
+def _same(first: Tensor, second: Tensor) -> Tensor:  # (B, …) -> (B,)
+    return (first == second).flatten(1).all(1) if first.dim() > 1 else first == second

@@ -1,4 +1,4 @@
-"""Texts in, one file of tokens out, and windows of it: what language models learn from, larger than memory."""
+"""A token corpus: the tokens of all texts in one file, which may be larger than memory, and windows of it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from seqpipe.features.document import Doc, Record
 from seqpipe.features.vocabulary import EOS, SPECIALS
 from seqpipe.files import make_folder, remove_torn, writing
 from seqpipe.runtime.predictor import chunks
-from seqpipe.training.fit import Learned
+from seqpipe.training.artifacts import Artifacts
 
 Batch = dict[str, torch.Tensor]
-_SOME = 256  # records split at a time
-_WRITTEN = 1 << 20  # tokens written at a time
+_CHUNK = 256  # records split at a time
+_WRITE = 1 << 20  # tokens written at a time
 
 
 class Records(Sequence[Record]):
-    """The records of a file, read anew each time they are gone through."""
+    """The records of a file, read anew at each iteration."""
 
     def __init__(self, reader: Component, path: Path):
         self.reader, self.path = reader, path
@@ -41,33 +41,33 @@ class Records(Sequence[Record]):
         return sum(1 for _ in self)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        raise TypeError("records of a stream are gone through from the first to the last")
+        raise TypeError("records of a stream have no index; iterate over them")
 
 
-def split(learned: Learned, records: Sequence[Record]) -> Iterator[tuple[Doc, bool]]:
+def split(artifacts: Artifacts, records: Sequence[Record]) -> Iterator[tuple[Doc, bool]]:
     """The records split, each with whether its text continues in the next one."""
-    for some in chunks(records, _SOME):
-        record_continues = [record.get(RECORD_CONTINUES) is True for record in some]
-        yield from zip(learned.featurizer.docs(some), record_continues, strict=True)
+    for chunk in chunks(records, _CHUNK):
+        record_continues = [record.get(RECORD_CONTINUES) is True for record in chunk]
+        yield from zip(artifacts.featurizer.docs(chunk), record_continues, strict=True)
 
 
-def in_memory(learned: Learned, records: Sequence[Record]) -> np.ndarray:
+def in_memory(artifacts: Artifacts, records: Sequence[Record]) -> np.ndarray:
     """All texts as one row of tokens."""
-    return np.fromiter(flowing(split(learned, records), SPECIALS.index(EOS)), np.int64)
+    return np.fromiter(flowing(split(artifacts, records), SPECIALS.index(EOS)), np.int64)
 
 
-def token_file(path: Path, learned: Learned, records: Sequence[Record]) -> np.memmap:
+def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> np.memmap:
     """All texts as one row of tokens, memory-mapped; written whole or not at all, and once.
 
     Two bytes a token, or four where the vocabulary has more than 65,536.
     """
-    dtype = np.dtype("<u2" if len(learned.vocabulary) <= 1 << 16 else "<u4")
+    dtype = np.dtype("<u2" if len(artifacts.vocabulary) <= 1 << 16 else "<u4")
     if not path.exists():
         make_folder(path.parent)
         remove_torn(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
-            for some in chunks(flowing(split(learned, records), SPECIALS.index(EOS)), _WRITTEN):
-                file.write(np.array(some, dtype).tobytes())
+            for chunk in chunks(flowing(split(artifacts, records), SPECIALS.index(EOS)), _WRITE):
+                file.write(np.array(chunk, dtype).tobytes())
     if not path.stat().st_size:
         raise DataError(f"{path}: the texts hold no token")
     return np.memmap(path, dtype, "r")
@@ -100,32 +100,32 @@ class Windows:
     ):
         self.tokens, self.context, self.seed = tokens, context, seed
         if len(tokens) <= context:
-            told = f"the text has {len(tokens):,} tokens, and a window takes {context:,} and the one behind them"
-            raise DataError(f"{told}; give more text, or set head.context to {max(1, len(tokens) // 2):,} or less")
+            message = f"the text has {len(tokens):,} tokens, and a window takes {context:,} and the one behind them"
+            raise DataError(f"{message}; give more text, or set head.context to {max(1, len(tokens) // 2):,} or less")
         self.windows = (len(tokens) - 1) // context  # of the whole text
         self.rows = min(rows, self.windows)
-        self.drawn, self.stateful = epoch_batches, stateful
+        self.epoch_batches, self.stateful = epoch_batches, stateful
         self.stretch = (len(tokens) - 1) // self.rows  # tokens of one of them
         if stateful and (epoch_batches or 0) > (most := self.stretch // context):
-            told = f"the text has {most:,} windows for each of {self.rows} rows, not {epoch_batches:,}"
-            raise DataError(f"{told}; give more text, or lower train.epoch_steps or train.batch_size")
+            message = f"the text has {most:,} windows for each of {self.rows} rows, not {epoch_batches:,}"
+            raise DataError(f"{message}; give more text, or lower train.epoch_steps or train.batch_size")
 
     def order(self, epoch: int) -> list[list[int]]:
         """Where the windows of each batch of an epoch begin: the same for the same seed and epoch."""
         random = np.random.default_rng((self.seed, epoch))
         if self.stateful:
-            many = self.drawn or self.stretch // self.context
-            begin = int(random.integers(0, self.stretch - many * self.context + 1))
+            count = self.epoch_batches or self.stretch // self.context
+            begin = int(random.integers(0, self.stretch - count * self.context + 1))
             rows = range(begin, begin + self.rows * self.stretch, self.stretch)
-            return [[row + i * self.context for row in rows] for i in range(many)]
-        if self.drawn is not None:
+            return [[row + i * self.context for row in rows] for i in range(count)]
+        if self.epoch_batches is not None:
             starts: list[list[int]] = random.integers(
-                0, len(self.tokens) - self.context, (self.drawn, self.rows)
+                0, len(self.tokens) - self.context, (self.epoch_batches, self.rows)
             ).tolist()
             return starts
-        room = len(self.tokens) - 1 - self.windows * self.context
-        found = random.integers(0, room + 1) + self.context * random.permutation(self.windows)
-        return [found[i : i + self.rows].tolist() for i in range(0, self.windows, self.rows)]
+        rest = len(self.tokens) - 1 - self.windows * self.context
+        begins = random.integers(0, rest + 1) + self.context * random.permutation(self.windows)
+        return [begins[i : i + self.rows].tolist() for i in range(0, self.windows, self.rows)]
 
     def __call__(self, rows: Sequence[int]) -> Batch:
         """The windows that begin at these places."""
@@ -133,19 +133,19 @@ class Windows:
 
     def once(self) -> Iterator[Batch]:
         """Every token of the text but the first once, in order."""
-        for some in chunks(range(0, len(self.tokens) - 1, self.context), self.rows):
-            yield self(some)
+        for starts in chunks(range(0, len(self.tokens) - 1, self.context), self.rows):
+            yield self(starts)
 
     def _batch(self, rows: Sequence[np.ndarray]) -> Batch:
         longest = max(map(len, rows))
         ids = np.zeros((len(rows), longest), np.int64)
         for number, row in enumerate(rows):
             ids[number, : len(row)] = row
-        found = torch.from_numpy(ids)
-        real = found[:, 1:] > 0
+        tokens = torch.from_numpy(ids)
+        mask = tokens[:, 1:] > 0
         return {
-            "ids": found[:, :-1].contiguous(),
-            "mask": real,
-            "target_ids": found[:, 1:].contiguous(),
-            "target_mask": real,
+            "ids": tokens[:, :-1].contiguous(),
+            "mask": mask,
+            "target_ids": tokens[:, 1:].contiguous(),
+            "target_mask": mask,
         }

@@ -23,7 +23,7 @@ from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.text_source import TextSource
 from seqpipe.training.datasets import collate, examples
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.words import Words
 
 PEOPLE, PLACES = ("Ada", "Bob Ray", "Cho", "Dee Dee Fox"), ("Oslo", "New York", "Lima", "Rome")
@@ -192,8 +192,8 @@ def learning(folder: Path, record: dict[str, Any], *overrides: str, no_answer: b
     path = asking(folder, no_answer=no_answer)
     write_jsonl(folder / "train.jsonl", asked(6, 1, silent=False))
     config = load(path, overrides)
-    learned = learn(config, asked(30, 1, silent=False))
-    batch = collate(learned, examples(config, learned, [asked(1, 1)[0], {"where": "f:7", **record}]))
+    artifacts = fit_artifacts(config, asked(30, 1, silent=False))
+    batch = collate(artifacts, examples(config, artifacts, [asked(1, 1)[0], {"where": "f:7", **record}]))
     return list(zip(batch["start"].tolist(), batch["end"].tolist(), strict=True))[1:]
 
 
@@ -244,7 +244,7 @@ def test_a_pipeline_without_a_passage_to_choose_from_is_refused(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        learn(load(asking(tmp_path, changes)), asked(6, 1))
+        fit_artifacts(load(asking(tmp_path, changes)), asked(6, 1))
 
 
 # The answer kind, and its metrics

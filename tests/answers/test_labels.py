@@ -20,10 +20,10 @@ from seqpipe.commands.trial_export import check_export
 from seqpipe.config.checks.dataflow import explain
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
-from seqpipe.errors import DataError, PluginError
+from seqpipe.errors import DataError, PluginError, TrainingError
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import read, sample
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 
 
 def labels(folder: Path, *overrides: str) -> Config:
@@ -107,6 +107,33 @@ def test_a_metric_that_is_no_number_is_null_in_every_file(value: float, tmp_path
     assert again["scores"]["test"]["correlation"] is None
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_headline_that_is_no_number_decides_nothing(value: float, tmp_path: Path) -> None:
+    heads = toy_heads()
+    heads["mean"][1].metrics = staticmethod(lambda options, gold, predicted: {"correlation": value})  # type: ignore[attr-defined]
+    config = load(labelling(tmp_path), ["train.epochs=2"], plugins(**heads))
+    with (
+        contextlib.chdir(tmp_path),
+        pytest.raises(TrainingError, match="the dev score was NaN or infinite in each of 2 epochs"),
+    ):
+        run_all(config, QUIET, "cpu")
+
+
+def test_of_a_headline_that_the_head_states_as_an_error_less_is_better(finished: Path) -> None:
+    lines = (finished / "runs/moods/checkpoints/metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    errors = [row["dev"]["mean_absolute_error"] for row in rows]
+    assert len({*errors}) > 1
+    assert [row["best"] for row in rows] == [
+        error < min(errors[:i], default=math.inf) for i, error in enumerate(errors)
+    ]
+
+
+def test_the_bundle_states_the_kinds_score_as_compared(finished: Path) -> None:
+    parity = open_bundle(finished / "runs/moods/bundle", "cpu").manifest["parity"]
+    assert (parity["metric"], parity["pytorch"]) == ("accuracy", parity["onnxruntime"])
+
+
 def test_the_heads_metric_is_split_by_a_field_too(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqpipe.commands.scoring.Plugins", lambda: plugins(**toy_heads()))
     found = score_target(Path("runs/moods/bundle"), QUIET, by="label")["test"]
@@ -117,14 +144,14 @@ def test_the_heads_metric_is_split_by_a_field_too(finished: Path, monkeypatch: p
 def test_whole_numbers_are_labels_as_texts(tmp_path: Path) -> None:
     config = labels(tmp_path)
     records = [{"text": "a", "label": 10}, {"text": "b", "label": 2}, {"text": "c", "label": 2}]
-    labels_of = learn(config, records).tasks[0].labels
+    labels_of = fit_artifacts(config, records).tasks[0].labels
     assert (labels_of, labels_of.counts) == (("10", "2"), [1, 2])
 
 
 def test_a_record_without_the_label_is_told(tmp_path: Path) -> None:
     config = labels(tmp_path, "head.target=mood")
     with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'mood'"):
-        learn(config, read(config.data.reader, config.data.train))
+        fit_artifacts(config, read(config.data.reader, config.data.train))
 
 
 def test_a_dev_label_that_training_never_saw_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

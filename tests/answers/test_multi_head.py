@@ -18,8 +18,8 @@ from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError
 from seqpipe.runtime.evaluate import evaluate, headline, headlines
-from seqpipe.training.fit import Learned
-from seqpipe.training.pipeline import option_table, predictor
+from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.predictor import option_table, predictor
 
 HEADS = "head=[{use: label, target: topic, name: topic}, {use: crf, name: names, weight: 0.5}]"
 LEAN = "embedding={use: lookup, dim: 8}"
@@ -117,10 +117,10 @@ def test_two_heads_of_one_kind_learn_from_fields_of_their_own(tmp_path: Path) ->
 def test_heads_that_write_have_a_target_tokenizer_each(tmp_path: Path) -> None:
     config = load(two_writers(tmp_path))
     pipeline, _ = parts(config)
-    assert list(pipeline.learned.target_tokenizers) == ["back", "loud"]
-    pipeline.learned.save(tmp_path)
-    again = Learned.load(tmp_path)
-    for one, other in zip(pipeline.learned.tasks, again.tasks, strict=True):
+    assert list(pipeline.artifacts.target_tokenizers) == ["back", "loud"]
+    pipeline.artifacts.save(tmp_path)
+    again = Artifacts.load(tmp_path)
+    for one, other in zip(pipeline.artifacts.tasks, again.tasks, strict=True):
         assert one.target_vocabulary == other.target_vocabulary
     assert again.tasks[0].target_vocabulary != again.tasks[1].target_vocabulary
     assert {"back.beams", "loud.beams"} <= option_table(*config.head).keys()
@@ -174,7 +174,7 @@ def test_no_stage_before_several_heads_can_ask_for_the_labels_of_one(tmp_path: P
 def test_the_gap_between_two_decisions_is_that_of_the_head_that_decided_otherwise(tmp_path: Path) -> None:
     pipeline, _ = parts(tiny(tmp_path, LEAN, HEADS))
     pipeline.eval()
-    arrays = pipeline.learned.featurizer.collate(pipeline.learned.featurizer.docs([{"text": "Ada flew to Oslo ."}]))
+    arrays = pipeline.artifacts.featurizer.collate(pipeline.artifacts.featurizer.docs([{"text": "Ada flew to Oslo ."}]))
     features = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     with torch.no_grad():
         one = pipeline.decide(features, {})

@@ -25,7 +25,7 @@ from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.training.datasets import Batches, examples, of_epoch, read
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 
 WORDS = ("red", "green", "Blue", "Pink", "grey", "Gold", "teal", "Ruby")
 POINTS: dict[str, Any] = {"field": "points", "embedding": {"use": "linear", "dim": 16}}
@@ -199,7 +199,7 @@ def test_positions_that_cannot_be_learned_are_told_with_their_line(
     write_jsonl(tmp_path / "train.jsonl", records)
     config = load_config(path)
     with pytest.raises(DataError) as caught:
-        examples(config, learn(config, read(config.data.reader, config.data.train)), records_of(config))
+        examples(config, fit_artifacts(config, read(config.data.reader, config.data.train)), records_of(config))
     assert str(caught.value).startswith(f"{tmp_path / 'train.jsonl'}:3: ")
     assert told in str(caught.value)
 
@@ -213,19 +213,19 @@ def test_a_hull_of_points_on_one_line_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("0 0 1 0 0 1 output 1 2 3 1\n0 0 1 1 2 2 output 1 3 1\n")
     config = load_config(path, ["data.train=train.txt"])
     with pytest.raises(DataError, match=r"train\.txt:2: .*has 2 positions, and needs 3: leave it out"):
-        examples(config, learn(config, records_of(config)), records_of(config))
+        examples(config, fit_artifacts(config, records_of(config)), records_of(config))
 
 
 def test_a_task_of_the_plane_needs_points(tmp_path: Path) -> None:
     config = load_config(of_words(tmp_path, head=HULL | {"target": "names"}))
     with pytest.raises(ConfigError, match="its task is of points, and this input is a text; give points"):
-        learn(config, records_of(config))
+        fit_artifacts(config, records_of(config))
 
 
 def test_sentences_cannot_be_pointed_at(tmp_path: Path) -> None:
     config = load_config(of_words(tmp_path, encoder={"use": "sentences", "hidden": 4}))
     with pytest.raises(ConfigError, match="it points at tokens, words or rows of numbers"):
-        learn(config, records_of(config))
+        fit_artifacts(config, records_of(config))
 
 
 def test_behind_pieces_made_words_it_points_at_words(tmp_path: Path) -> None:
@@ -241,15 +241,15 @@ def test_behind_pieces_made_words_it_points_at_words(tmp_path: Path) -> None:
 
 def test_each_epoch_of_a_recipe_has_its_own_points_whatever_ran_before(tmp_path: Path) -> None:
     config = load_config(of_points(tmp_path))
-    learned = learn(config, records_of(config))
-    first = examples(config, learned, records_of(config))
-    batches, other = (Batches(learned, first, 64, None, 1, of_epoch(config, learned)) for _ in range(2))
+    artifacts = fit_artifacts(config, records_of(config))
+    first = examples(config, artifacts, records_of(config))
+    batches, other = (Batches(artifacts, first, 64, None, 1, of_epoch(config, artifacts)) for _ in range(2))
     one = [[batches(rows)["matrix"] for rows in batches.order(epoch)] for epoch in (0, 1, 2, 1)]
     assert not any(torch.equal(a, b) for a, b in zip(one[0], one[1], strict=False))
     straight = [other(rows)["matrix"] for rows in other.order(1)]
     for again in (one[1], one[3]):
         assert all(torch.equal(a, b) for a, b in zip(again, straight, strict=True))
-    assert of_epoch(load_config(of_words(tmp_path)), learned) is None
+    assert of_epoch(load_config(of_words(tmp_path)), artifacts) is None
 
 
 def test_stopped_in_a_later_epoch_training_ends_bit_equal(tmp_path: Path) -> None:
@@ -258,8 +258,8 @@ def test_stopped_in_a_later_epoch_training_ends_bit_equal(tmp_path: Path) -> Non
         folder = tmp_path / str(stops)
         folder.mkdir()
         config = load_config(of_points(folder), ["train.epochs=3", "train.checkpoint_steps=1"])
-        learned = learn(config, records_of(config))
-        first = Batches(learned, examples(config, learned, records_of(config)), 128, None, config.train.seed)
+        artifacts = fit_artifacts(config, records_of(config))
+        first = Batches(artifacts, examples(config, artifacts, records_of(config)), 128, None, config.train.seed)
         last = 2 * len(first.order(0)) - 2  # in the second epoch
 
         def cut(count: int, last: int = last) -> None:
@@ -279,9 +279,9 @@ def test_numbers_may_be_taken_as_they_are(tmp_path: Path) -> None:
     made = []
     for inputs in (POINTS, plain):
         config = load_config(of_points(tmp_path, inputs={"it": inputs}))
-        learned = learn(config, records_of(config))
-        doc = learned.featurizer.docs([{"points": [[0.25, 3], [1, 0]]}])
-        made.append(learned.featurizer.collate(doc)["matrix"][0])
+        artifacts = fit_artifacts(config, records_of(config))
+        doc = artifacts.featurizer.docs([{"points": [[0.25, 3], [1, 0]]}])
+        made.append(artifacts.featurizer.collate(doc)["matrix"][0])
     assert np.array_equal(made[1], np.array([[0.25, 3], [1, 0]], np.float32))
     assert not np.allclose(made[0], made[1], atol=0.1)
 

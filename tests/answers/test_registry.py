@@ -19,7 +19,7 @@ from seqpipe.answers.tagging import Tags
 from seqpipe.answers.text import Text
 from seqpipe.answers.types import HeadInfo
 from seqpipe.errors import BundleError
-from seqpipe.features.axes import TOKENS
+from seqpipe.features.kinds.base import TOKENS
 from seqpipe.features.vocabulary import MARKS, MASK
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -86,7 +86,7 @@ def test_what_a_kind_states_holds_together(name: str, tokenizer: Tokenizer) -> N
     assert all(array.dtype in ("int64", "float32", "bool") and array.shape.startswith("(B") for array in arrays)
 
 
-@pytest.mark.parametrize("name", ANSWER_KINDS.keys() - {"generation"})
+@pytest.mark.parametrize("name", sorted(ANSWER_KINDS.keys() - {"generation"}))
 def test_every_score_that_is_counted_is_stated_and_the_first_is_the_headline(name: str, tokenizer: Tokenizer) -> None:
     kind = created(name, tokenizer)
     counter = kind.counter()

@@ -29,7 +29,7 @@ from seqpipe.features.document import Doc
 from seqpipe.runtime.bundle_predictor import number_outputs, refuse_nan
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import collate, examples, read
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 
 FIELDS: dict[str, dict[str, str]] = {
     "mood": {"per": "text", "type": "label"},
@@ -574,12 +574,12 @@ class Parser(nn.Module):
     def __init__(self, dim: int, labels: Mapping[str, Any]):
         super().__init__()
         self.mood, self.pos = nn.Linear(dim, len(labels["mood"])), nn.Linear(dim, len(labels["pos"]))
-        self.start, self.to = nn.Linear(dim, 8), nn.Linear(dim, 8)
+        self.start, self.end = nn.Linear(dim, 8), nn.Linear(dim, 8)
         self.pair = nn.Linear(16, len(labels["relation"]))
 
     def log_p(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         x = torch.where(mask[..., None], x, 0.0)
-        one, other = self.start(x), self.to(x)  # (B, T, 8)
+        one, other = self.start(x), self.end(x)  # (B, T, 8)
         both = torch.cat([one[:, :, None] + 0 * other[:, None], other[:, None] + 0 * one[:, :, None]], 3)
         pairs = self.pair(both.tanh())  # (B, T, T, L)
         heads = (one @ other.transpose(1, 2)).masked_fill(~mask[:, None], -1e4)  # (B, T, T)
@@ -634,7 +634,13 @@ def parser(folder: Path, *overrides: str) -> Any:
         "embedding": {"use": "lookup", "dim": 8},
         "encoder": {"use": "lstm", "hidden": 8},
         "head": "parser",
-        "train": {"epochs": 12, "batch_size": 8, "threads": 1, "optimizer": {"use": "adamw", "lr": 0.03}},
+        "train": {
+            "epochs": 40,
+            "batch_size": 8,
+            "threads": 1,
+            "optimizer": {"use": "adamw", "lr": 0.02},
+            "metric": "exact_match",
+        },
     }
     (folder / "parsed.yaml").write_text(dump(content))
     return load(folder / "parsed.yaml", overrides, plugins(parser=("head", Parser)))
@@ -672,7 +678,7 @@ def test_batches_hold_padded_words_and_pairs(tmp_path: Path) -> None:
         "heads": [1, None],
         "relation": [],
     }
-    batch = collate(*(lambda learned: (learned, examples(config, learned, records)))(learn(config, records)))
+    batch = collate(*(lambda learned: (learned, examples(config, learned, records)))(fit_artifacts(config, records)))
     assert batch["mood"].tolist() == [1, 0]
     assert batch["pos"].tolist() == [[0, 1, 0], [0, 1, 0]]
     assert batch["head"].tolist() == [[1, 0, 1], [1, -1, 0]]
@@ -685,7 +691,7 @@ def test_batches_hold_padded_words_and_pairs(tmp_path: Path) -> None:
 def test_a_target_and_a_pair_of_texts_are_refused(tmp_path: Path) -> None:
     config = parser(tmp_path, "head.target=mood")
     with pytest.raises(ConfigError, match="its fields name their targets"):
-        learn(config, read(config.data.reader, config.data.train))
+        fit_artifacts(config, read(config.data.reader, config.data.train))
     config = parser(tmp_path, "tokenizer={use: words, field: [text, mood]}")
     with pytest.raises(ConfigError, match="a pair of texts has no words to tag"):
-        learn(config, read(config.data.reader, config.data.train))
+        fit_artifacts(config, read(config.data.reader, config.data.train))

@@ -10,11 +10,12 @@ import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
 import seqpipe
+from seqpipe import Metric
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.config.checks.dataflow import explain, problems
 from seqpipe.config.component import Component, Input
-from seqpipe.config.head_answers import answer_kind
+from seqpipe.config.head_answers import answer_kind, answer_settings, metric_types
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
 from seqpipe.types import Size
@@ -283,6 +284,61 @@ def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it(
         assert words in only
     with pytest.raises(PluginError, match="did you mean 'tags'"):
         answer_kind(component("head", Mute))
+
+
+def test_the_settings_of_an_answer_kind_are_completed_and_those_it_does_not_know_refused() -> None:
+    class Scoped(Writer):
+        answer = "label"
+        answer_settings: ClassVar[Any] = {"out_of_scope": "none"}
+
+    class Plain(Writer):
+        answer = "label"
+
+    assert answer_settings(component("head", Scoped)) == {"out_of_scope": "none"}
+    assert answer_settings(component("head", Plain)) == {"out_of_scope": None}
+    for settings, message in (
+        (["out_of_scope"], "its `answer_settings` must return a dict, not list"),
+        ({"outside": "none"}, "`answer_settings`: the answer kind 'label' has no setting 'outside'"),
+        (staticmethod(lambda options: options["x"]), "`answer_settings` raised KeyError: 'x'"),
+    ):
+        odd = type("Odd", (Plain,), {"answer_settings": settings})
+        assert message in messages([Lookup], [], odd)[0]
+        with pytest.raises(PluginError, match="`answer_settings`"):
+            answer_settings(component("head", odd))
+
+
+def test_fields_of_a_structured_answer_are_given_to_loss_and_score() -> None:
+    class Parser:
+        answer = "structured"
+        answer_settings: ClassVar = {"fields": {"head": {"per": "word", "type": "position"}}}
+
+        def __init__(self, dim, labels): ...
+
+        def loss(self, x, mask, head): ...
+
+        def decide(self, x, mask): ...
+
+        def score(self, x, head): ...
+
+    class Peeks(Parser):
+        def decide(self, x, head): ...
+
+    class Odd(Parser):
+        answer_settings: ClassVar = {"fields": {"head": {"per": "line", "type": "position"}}}
+
+    assert messages([Lookup], [], Parser) == []
+    assert "`decide` asks for 'head'" in messages([Lookup], [], Peeks)[0]
+    assert "`answer_settings`: fields.head: 'line' and 'position': per is one of" in messages([Lookup], [], Odd)[0]
+
+
+def test_scores_are_read_as_the_kinds_and_the_heads_state() -> None:
+    class Own(Writer):
+        score_types: ClassVar = {"distance": Metric(percent=False, more_is_better=False)}
+
+    metrics = metric_types([component("head", Own), component("head", Tagger, {"scheme": "none"})])
+    assert metrics.keys() == {"mean", "exact", "distance", *Text.metrics, *Tags.metrics}
+    assert not metrics["distance"].more_is_better
+    assert not metrics["perplexity"].percent
 
 
 def test_the_table_says_who_gives_what_to_whom() -> None:

@@ -96,7 +96,7 @@ def test_words_that_hold_blanks_are_words(tmp_path: Path) -> None:
     ]
 
 
-def learn(made: Vectors) -> tuple[torch.Tensor, torch.Tensor]:
+def fit_artifacts(made: Vectors) -> tuple[torch.Tensor, torch.Tensor]:
     """The table before and after a step that every row wants."""
     before = table(made).clone()
     made.train()
@@ -111,14 +111,14 @@ MISSING = [1, 2, 3, WORDS.index("met")]
 
 
 def test_frozen_vectors_stay_and_words_without_one_are_trained(tmp_path: Path) -> None:
-    before, after = learn(Vectors(WORDS, path=write(tmp_path, glove(ROWS))))
+    before, after = fit_artifacts(Vectors(WORDS, path=write(tmp_path, glove(ROWS))))
     assert torch.equal(before[FOUND], after[FOUND])
     assert (before[MISSING] != after[MISSING]).all()
     assert not after[0].any()
 
 
 def test_with_train_all_vectors_are_learned_but_the_paddings(tmp_path: Path) -> None:
-    before, after = learn(Vectors(WORDS, path=write(tmp_path, glove(ROWS)), train=True, missing="zero"))
+    before, after = fit_artifacts(Vectors(WORDS, path=write(tmp_path, glove(ROWS)), train=True, missing="zero"))
     assert not before[MISSING].any()
     assert (before[1:] != after[1:]).all()
     assert not after[0].any()

@@ -23,7 +23,7 @@ from seqpipe.features.document import Doc
 from seqpipe.features.kinds.segments import Segments
 from seqpipe.features.text_source import TextSource
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
-from seqpipe.training.trainer import make_optimizer
+from seqpipe.training.optim import make_optimizer
 from seqpipe_plugins.encoders.pretrained import Pretrained
 
 TEXTS = [

@@ -54,7 +54,7 @@ def test_the_bundle_says_what_goes_in_and_what_comes_out(made: Trained) -> None:
     assert all(manifest["inputs"][i.name]["axes"] == i.shape for i in session.get_inputs())
     assert list(manifest["options"]) == [i.name for i in session.get_overridable_initializers()] == ["n_best"]
     assert set(manifest["outputs"]) <= {o.name for o in session.get_outputs()}
-    assert manifest["answer"]["labels"] == list(made.pipeline.learned.tasks[0].labels)
+    assert manifest["answer"]["labels"] == list(made.pipeline.artifacts.tasks[0].labels)
     assert manifest["reader"] == {"use": "conll", "options": dict(made.config.data.reader.options)}
     assert manifest["made_with"]["components"]["encoder lstm"].startswith("seqpipe-nlp ")
 
@@ -98,14 +98,14 @@ def test_a_bundle_that_is_there_is_replaced_and_nothing_is_left_over(made: Train
 
 def other(made: Trained, **changes: Any) -> Model:
     """A model whose bundle was made from something else than the pipeline it is compared with."""
-    learned = replace(made.pipeline.learned, **changes)
-    kept, made.pipeline.learned = made.pipeline.learned, learned
+    artifacts = replace(made.pipeline.artifacts, **changes)
+    kept, made.pipeline.artifacts = made.pipeline.artifacts, artifacts
     try:
         files = bundle_files(made.pipeline, bundle.read(made.path).files["model.onnx"])
         manifest = bundle_manifest(made.pipeline, made.config, bundle.read(made.path).manifest["options"], {})
         return Model(bundle.Bundle(made.path, manifest, files), "cpu")
     finally:
-        made.pipeline.learned = kept
+        made.pipeline.artifacts = kept
 
 
 def test_the_same_pipeline_is_the_same(made: Trained) -> None:
@@ -115,7 +115,7 @@ def test_the_same_pipeline_is_the_same(made: Trained) -> None:
 def test_a_bundle_that_reads_words_otherwise_is_refused(made: Trained) -> None:
     from tokenizers import Tokenizer
 
-    featurizer = made.pipeline.learned.featurizer
+    featurizer = made.pipeline.artifacts.featurizer
     tokenizer = Tokenizer.from_str(featurizer.tokenizer.to_str())
     tokenizer.normalizer = normalizers.Sequence([])  # no longer in lower case: names become unknown words
     model = other(made, featurizer=TextSource(tokenizer, featurizer.features))

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from seqpipe import Chars
 from seqpipe.errors import ExportError, PluginError
 from seqpipe.export.graph import to_onnx
-from seqpipe.training.pipeline import Pipeline, option_table
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table
 
 
 class Letters(nn.Module):
@@ -46,7 +47,7 @@ class Exported:
         self.session = onnxruntime.InferenceSession(self.data)
 
     def feeds(self, *texts: str) -> dict[str, np.ndarray]:
-        featurizer = self.pipeline.learned.featurizer
+        featurizer = self.pipeline.artifacts.featurizer
         return featurizer.collate(featurizer.docs([{"text": text} for text in texts]))
 
 

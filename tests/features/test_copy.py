@@ -18,8 +18,10 @@ from seqpipe.features.extended_vocabulary import ExtendedVocabulary
 from seqpipe.features.kinds.copy import Copy
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.text_source import TextSource
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples, read
-from seqpipe.training.fit import Learned, learn, unwritable
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.vocabulary_coverage import unwritable
 from seqpipe_plugins.tokenizers.words import Words
 
 PATTERN = r"\w+(?:[-.,]\w+)*|[^\w\s]"
@@ -95,7 +97,7 @@ RECORDS = [
 ]
 
 
-def copying(folder: Path, *overrides: str, **changes: object) -> Learned:
+def copying(folder: Path, *overrides: str, **changes: object) -> Artifacts:
     write_jsonl(folder / "train.jsonl", RECORDS)
     keys = {
         "name": "debts",
@@ -107,29 +109,29 @@ def copying(folder: Path, *overrides: str, **changes: object) -> Learned:
     }
     (folder / "debts.yaml").write_text(dump({**keys, **changes}))
     config = load(folder / "debts.yaml", overrides)
-    return learn(config, read(config.data.reader, config.data.train))
+    return fit_artifacts(config, read(config.data.reader, config.data.train))
 
 
 def test_what_is_learned_is_kept_with_the_run(tmp_path: Path) -> None:
-    learned = copying(tmp_path)
-    learned.save(tmp_path)
-    again = Learned.load(tmp_path)
-    docs = learned.featurizer.docs(RECORDS)
-    assert np.array_equal(again.featurizer.collate(docs)["copy"], learned.featurizer.collate(docs)["copy"])
+    artifacts = copying(tmp_path)
+    artifacts.save(tmp_path)
+    again = Artifacts.load(tmp_path)
+    docs = artifacts.featurizer.docs(RECORDS)
+    assert np.array_equal(again.featurizer.collate(docs)["copy"], artifacts.featurizer.collate(docs)["copy"])
     config, V = load(tmp_path / "debts.yaml"), len(again.tasks[0].target_vocabulary or ())
     made = examples(config, again, RECORDS)
     assert [one.targets["target_ids"] for one in made[:2]] == [[V + 2, 4, V, 3]] * 2  # Ada, owes, 7, CHF, .
-    assert learned.tasks[0].kind.manifest()["copies"] == {"same": False}
+    assert artifacts.tasks[0].kind.manifest()["copies"] == {"same": False}
 
 
 def test_check_tells_the_share_of_targets_that_survive(tmp_path: Path) -> None:
-    learned = copying(tmp_path)
-    assert [*unwritable(learned, learned.tasks[0], RECORDS, 100)] == [
+    artifacts = copying(tmp_path)
+    assert [*unwritable(artifacts, artifacts.tasks[0], RECORDS, 100)] == [
         "100.0 % of 8 texts survive encoding and decoding; 0 hold a word that neither the target vocabulary nor their "
         "source has"
     ]
     worse = [*RECORDS[:2], {"text": "Cy", "target": "from Dora"}, {"text": "x", "target": "from, x"}]
-    first, second = unwritable(learned, learned.tasks[0], worse, 100)
+    first, second = unwritable(artifacts, artifacts.tasks[0], worse, 100)
     assert first.startswith("50.0 % of 4 texts survive encoding and decoding; 2 hold a word")
     assert "texts change when encoded and decoded: 'from, x' as 'from x'" in second
     assert "give it detokenize: true" in second
@@ -143,10 +145,10 @@ def test_tokenizers_that_split_words_copy_only_where_they_are_one(tmp_path: Path
     for override in ("tokenizer={use: bpe}", "head.target_tokenizer={use: bpe}"):
         with pytest.raises(ConfigError, match=told):
             copying(tmp_path, override)
-    learned = copying(tmp_path, "tokenizer={use: bpe, byte_level: true, max_size: 300}", "head.target_tokenizer=same")
-    (kind,) = (task.kind for task in learned.tasks)
+    artifacts = copying(tmp_path, "tokenizer={use: bpe, byte_level: true, max_size: 300}", "head.target_tokenizer=same")
+    (kind,) = (task.kind for task in artifacts.tasks)
     assert isinstance(kind, Text)
-    (source,) = learned.featurizer.docs([{"text": "Zoë owes 9"}])
+    (source,) = artifacts.featurizer.docs([{"text": "Zoë owes 9"}])
     assert kind.decode(kind.encode(" Zoë", source), source) == " Zoë"
 
 

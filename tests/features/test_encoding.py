@@ -10,7 +10,7 @@ import pytest
 from seqpipe.commands.app import TerminatedError
 from seqpipe.errors import DataError
 from seqpipe.features.encoding import encode, encode_batch, is_panic
-from seqpipe.training.fit import _refuse_panic
+from seqpipe.training.fit_tokenizers import refuse_panicking_text
 
 ENDS = [TerminatedError(143), KeyboardInterrupt(), SystemExit(1), GeneratorExit(), MemoryError()]
 
@@ -41,7 +41,7 @@ class PanicException(BaseException):
 CALLS: list[Callable[[Any], object]] = [
     lambda tokenizer: encode(tokenizer, "ax"),
     lambda tokenizer: encode_batch(tokenizer, ["a", "ax"], str),
-    lambda tokenizer: _refuse_panic(tokenizer, [({}, "a"), ({}, "ax")]),
+    lambda tokenizer: refuse_panicking_text(tokenizer, [({}, "a"), ({}, "ax")]),
 ]
 
 
@@ -65,5 +65,5 @@ def test_the_text_that_the_library_panics_at_is_found_by_halving() -> None:
     component = Raising(PanicException("at last"))
     texts: list[Any] = [({"where": f"file:{i}"}, "x" if i == 700 else "a") for i in range(1000)]
     with pytest.raises(DataError, match=r"^file:700: the tokenizer cannot split 'x'"):
-        _refuse_panic(component, texts)
+        refuse_panicking_text(component, texts)
     assert component.trained < 15

@@ -24,8 +24,9 @@ from seqpipe.features.multi_source import MultiSource
 from seqpipe.features.numeric_source import NumericSource
 from seqpipe.features.sources import source_from
 from seqpipe.runtime.model import Model
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batches, examples, read
-from seqpipe.training.fit import Learned, learn
+from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
 COLOURS, THINGS = ("red", "green", "blue"), ("box", "ball", "cone")
@@ -73,8 +74,8 @@ def pipeline(folder: Path, **changes: Any) -> Config:
 def parts(config: Config) -> tuple[Pipeline, Batches]:
     torch.manual_seed(0)
     some = read(config.data.reader, config.data.train)
-    learned = learn(config, some)
-    return Pipeline(config, learned), Batches(learned, examples(config, learned, some), 512, None, 1)
+    artifacts = fit_artifacts(config, some)
+    return Pipeline(config, artifacts), Batches(artifacts, examples(config, artifacts, some), 512, None, 1)
 
 
 @pytest.fixture(scope="module")
@@ -137,12 +138,12 @@ def test_a_missing_field_is_told_with_those_that_there_are() -> None:
 
 def test_several_sources_have_their_names_in_front_and_a_text_of_each(tmp_path: Path) -> None:
     config = pipeline(tmp_path)
-    learned = learn(config, records(20))
-    assert isinstance(learned.featurizer, MultiSource)
-    docs = learned.featurizer.docs(records(2))
+    artifacts = fit_artifacts(config, records(20))
+    assert isinstance(artifacts.featurizer, MultiSource)
+    docs = artifacts.featurizer.docs(records(2))
     assert docs[0].text == "which colour\nit is the box\n0"
     assert [docs[0].text[a:b] for a, b in docs[0].offsets] == ["which", "colour", "it", "is", "the", "box", "0"]
-    arrays = learned.featurizer.collate(docs)
+    arrays = artifacts.featurizer.collate(docs)
     assert {name: array.shape for name, array in arrays.items()} == {
         "question.ids": (2, 2),
         "question.mask": (2, 2),
@@ -152,23 +153,23 @@ def test_several_sources_have_their_names_in_front_and_a_text_of_each(tmp_path: 
         "image.matrix": (2, 2, 5),
         "image.mask": (2, 2),
     }
-    assert learned.featurizer.axes("note.chars") == ("batch_size", "note_sequence_length", "note_word_length")
-    assert learned.featurizer.manifest()["image.matrix"]["axes"] == ["batch_size", "image_sequence_length", 5]
+    assert artifacts.featurizer.axes("note.chars") == ("batch_size", "note_sequence_length", "note_word_length")
+    assert artifacts.featurizer.manifest()["image.matrix"]["axes"] == ["batch_size", "image_sequence_length", 5]
 
 
 def test_what_was_learned_is_saved_and_loaded(tmp_path: Path) -> None:
-    learned = learn(pipeline(tmp_path), records(20))
-    learned.save(tmp_path)
-    again = Learned.load(tmp_path)
-    assert again.featurizer.manifest() == learned.featurizer.manifest()
-    assert again.vocabularies == learned.vocabularies
-    assert again.counts == {name: list(counts) for name, counts in learned.counts.items()}
-    one, other = (made.featurizer.collate(made.featurizer.docs(records(3))) for made in (learned, again))
+    artifacts = fit_artifacts(pipeline(tmp_path), records(20))
+    artifacts.save(tmp_path)
+    again = Artifacts.load(tmp_path)
+    assert again.featurizer.manifest() == artifacts.featurizer.manifest()
+    assert again.vocabularies == artifacts.vocabularies
+    assert again.counts == {name: list(counts) for name, counts in artifacts.counts.items()}
+    one, other = (made.featurizer.collate(made.featurizer.docs(records(3))) for made in (artifacts, again))
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def test_a_record_with_an_empty_source_is_empty(tmp_path: Path) -> None:
-    featurizer = learn(pipeline(tmp_path), records(20)).featurizer
+    featurizer = fit_artifacts(pipeline(tmp_path), records(20)).featurizer
     whole, *lacking = featurizer.docs([records(1)[0] | change for change in ({}, {"note": ""}, {"pixels": []})])
     assert len(whole) == 7
     assert [len(doc) for doc in lacking] == [0, 0]
@@ -178,10 +179,10 @@ def test_texts_of_equal_length_are_as_long_as_the_first_source(tmp_path: Path) -
     head = {"use": "seq2seq", "equal_length": True, "target_tokenizer": "words"}
     config, some = pipeline(tmp_path, head=head), records(6)
     some = [{**record, "target": record["text"]} for record in some]
-    learned = learn(config, some)
-    assert len(examples(config, learned, some)) == 6
+    artifacts = fit_artifacts(config, some)
+    assert len(examples(config, artifacts, some)) == 6
     with pytest.raises(DataError, match="toy:1: the text has 4 tokens and its source 2; with equal_length"):
-        examples(config, learned, [{**some[0], "target": "which colour which colour"}])
+        examples(config, artifacts, [{**some[0], "target": "which colour which colour"}])
 
 
 def test_a_source_that_is_neither_is_refused() -> None:
@@ -240,10 +241,10 @@ def test_what_cannot_be_is_told_at_its_place(tmp_path: Path, changes: dict[str, 
 def test_numbers_have_no_words_to_tag_and_no_tokenizer_to_write_with(tmp_path: Path) -> None:
     inputs = {"image": {"field": "pixels", "embedding": {"use": "linear", "dim": 7}}}
     with pytest.raises(SeqpipeError, match="rows of numbers have no words"):
-        learn(pipeline(tmp_path, inputs=inputs, head={"use": "crf"}), records(20))
+        fit_artifacts(pipeline(tmp_path, inputs=inputs, head={"use": "crf"}), records(20))
     head = {"use": "seq2seq", "target_tokenizer": "same"}
     with pytest.raises(ConfigError, match="same means the only tokenizer, and there are several, or none"):
-        learn(pipeline(tmp_path, inputs=inputs, head=head), records(20))
+        fit_artifacts(pipeline(tmp_path, inputs=inputs, head=head), records(20))
 
 
 # Bundles

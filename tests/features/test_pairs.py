@@ -21,7 +21,7 @@ from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.segments import Segments
 from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.bundle import unseal
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -187,5 +187,5 @@ def test_a_first_text_that_leaves_no_room_for_the_second_is_told_before_training
 
 def test_a_tokenizer_learns_from_both_texts(tmp_path: Path) -> None:
     config = load(pairing(tmp_path))
-    vocabulary = learn(config, facts(40, 1)).vocabulary
+    vocabulary = fit_artifacts(config, facts(40, 1)).vocabulary
     assert {"snow", "white"} <= {*vocabulary}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
-from seqpipe.errors import ConfigError, DataError, ParityError, PluginError, UsageError
+from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.manifest import bundle_files, bundle_manifest
@@ -28,12 +28,14 @@ from seqpipe.export.parity.incremental import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent_encoder import Recurrent
 from seqpipe.runtime import bundle
+from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import sample
-from seqpipe.training.fit import learn
-from seqpipe.training.pipeline import Pipeline, option_table, predictor
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table, predictor
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WRITTEN = 20  # tokens behind a prompt
@@ -71,7 +73,7 @@ def yaml(folder: Path, **changes: Any) -> Path:
 def built(path: Path) -> tuple[Config, Pipeline]:
     config = load(path)
     torch.manual_seed(0)
-    return config, Pipeline(config, learn(config, sample(config, 200))).eval()
+    return config, Pipeline(config, fit_artifacts(config, sample(config, 200))).eval()
 
 
 class Peer:
@@ -123,13 +125,37 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Peer:
 
 
 @pytest.fixture(scope="module")
-def exported(gpt2: Peer) -> Model:
-    options = option_table(*gpt2.config.head)
-    graph = to_onnx(gpt2.pipeline, options, gpt2.config.export.opset)
+def files(gpt2: Peer) -> dict[str, bytes]:
+    graph = to_onnx(gpt2.pipeline, option_table(*gpt2.config.head), gpt2.config.export.opset)
     weights = sum(p.numel() for p in gpt2.pipeline.parameters())
     assert len(graph) < 4 * weights + 500_000  # they stand in it once
-    manifest = bundle_manifest(gpt2.pipeline, gpt2.config, options, {})
-    return Model(bundle.Bundle(gpt2.config.file, manifest, bundle_files(gpt2.pipeline, graph)), "cpu", 1)
+    return bundle_files(gpt2.pipeline, graph)
+
+
+@pytest.fixture(scope="module")
+def exported(gpt2: Peer, files: dict[str, bytes]) -> Model:
+    manifest = bundle_manifest(gpt2.pipeline, gpt2.config, option_table(*gpt2.config.head), {})
+    return Model(bundle.Bundle(gpt2.config.file, manifest, files), "cpu", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda cache: cache.clear(), "lacks or misstates cache, which the answer kind generation needs"),
+        (lambda cache: cache.pop(), "disagree about past.0"),
+        (lambda cache: cache[1].update(input="kept.0"), "disagree about kept.0, past.0"),
+        (lambda cache: cache[1].update(output="future.0"), "disagree about future.0"),
+        (lambda cache: cache[1].update(output="tokens"), "disagree about tokens"),
+        (lambda cache: cache[1].update(dtype="int64"), "lacks or misstates cache: "),
+    ],
+)
+def test_a_cache_that_the_graph_has_not_is_refused(
+    exported: Model, files: dict[str, bytes], change: Callable[[list[dict[str, Any]]], object], message: str
+) -> None:
+    manifest = json.loads(json.dumps(exported.manifest))
+    change(manifest["cache"])
+    with pytest.raises(BundleError, match=message):
+        Model(bundle.Bundle(Path("lm"), manifest, files), "cpu", 1)
 
 
 def test_greedy_texts_of_a_ragged_batch_are_those_of_transformers(peer: Peer) -> None:
@@ -188,7 +214,7 @@ def test_the_graph_writes_what_pytorch_writes(gpt2: Peer, exported: Model) -> No
 def test_sampled_tokens_are_those_of_numpy_with_the_same_numbers(gpt2: Peer, exported: Model) -> None:
     """Temperature, then the likeliest k, then the fewest with a share of p, then inverse CDF, in float64."""
     settings = {"temperature": 0.8, "top_k": 40, "top_p": 0.9}
-    featurizer, seen = gpt2.pipeline.learned.featurizer, 0
+    featurizer, seen = gpt2.pipeline.artifacts.featurizer, 0
     for text in prompts(12):
         (doc,) = featurizer.docs([{"text": text}])
         numbers = random_numbers(7, doc, 1, WRITTEN)[0].astype(np.float64)
@@ -232,9 +258,8 @@ def test_an_imported_cache_continues_a_ragged_batch_like_the_whole_texts(exporte
     docs = featurizer.docs([{"text": text} for text in ("Nele", "Rosa the owl lived on a green hill", "One morning")])
     first = exported.run_with_cache(featurizer.collate(docs) | short)
     assert (first["tokens"] > 3).all()  # none has ended
-    cache = {name.replace("present.", "past."): one for name, one in first.items() if name.startswith("present.")}
     last = {"ids": first["tokens"][:, 0, -1:], "mask": np.ones((3, 1), bool)}
-    second = exported.run(last | cache | short)
+    second = exported.run(last | next_inputs(exported.cache, first) | short)
     longer = [
         type(doc)(doc.text, [], [], [*doc.ids, *tokens])
         for doc, tokens in zip(docs, first["tokens"][:, 0].tolist(), strict=True)
@@ -283,10 +308,10 @@ def test_encoders_on_top_of_each_other_write_so_too(tmp_path: Path) -> None:
 def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> None:
     """Each token is the likeliest one, by the stages' own `forward` over all before it."""
     head: Any = pipeline.head
-    learned = pipeline.learned
+    artifacts = pipeline.artifacts
     answers = predictor(pipeline, config).stream([{"text": text} for text in given], max_length=12)
     for text, answer in zip(given, answers, strict=True):
-        (doc,) = learned.featurizer.docs([{"text": text}])
+        (doc,) = artifacts.featurizer.docs([{"text": text}])
         ids = [2, *doc.ids] if head.adds_bos else list(doc.ids)
         written: list[int] = []
         while len(written) < 12:
@@ -299,7 +324,7 @@ def assert_greedy(config: Config, pipeline: Pipeline, given: Sequence[str]) -> N
             if token == 3:
                 break
             written.append(token)
-        assert answer["generated_text"] == text + learned.tasks[0].kind.decode(written, doc)
+        assert answer["generated_text"] == text + artifacts.tasks[0].kind.decode(written, doc)
 
 
 def gate(folder: Path) -> None:
@@ -349,9 +374,9 @@ class TestBadInput:
             gpt2.texts([" ".join(words()[:80])])
 
     def test_a_text_stops_where_the_context_is_full(self, gpt2: Peer) -> None:
-        (doc,) = gpt2.pipeline.learned.featurizer.docs([{"text": " ".join(words()[:25])}])
+        (doc,) = gpt2.pipeline.artifacts.featurizer.docs([{"text": " ".join(words()[:25])}])
         assert 30 < len(doc) < 64
-        feeds = gpt2.pipeline.learned.featurizer.collate([doc])
+        feeds = gpt2.pipeline.artifacts.featurizer.collate([doc])
         made = gpt2.ours.run(
             feeds | {"max_length": np.zeros(100), "beams": np.zeros(1), "n_best": np.zeros(1)} | rest(gpt2)
         )

@@ -20,9 +20,12 @@ from seqpipe.errors import ConfigError, UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS, Vocabulary
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.runtime.evaluate import evaluate
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples
-from seqpipe.training.fit import Learned, learn
-from seqpipe.training.pipeline import Pipeline, predictor
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.measures import head_measures
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import predictor
 from seqpipe_plugins.heads.mlm import MaskedLM
 
 WORDS = Vocabulary([*SPECIALS, *"abcdefgh", MASK])
@@ -244,10 +247,10 @@ def test_the_dev_scores_hold_a_perplexity_that_falls(finished: tuple[Path, dict[
 def test_dev_is_measured_by_the_same_gaps_whenever_it_is(tmp_path: Path) -> None:
     config = load(masked(tmp_path))
     records = texts(30, 5)
-    learned = learn(config, records)
+    artifacts = fit_artifacts(config, records)
     torch.manual_seed(1)
-    pipeline, batch = Pipeline(config, learned), collate(learned, examples(config, learned, records))
-    assert pipeline.measured([batch]) == pipeline.measured([batch])
+    pipeline, batch = Pipeline(config, artifacts), collate(artifacts, examples(config, artifacts, records))
+    assert head_measures(pipeline, [batch]) == head_measures(pipeline, [batch])
     with torch.no_grad():
         torch.manual_seed(2)
         one, other = pipeline.loss(batch), pipeline.loss(batch)
@@ -256,15 +259,15 @@ def test_dev_is_measured_by_the_same_gaps_whenever_it_is(tmp_path: Path) -> None
 
 def test_the_mask_is_the_last_token_and_no_text_of_the_data_has_a_target(tmp_path: Path) -> None:
     config = load(masked(tmp_path))
-    learned = learn(config, texts(30, 1))
-    assert learned.vocabulary[-1] == MASK
-    learned.save(tmp_path)
-    again = Learned.load(tmp_path)
-    assert again.vocabulary == learned.vocabulary
+    artifacts = fit_artifacts(config, texts(30, 1))
+    assert artifacts.vocabulary[-1] == MASK
+    artifacts.save(tmp_path)
+    again = Artifacts.load(tmp_path)
+    assert again.vocabulary == artifacts.vocabulary
     (doc,) = again.featurizer.docs([{"text": "in[MASK] ."}])
     assert doc.words == ["in", MASK, "."]
-    assert doc.ids[1] == len(learned.vocabulary) - 1
-    assert again.kind.manifest() == learned.kind.manifest()
+    assert doc.ids[1] == len(artifacts.vocabulary) - 1
+    assert again.kind.manifest() == artifacts.kind.manifest()
 
 
 @pytest.mark.parametrize(
@@ -332,11 +335,11 @@ def test_a_checkpoint_goes_on_with_its_own_mask(tmp_path: Path, family: str) -> 
             head={"use": "mlm"},
         )
     )
-    learned = learn(config, texts(20, 1))
+    artifacts = fit_artifacts(config, texts(20, 1))
     if settings.get("mask_token") is None:
-        assert learned.vocabulary[-1] == MASK
+        assert artifacts.vocabulary[-1] == MASK
         return
-    assert learned.vocabulary.count(MASK) == 1
-    pipeline = Pipeline(config, learned)
+    assert artifacts.vocabulary.count(MASK) == 1
+    pipeline = Pipeline(config, artifacts)
     records = texts(6, 3)
     assert evaluate(predictor(pipeline, config), records)[""]["masked_accuracy"] >= 0

@@ -19,7 +19,7 @@ from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import collate, examples, sample
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 
 WORDS = {"sun": "weather", "rain": "weather", "goal": "sport", "match": "sport", "bank": "money", "tax": "money"}
 FILLERS = ("the", "a", "of", "today", "and", "here")
@@ -101,7 +101,7 @@ def test_vectors_of_one_label_lie_near_each_other(tmp_path: Path) -> None:
     sun, rain, tax = (torch.tensor(model(f"the {word}")["vector"]) for word in ("sun", "rain", "tax"))
     assert sun.norm().item() == pytest.approx(1, abs=1e-4)
     assert sun @ rain > sun @ tax
-    with pytest.raises(UsageError, match="a vector is neither right nor wrong"):
+    with pytest.raises(UsageError, match="an answer of kind vector is neither right nor wrong"):
         evaluate(model.predictor, texts(3, 1), errors=tmp_path / "errors.jsonl")
 
 
@@ -116,15 +116,15 @@ def test_a_batch_holds_a_row_of_zeros_and_ones_or_a_number_for_each_text(tmp_pat
         ({"use": "score"}, "score", [one["score"] for one in some]),
     ):
         config = pipeline(tmp_path, head)
-        learned = learn(config, texts(240, 1))
-        batch = collate(learned, examples(config, learned, some))
+        artifacts = fit_artifacts(config, texts(240, 1))
+        batch = collate(artifacts, examples(config, artifacts, some))
         assert batch[name].dtype == torch.float32
         assert batch[name].tolist() == expected
 
 
 def test_an_out_of_scope_label_that_no_training_text_has_can_be_answered(tmp_path: Path) -> None:
     config = pipeline(tmp_path, {"use": "label", "out_of_scope": "none", "threshold": 0.5})
-    labels = learn(config, texts(40, 1)).tasks[0].labels
+    labels = fit_artifacts(config, texts(40, 1)).tasks[0].labels
     assert (labels, labels.counts[labels.index("none")]) == (("money", "none", "other", "sport", "weather"), 0)
 
 

@@ -25,9 +25,10 @@ from seqpipe.nn import t5 as layers
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import collate, examples, sample
-from seqpipe.training.fit import learn
-from seqpipe.training.pipeline import Pipeline, option_table, predictor
-from seqpipe.training.trainer import make_optimizer
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.optim import make_optimizer
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table, predictor
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:6000]
@@ -71,7 +72,7 @@ class Peer:
         never[[0, *range(len(self.tokenizer), len(never))]] = -1e4
         self.model.lm_head.register_forward_hook(lambda module, given, made: made + never)
         self.config = load(yaml(folder, {"checkpoint": str(self.folder)}))
-        self.pipeline = Pipeline(self.config, learn(self.config, sample(self.config, 20))).eval()
+        self.pipeline = Pipeline(self.config, fit_artifacts(self.config, sample(self.config, 20))).eval()
         options = option_table(*self.config.head)
         self.graph = to_onnx(self.pipeline, options, self.config.export.opset)
         manifest = bundle_manifest(self.pipeline, self.config, options, {})
@@ -141,7 +142,7 @@ def test_planted_faults_are_seen(peer: Peer, fault: str, monkeypatch: pytest.Mon
 
 def test_the_loss_is_that_of_transformers(peer: Peer) -> None:
     rows = [{"text": text, "target": " ".join(text.split()[::-1])} for text in texts(9)]
-    batch = collate(peer.pipeline.learned, examples(peer.config, peer.pipeline.learned, rows))
+    batch = collate(peer.pipeline.artifacts, examples(peer.config, peer.pipeline.artifacts, rows))
     given = peer.tokenizer([row["text"] for row in rows], padding=True, return_tensors="pt")
     labels = peer.tokenizer([row["target"] for row in rows], padding=True, return_tensors="pt")["input_ids"]
     with torch.no_grad():
@@ -154,7 +155,7 @@ def test_the_weights_stand_in_the_graph_once(peer: Peer) -> None:
     words = peer.pipeline.encoder[0].words.weight.numel()
     weights = sum(p.numel() for p in peer.pipeline.parameters())
     theirs = sum(p.numel() for p in peer.model.parameters())
-    spare = (peer.model.config.vocab_size - len(peer.tokenizer) - 1) * words // len(peer.pipeline.learned.vocabulary)
+    spare = (peer.model.config.vocab_size - len(peer.tokenizer) - 1) * words // len(peer.pipeline.artifacts.vocabulary)
     assert weights == theirs - spare * (1 if peer.pipeline.heads[0].output is None else 2)
     arrays = [numpy_helper.to_array(one) for one in onnx.load_from_string(peer.graph).graph.initializer]
     assert sum(array.size for array in arrays if array.dtype == np.float32) < weights + 500
@@ -162,8 +163,8 @@ def test_the_weights_stand_in_the_graph_once(peer: Peer) -> None:
 
 def test_its_sentinels_stand_for_themselves_in_a_text(peer: Peer) -> None:
     text = "Rosa <extra_id_0> owl<extra_id_1> . </s> [EOS]"
-    (doc,) = peer.pipeline.learned.featurizer.docs([{"text": text}])
-    tokens = [peer.pipeline.learned.vocabulary[i] for i in doc.ids]
+    (doc,) = peer.pipeline.artifacts.featurizer.docs([{"text": text}])
+    tokens = [peer.pipeline.artifacts.vocabulary[i] for i in doc.ids]
     assert tokens[:3] == peer.tokenizer.tokenize("Rosa <extra_id_0>") + peer.tokenizer.tokenize("owl")[:1]
     assert tokens.count("<extra_id_1>") == 1
     assert not {"[PAD]", "[BOS]", "[EOS]"} & {*tokens}
@@ -185,7 +186,7 @@ def test_lower_layers_of_its_encoder_learn_slower(peer: Peer, tmp_path: Path) ->
     stage = {"checkpoint": str(peer.folder)}
     encoder = {"use": "pretrained-seq2seq", **stage, "layer_decay": 0.5, "lr": 0.01}
     config = load(yaml(tmp_path, stage, encoder=encoder))
-    pipeline = Pipeline(config, learn(config, sample(config, 20)))
+    pipeline = Pipeline(config, fit_artifacts(config, sample(config, 20)))
     names = {id(parameter): name for name, parameter in pipeline.named_parameters()}
     groups = make_optimizer(pipeline, config).param_groups
     rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}

@@ -13,14 +13,14 @@ from nn.kv_encoder import Attention, Forgetful, OneSlot
 from torch.nn import Module
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import export
 from seqpipe.runtime.model import Model
 from seqpipe.testing import check_encoder
 from seqpipe.training.datasets import sample
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
 
@@ -40,7 +40,7 @@ def pipeline(folder: Path, encoder: type[Module]) -> tuple[Any, Pipeline]:
     path.write_text(dump(content), encoding="utf-8")
     config = load(path, plugins=plugins(attention=("encoder", encoder)))
     torch.manual_seed(1)
-    return config, Pipeline(config, learn(config, sample(config, 200))).eval()
+    return config, Pipeline(config, fit_artifacts(config, sample(config, 200))).eval()
 
 
 def bundled(folder: Path, encoder: type[Module] = Attention) -> Model:

@@ -13,8 +13,9 @@ from seqpipe.config.loader import load
 from seqpipe.errors import DataError, UsageError
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.datasets import examples, read
-from seqpipe.training.fit import learn
-from seqpipe.training.pipeline import Pipeline, option_table, predictor
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table, predictor
 
 HEADS: dict[str, dict[str, Any]] = {
     "seq2seq": {"hidden": 8, "embedding_dim": 4},
@@ -26,9 +27,9 @@ def untrained(folder: Path, head: str, **options: Any) -> Predictor:
     """A pipeline of random weights that writes texts, in PyTorch."""
     said = {"use": head, "target": "reversed", "target_tokenizer": "same", **HEADS[head], **options}
     config = load(writing(folder, {"head": said}))
-    learned = learn(config, read(config.data.reader, config.data.train))
+    artifacts = fit_artifacts(config, read(config.data.reader, config.data.train))
     torch.manual_seed(1)
-    return predictor(Pipeline(config, learned), config)
+    return predictor(Pipeline(config, artifacts), config)
 
 
 def lengths(made: Predictor, texts: list[str], **options: Any) -> list[int]:
@@ -64,8 +65,8 @@ def test_a_record_whose_text_is_not_as_long_as_its_source_is_named(tmp_path: Pat
     said = {"use": "seq2seq", "target": "reversed", "target_tokenizer": "same", "equal_length": True}
     config = load(writing(tmp_path, {"head": said}))
     records = read(config.data.reader, config.data.train)
-    assert len(examples(config, learn(config, records), records)) == len(records)
+    assert len(examples(config, fit_artifacts(config, records), records)) == len(records)
     records[3] = {**records[3], "text": "abc", "reversed": "cb"}
     told = r"train\.jsonl:4: the text has 2 tokens and its source 3; with equal_length they have as many"
     with pytest.raises(DataError, match=told):
-        examples(config, learn(config, records), records)
+        examples(config, fit_artifacts(config, records), records)

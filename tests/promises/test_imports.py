@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import Install
 
-TRAINING = {"torch", "pytorch_lightning", "onnx", "onnxscript", "torchcrf", "safetensors"}
+TRAINING = {"torch", "onnx", "onnxscript", "torchcrf", "safetensors"}
 RUNTIME = {"numpy", "tokenizers", "onnxruntime"}
 
 
@@ -92,6 +92,38 @@ def test_deployment_imports_no_lock(name: str, tiny_bundle: Path, tmp_path: Path
         command(name, *given)
         + "\nassert 'seqpipe.errors' in sys.modules and 'seqpipe.commands.runs.run_lock' not in sys.modules"
     )
+
+
+# Modules, signals and functions of Linux that Windows or macOS lack. Libraries that are imported first may use them.
+ELSEWHERE = """
+import importlib, os, pkgutil, signal, sys
+import numpy, onnxruntime, tokenizers, click, yaml, pydantic
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "spwd", "crypt", "readline"):
+    sys.modules[name] = None
+for name in ("SIGKILL", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGPIPE", "SIGQUIT", "SIGCHLD"):
+    delattr(signal, name)
+for name in ("fork", "killpg", "setsid", "sched_getaffinity", "geteuid", "getuid", "mkfifo", "getpgid", "uname"):
+    delattr(os, name)
+"""
+
+
+def test_the_runtime_needs_nothing_that_windows_or_macos_lack(tiny_bundle: Path) -> None:
+    code = """
+import seqpipe, seqpipe.runtime, seqpipe.answers, seqpipe.features
+for package in (seqpipe.runtime, seqpipe.answers, seqpipe.features):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+model = seqpipe.load(sys.argv[1], "cpu")
+assert len(model("Anna in Bern")) == 2 and model.verify() == []
+"""
+    imported(ELSEWHERE + code, str(tiny_bundle))
+    imported(ELSEWHERE + command("verify"), str(tiny_bundle))
+
+
+@pytest.mark.parametrize("line", ["import fcntl", "import resource", "signal.SIGKILL", "os.sched_getaffinity(0)"])
+def test_what_windows_lacks_would_be_found(line: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        imported(f"{ELSEWHERE}\n{line}")
 
 
 def test_an_import_of_torch_would_be_found() -> None:

@@ -163,15 +163,23 @@ FORGED: dict[str, tuple[Forge, str]] = {
     "nested objects": (raw(sealed(b'{"a": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000)), "not valid JSON"),
     "endless number": (raw(sealed(b'{"version": ' + b"9" * 100_000)), "not valid JSON"),
     "other format": (changed(format="zip"), "its format is 'zip', not 'seqpipe-bundle'"),
-    "newer version": (changed(version=3), "bundle format version 3; this seqpipe reads version 2. Update seqpipe"),
-    "version as text": (changed(version="1"), "bundle format version '1'"),
+    "newer version": (changed(version=3), "bundle format version 3; this seqpipe reads version 2: update seqpipe"),
+    "older version": (changed(version=1), "bundle format version 1; this seqpipe reads version 2: make the bundle"),
+    "version as text": (changed(version="2"), "bundle format version '2'"),
+    "version as a fraction": (changed(version=2.0), "bundle format version 2.0"),
+    "further graphs": (
+        changed(graphs={}),
+        "graphs: further graphs beside model.onnx, which this seqpipe does not read",
+    ),
+    "shared weights": (changed(weights=[]), "weights: weights that several graphs share, which this seqpipe does not"),
+    "cache as an object": (changed(cache={}), "cache: must be a list"),
     "files as a list": (changed(files=["model.onnx"]), "files: missing, or not a dict"),
     "no model": (without_file("model.onnx"), "files: model.onnx is missing"),
     "no tokenizer": (without_file("tokenizer.json"), "files: tokenizer.json is missing"),
     "entry of another kind": (with_file("x", "secret"), "files: 'x' is not"),
     "entry with a path": (with_file("x", {"sha256": "", "bytes": 0, "path": "/etc/passwd"}), "files: 'x' is not"),
     "size of another kind": (with_file("README.md", {"sha256": [], "bytes": {}}), "README.md: cannot be read"),
-    **{f"lacks {key}": (without(key), f"{key}: missing, or not a") for key in bundle._NEEDED},
+    **{f"lacks {key}": (without(key), f"{key}: missing, or not a") for key in bundle._REQUIRED},
     **{
         f"file named {name[:9]!r}": (with_file(name), "is not the plain name of a file in the bundle")
         for name in (

@@ -23,6 +23,7 @@ from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
 from torch import Tensor, nn
 
 from seqpipe import Model, Sentences, load
+from seqpipe.answers.classification import Label
 from seqpipe.config.attention_maps import Attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
@@ -33,8 +34,9 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.explain import fonts
 from seqpipe.runtime.explain.drawing import draw
 from seqpipe.runtime.explain.html import page
-from seqpipe.runtime.explain.maps import Attention, Explanation, attention, views
+from seqpipe.runtime.explain.maps import Attention, Explanation, attention
 from seqpipe.runtime.explain.png import HEAT, picture
+from seqpipe.runtime.explain.views import views
 from seqpipe.training.datasets import read
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
@@ -206,10 +208,11 @@ def test_a_page_of_pairs_that_no_browser_would_bear_says_what_it_leaves_out() ->
 
 
 def test_an_empty_text_is_shown_with_its_answer_alone(tmp_path: Path) -> None:
-    empty = explanation("", answer={"label": None, "score": 0.0}, attentions=())
+    lines = Label(["a"]).lines({"label": None, "score": 0.0})
+    empty = explanation("", answer={"label": None, "score": 0.0}, answer_lines=lines, attentions=())
     for name in ("a.html", "a.png", "a.json"):
         draw(empty, tmp_path / name)
-    assert "None (0.0000)" in (tmp_path / "a.html").read_text()
+    assert "(nothing) (0.0000)" in (tmp_path / "a.html").read_text()
 
 
 # PNG

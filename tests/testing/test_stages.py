@@ -77,7 +77,7 @@ def test_a_head_that_thinks_all_labels_equally_likely_at_first_passes(tmp_path: 
     bench = Bench(Subject("head", BeginsAtZero, {}), tmp_path)
     with quiet():
         result = inspected("zero", [*stage_checks(bench), *head_checks(bench)])
-    assert {finding.check for finding in result.failed} == {"import"}, str(result)  # of this module, which is the kit's
+    assert not {finding.check for finding in result.failed} - {"import"}, str(result)  # this module imports the kit
 
 
 def test_what_an_encoder_returns_of_padding_beside_x_is_its_own_affair(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_what_an_encoder_returns_of_padding_beside_x_is_its_own_affair(tmp_path:
     bench = Bench(Subject("encoder", Gated, {}), tmp_path)
     with quiet():
         result = inspected("gated", [*stage_checks(bench), *Graph(bench).checks()])
-    assert {finding.check for finding in result.failed} == {"import"}, str(result)  # of this module, which is the kit's
+    assert not {finding.check for finding in result.failed} - {"import"}, str(result)  # this module imports the kit
 
 
 def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
 def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copies(tmp_path: Path) -> None:
     """They have one embedding: if x were the same too, rounding would decide which of them is copied."""
     bench = Bench(Subject("head", CopySeq2Seq, {"hidden": 6, "embedding_dim": 4}), tmp_path)
-    docs = bench.learned.featurizer.docs([{"words": [f"unknown{i}" for i in range(128)]}])
-    features = {name: torch.from_numpy(array) for name, array in bench.learned.featurizer.collate(docs).items()}
+    docs = bench.artifacts.featurizer.docs([{"words": [f"unknown{i}" for i in range(128)]}])
+    features = {name: torch.from_numpy(array) for name, array in bench.artifacts.featurizer.collate(docs).items()}
     assert len(set(docs[0].ids)) == 1
     x = bench.pipeline().eval()(features)["x"][0]
     assert (torch.cdist(x, x) + torch.eye(len(x))).min() > 0.01

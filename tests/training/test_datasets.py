@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batches, Example, collate, examples, read, unseen_labels
-from seqpipe.training.fit import Learned, learn
+from seqpipe.training.fit import fit_artifacts
 
 
-def prepared(config: Config) -> tuple[Learned, list[Example]]:
+def prepared(config: Config) -> tuple[Artifacts, list[Example]]:
     records = read(config.data.reader, config.data.train)
-    learned = learn(config, records)
-    return learned, examples(config, learned, records)
+    artifacts = fit_artifacts(config, records)
+    return artifacts, examples(config, artifacts, records)
 
 
 def lengths_only(lengths: list[int]) -> list[Example]:
@@ -30,8 +31,8 @@ def lengths_only(lengths: list[int]) -> list[Example]:
 
 
 def order(lengths: list[int], tokens: int, most: int | None, seed: int, epoch: int) -> list[list[int]]:
-    made: Any = None  # the order asks nothing of what was learned
-    return Batches(made, lengths_only(lengths), tokens, most, seed).order(epoch)
+    artifacts: Any = None  # the order asks nothing of what was learned
+    return Batches(artifacts, lengths_only(lengths), tokens, most, seed).order(epoch)
 
 
 many = st.lists(st.integers(1, 40), min_size=1, max_size=80)
@@ -50,12 +51,12 @@ def test_every_example_comes_once_and_no_batch_is_over_the_budget(
 
 def test_the_order_is_a_function_of_seed_and_epoch_whatever_ran_before() -> None:
     lengths = [1 + i * 7 % 30 for i in range(200)]
-    made: Any = None
-    one = Batches(made, lengths_only(lengths), 100, None, 5)
-    forward = [one.order(epoch) for epoch in range(4)]
+    artifacts: Any = None
+    batches = Batches(artifacts, lengths_only(lengths), 100, None, 5)
+    forward = [batches.order(epoch) for epoch in range(4)]
     torch.manual_seed(99)
-    assert [one.order(epoch) for epoch in reversed(range(4))] == forward[::-1]
-    assert Batches(made, lengths_only(lengths), 100, None, 5).order(2) == forward[2]
+    assert [batches.order(epoch) for epoch in reversed(range(4))] == forward[::-1]
+    assert Batches(artifacts, lengths_only(lengths), 100, None, 5).order(2) == forward[2]
     assert forward[0] != forward[1]
     assert order(lengths, 100, None, 6, 0) != forward[0]
 
@@ -74,9 +75,9 @@ def test_short_and_long_batches_come_in_no_order() -> None:
 
 
 def test_a_batch_of_tags_is_padded_with_zeros(tmp_path: Path) -> None:
-    learned, data = prepared(tiny(tmp_path))
+    artifacts, data = prepared(tiny(tmp_path))
     some = sorted(data, key=len_of)[:: len(data) // 4]
-    batch = collate(learned, some)
+    batch = collate(artifacts, some)
     B, T = len(some), max(map(len_of, some))
     assert (batch["ids"].shape, batch["ids"].dtype) == ((B, T), torch.int64)
     assert (batch["mask"].shape, batch["mask"].dtype) == ((B, T), torch.bool)
@@ -112,20 +113,20 @@ def test_empty_texts_are_left_out_and_nothing_else_is(tmp_path: Path) -> None:
         prepared(load(yaml, ["tokenizer.keep_spaces=false"]))
 
 
-def spans(tmp_path: Path, misaligned: str, *found: tuple[int, int, str]) -> list[str]:
+def spans(tmp_path: Path, misaligned: str, *places: tuple[int, int, str]) -> list[str]:
     """The tags of `Adas cat` when these spans of it are given."""
-    listed = [{"start": a, "end": b, "label": label} for a, b, label in found]
+    listed = [{"start": a, "end": b, "label": label} for a, b, label in places]
     whole = {
         "text": "Rome is Rome",
         "spans": [{"start": 0, "end": 4, "label": "LOC"}, {"start": 8, "end": 12, "label": "PER"}],
     }
     yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
     write_jsonl(tmp_path / "train.jsonl", [{"text": "Adas cat", "spans": listed}, whole])
-    learned, data = prepared(load(yaml, [f"data.misaligned={misaligned}"]))
-    return [learned.tasks[0].labels[tag] for tag in data[0].targets["tags"]]
+    artifacts, data = prepared(load(yaml, [f"data.misaligned={misaligned}"]))
+    return [artifacts.tasks[0].labels[tag] for tag in data[0].targets["tags"]]
 
 
-def test_a_span_that_cuts_a_word_is_an_error_widened_or_skipped_as_told(tmp_path: Path) -> None:
+def test_a_span_that_cuts_a_word_is_an_error_widened_or_skipped(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"train\.jsonl:1: span 'Ada' \(PER\) cuts a word of \['Adas'\]; set data\.misaligned"
     ):
@@ -159,6 +160,6 @@ def test_only_the_first_records_are_read_when_no_more_are_asked_for(tmp_path: Pa
 
 
 def test_labels_that_training_never_saw_are_named_once(tmp_path: Path) -> None:
-    learned, _ = prepared(tiny(tmp_path))
+    artifacts, _ = prepared(tiny(tmp_path))
     record = {"words": ["a", "b"], "text": "a b", "tags": ["B-PER", "B-ORG"]}
-    assert list(unseen_labels(learned, [record, record])) == [("ORG", record)]
+    assert list(unseen_labels(artifacts, [record, record])) == [("ORG", record)]

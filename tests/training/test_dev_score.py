@@ -29,20 +29,20 @@ def test_the_weights_of_the_least_perplexity_are_kept_and_it_is_that_of_dev(
     run = begin_run(config)
     pipeline = train_run(run, QUIET)
     rows = [json.loads(line) for line in (run.checkpoints / METRICS).read_text().splitlines()]
-    found = [row["dev"]["perplexity"] for row in rows]
-    least = [min(found[: i + 1]) for i in range(len(found))]
-    assert [row["best"] for row in rows] == [i == 0 or one < least[i - 1] for i, one in enumerate(found)]
-    assert len({round(one, 3) for one in found}) == len(found)
+    scores = [row["dev"]["perplexity"] for row in rows]
+    least = [min(scores[: i + 1]) for i in range(len(scores))]
+    assert [row["best"] for row in rows] == [i == 0 or score < least[i - 1] for i, score in enumerate(scores)]
+    assert len({round(score, 3) for score in scores}) == len(scores)
     (best,) = run.checkpoints.glob("best-*")
-    assert best.stem == f"best-{found.index(min(found)) + 1:04}"
-    assert min(found) == pytest.approx(perplexity(pipeline, config), rel=1e-4)
+    assert best.stem == f"best-{scores.index(min(scores)) + 1:04}"
+    assert min(scores) == pytest.approx(perplexity(pipeline, config), rel=1e-4)
 
 
 def perplexity(pipeline: Pipeline, config: Config) -> float:
     """By the head's own scores of the true texts, one record at a time."""
     assert config.data.dev
-    data = examples(config, pipeline.learned, read(config.data.reader, config.data.dev))
-    make, total, tokens = Batches(pipeline.learned, data, 48, None, 1), 0.0, 0
+    data = examples(config, pipeline.artifacts, read(config.data.reader, config.data.dev))
+    make, total, tokens = Batches(pipeline.artifacts, data, 48, None, 1), 0.0, 0
     for i in range(len(data)):
         batch = make([i])
         with torch.no_grad():

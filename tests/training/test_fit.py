@@ -14,32 +14,35 @@ from torch import nn
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.vocabulary import SPECIALS
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import read
-from seqpipe.training.fit import Learned, learn, unknown_share, unwritable
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.vocabulary_coverage import unknown_share, unwritable
 from seqpipe_plugins.tokenizers.words import Words
 
 
-def learned_of(config: Config) -> Learned:
-    return learn(config, read(config.data.reader, config.data.train))
+def learned_of(config: Config) -> Artifacts:
+    return fit_artifacts(config, read(config.data.reader, config.data.train))
 
 
 def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
-    made = learned_of(tiny(tmp_path))
-    assert made.tasks[0].labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
-    assert made.kind.manifest() == {"kind": "spans", "target": None, "labels": list(made.tasks[0].labels)}
+    artifacts = learned_of(tiny(tmp_path))
+    assert artifacts.tasks[0].labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
+    stated = {"kind": "spans", "target": None, "scheme": "BIOES"}
+    assert artifacts.kind.manifest() == {**stated, "labels": list(artifacts.tasks[0].labels)}
     assert learned_of(tiny(tmp_path, "head.scheme=IOB2")).tasks[0].labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 
 def test_plain_tags_are_the_labels_as_they_stand(tmp_path: Path) -> None:
-    made = learned_of(tiny(tmp_path, "head.scheme=none", "data.reader.scheme=none"))
-    assert made.tasks[0].labels == ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
-    assert made.kind.kind == "tags"
+    artifacts = learned_of(tiny(tmp_path, "head.scheme=none", "data.reader.scheme=none"))
+    assert artifacts.tasks[0].labels == ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+    assert artifacts.kind.kind == "tags"
 
 
 def test_the_vocabulary_counts_what_training_saw(tmp_path: Path) -> None:
     config = tiny(tmp_path)
     records = read(config.data.reader, config.data.train)
-    vocabulary = learn(config, records).vocabulary
+    vocabulary = fit_artifacts(config, records).vocabulary
     assert vocabulary[:4] == SPECIALS
     words = [word.lower() for record in records for word in record["words"]]
     assert vocabulary.counts is not None
@@ -57,14 +60,14 @@ def test_a_feature_that_a_stage_declares_is_learned_from_the_words_as_written(tm
 def test_what_was_saved_is_read_again_as_it_was(tmp_path: Path) -> None:
     for make in (lambda folder: tiny(folder), lambda folder: load(writing(folder))):
         config = make(tmp_path)
-        made = learned_of(config)
-        made.save(tmp_path)
-        again = Learned.load(tmp_path)
+        artifacts = learned_of(config)
+        artifacts.save(tmp_path)
+        again = Artifacts.load(tmp_path)
         records = read(config.data.reader, config.data.train)
-        one, other = (some.featurizer.collate(some.featurizer.docs(records)) for some in (made, again))
-        assert all((one[name] == other[name]).all() for name in one)
-        (mine,), (kept,) = made.tasks, again.tasks
-        assert (again.counts, kept.answer, kept.labels) == (made.counts, mine.answer, mine.labels)
+        saved, loaded = (some.featurizer.collate(some.featurizer.docs(records)) for some in (artifacts, again))
+        assert all((saved[name] == loaded[name]).all() for name in saved)
+        (mine,), (kept,) = artifacts.tasks, again.tasks
+        assert (again.counts, kept.answer, kept.labels) == (artifacts.counts, mine.answer, mine.labels)
         assert (kept.target_vocabulary, kept.labels.counts) == (mine.target_vocabulary, mine.labels.counts)
 
 
@@ -74,17 +77,17 @@ def test_a_target_tokenizer_is_the_same_or_learned_from_the_targets(tmp_path: Pa
     write_jsonl(tmp_path / "train.jsonl", records)
     same = learned_of(load(yaml))
     assert same.tasks[0].target_vocabulary == same.vocabulary == (*SPECIALS, "a", "b", "x", "y")  # it learns of both
-    own = learned_of(load(yaml, ["head.target_tokenizer={use: chars}"]))
-    assert own.tasks[0].target_vocabulary == (*SPECIALS, "x", "y")
+    separate = learned_of(load(yaml, ["head.target_tokenizer={use: chars}"]))
+    assert separate.tasks[0].target_vocabulary == (*SPECIALS, "x", "y")
 
 
 def test_data_without_what_the_head_learns_names_the_record_and_what_it_has(tmp_path: Path) -> None:
-    yaml, own = writing(tmp_path), "head.target_tokenizer={use: chars}"
+    yaml, chars = writing(tmp_path), "head.target_tokenizer={use: chars}"
     with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'answer'; the record has: .*reversed"):
-        learned_of(load(yaml, ["head.target=answer", own]))
+        learned_of(load(yaml, ["head.target=answer", chars]))
     write_jsonl(tmp_path / "train.jsonl", [{"text": "a", "reversed": 3}])
     with pytest.raises(DataError, match="'reversed' must be a text, or a list of texts any of which is right, not int"):
-        learned_of(load(yaml, [own]))
+        learned_of(load(yaml, [chars]))
     config = tiny(tmp_path)
     (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
     with pytest.raises(DataError, match="holds no span at all"):
@@ -123,41 +126,41 @@ def test_a_tokenizer_of_a_plugin_that_breaks_the_rules_is_named(tmp_path: Path) 
             return list(texts)
 
     config = tiny(tmp_path)
-    for toy, told in (
+    for toy, message in (
         (Bare, r"the first ids must be those of \[PAD\]"),
         (Odd, "must return a tokenizers.Tokenizer, not"),
     ):
-        found = load(config.file, ["tokenizer={use: toy}"], plugins(toy=("tokenizer", toy)))
-        with pytest.raises(PluginError, match=rf"tokenizer 'toy' of toys: .*{told}"):
-            learned_of(found)
+        with_toy = load(config.file, ["tokenizer={use: toy}"], plugins(toy=("tokenizer", toy)))
+        with pytest.raises(PluginError, match=rf"tokenizer 'toy' of toys: .*{message}"):
+            learned_of(with_toy)
 
 
 def test_the_share_of_unknown_words_is_counted_by_tokens(tmp_path: Path) -> None:
-    made = learned_of(tiny(tmp_path))
-    docs = made.featurizer.docs([{"text": "ada flew to zanzibar"}, {"text": ""}])
-    assert unknown_share(made, docs) == pytest.approx(1 / 4)
-    assert unknown_share(replace(made), []) == 0
+    artifacts = learned_of(tiny(tmp_path))
+    docs = artifacts.featurizer.docs([{"text": "ada flew to zanzibar"}, {"text": ""}])
+    assert unknown_share(artifacts, docs) == pytest.approx(1 / 4)
+    assert unknown_share(replace(artifacts), []) == 0
 
 
 def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path) -> None:
-    learned = learned_of(load(writing(tmp_path)))
-    (task,) = learned.tasks
+    artifacts = learned_of(load(writing(tmp_path)))
+    (task,) = artifacts.tasks
     records = [{"text": "", "reversed": text} for text in ("abc def", "abc", "ab, c", "a")]
     task = replace(task, target_tokenizer=Words().train([record["reversed"] for record in records]))
-    assert [*unwritable(learned, task, [records[0], records[3]], 100)] == []
-    assert [*unwritable(learned, task, records, 4)] == [
+    assert [*unwritable(artifacts, task, [records[0], records[3]], 100)] == []
+    assert [*unwritable(artifacts, task, records, 4)] == [
         "1 of 4 texts change when encoded and decoded: 'ab, c' as 'ab , c'; "
         "the target tokenizer {use: bpe, byte_level: true} loses nothing",
     ]
     assert [
-        *unwritable(learned, task, [{"text": "", "reversed": "a zoo"}, {"text": "", "reversed": "a a a a"}], 4)
+        *unwritable(artifacts, task, [{"text": "", "reversed": "a zoo"}, {"text": "", "reversed": "a a a a"}], 4)
     ] == [
         "1 of 2 texts change when encoded and decoded: 'a zoo' as 'a'; "
         "the target tokenizer {use: bpe, byte_level: true} loses nothing",
         "1 of 2 texts have 4 tokens or more, and are cut there in scores; a caller may give max_length=5",
     ]
-    assert [*unwritable(learned, task, [{"text": "", "reversed": "a a a a"}], None)] == []
-    assert [*unwritable(learned, learned_of(tiny(tmp_path)).tasks[0], records, 4)] == []
+    assert [*unwritable(artifacts, task, [{"text": "", "reversed": "a a a a"}], None)] == []
+    assert [*unwritable(artifacts, learned_of(tiny(tmp_path)).tasks[0], records, 4)] == []
 
 
 @pytest.mark.parametrize(("text", "target"), [("a" * 60, "b"), ("a", "a" * 60)])

@@ -18,8 +18,9 @@ from seqpipe.testing.bench import Bench
 from seqpipe.testing.options import Subject
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
+from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.trainer import Training, check_precision
+from seqpipe.training.trainer import Trainer
 
 NEAR = 0.02  # of the loss; bf16 has 8 bits
 LAYERS = [(*name, i) for name, some in STAGES.items() if name[0] != "tokenizer" for i in range(len(some))]
@@ -45,9 +46,9 @@ def test_every_stage_of_ours_has_nearly_the_same_loss_in_bf16(kind: str, use: st
     assert half.item() == pytest.approx(whole.item(), rel=NEAR)
     pipeline.train()
     loss_of(pipeline, batch, torch.bfloat16).backward()
-    found = [parameter.grad for parameter in pipeline.parameters() if parameter.grad is not None]
-    assert found
-    assert all(bool(torch.isfinite(grad).all()) and grad.dtype == torch.float32 for grad in found)
+    gradients = [parameter.grad for parameter in pipeline.parameters() if parameter.grad is not None]
+    assert gradients
+    assert all(bool(torch.isfinite(grad).all()) and grad.dtype == torch.float32 for grad in gradients)
 
 
 class Spy(nn.Module):
@@ -60,9 +61,9 @@ class Spy(nn.Module):
         self.dim, self.linear = dim, nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.linear(x)
-        type(self).seen = made.dtype
-        return made
+        product: Tensor = self.linear(x)
+        type(self).seen = product.dtype
+        return product
 
 
 def ended(folder: Path, config: Config, console: Any = QUIET) -> dict[str, Any]:
@@ -85,8 +86,8 @@ def test_training_is_in_this_precision_and_dev_scores_and_weights_in_fp32(tmp_pa
     assert {*seen} == {torch.bfloat16 if precision == "bf16" else torch.float32}
     assert Spy.seen == torch.float32  # the last that ran was dev
     assert {tensor.dtype for tensor in state["weights"].values()} == {torch.float32}
-    moments = [one for row in state["optimizer"]["state"].values() for one in row.values() if one.dim()]
-    assert {one.dtype for one in moments} == {torch.float32}
+    moments = [moment for row in state["optimizer"]["state"].values() for moment in row.values() if moment.dim()]
+    assert {moment.dtype for moment in moments} == {torch.float32}
 
 
 @pytest.mark.parametrize("writes", [False, True])
@@ -132,11 +133,11 @@ def test_what_a_device_cannot_do_is_refused_before_training(tmp_path: Path, monk
     check_precision("fp16", "cuda:0")
 
 
-def scaled(folder: Path) -> Training:
+def scaled(folder: Path) -> Trainer:
     """A training in fp16 whose gradients are on the CPU, with a scale of 8 that grows after each step."""
     config = tiny(folder, "train.precision=fp16", "train.clip=0.5", "embedding={use: lookup, dim: 8}")
     pipeline, batches = parts(config)
-    training = Training(pipeline, config, batches, None, folder, QUIET)
+    training = Trainer(pipeline, config, batches, None, folder, QUIET)
     training._scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
     return training
 
@@ -155,7 +156,7 @@ def test_gradients_are_unscaled_before_they_are_clipped(tmp_path: Path) -> None:
     expected = torch.stack([p.grad.norm() for p in plain.parameters() if p.grad is not None]).norm().item()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.utils, "clip_grad_norm_", clipped)
-        training._step()
+        training._update()
     assert norms == [pytest.approx(expected)]
     assert training._scaler.get_scale() == 16.0
 
@@ -164,11 +165,11 @@ def test_the_scale_of_fp16_is_part_of_the_state(tmp_path: Path) -> None:
     training = scaled(tmp_path)
     for rows in training._order[:3]:
         training._scaler.scale(training.pipeline.loss(training.batches(rows))).backward()
-        training._step()
+        training._update()
     training.save()
-    other = scaled(tmp_path)
-    assert other.restore()
-    assert other._scaler.get_scale() == training._scaler.get_scale() == 64.0
+    resumed = scaled(tmp_path)
+    assert resumed.restore()
+    assert resumed._scaler.get_scale() == training._scaler.get_scale() == 64.0
 
 
 def test_a_loss_that_fp16_cannot_hold_is_told_with_what_can(tmp_path: Path) -> None:
@@ -177,4 +178,4 @@ def test_a_loss_that_fp16_cannot_hold_is_told_with_what_can(tmp_path: Path) -> N
         next(training.pipeline.parameters()).fill_(torch.inf)
     training._autocast = contextlib.nullcontext  # type: ignore[assignment, method-assign]
     with pytest.raises(TrainingError, match=r"set train.precision: bf16, whose numbers may be greater, lower train"):
-        training.training_step(training.batches(training._order[0]), 0)
+        training.train_batch(training.batches(training._order[0]))

@@ -15,8 +15,9 @@ from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, PluginError
 from seqpipe.runtime.model import same_answer
 from seqpipe.training.datasets import Batches, examples, read
-from seqpipe.training.fit import learn
-from seqpipe.training.pipeline import Pipeline, option_table, predictor
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table, predictor
 
 B, T = 2, 3
 FEATURES = {"ids": torch.tensor([[4, 5, 6], [7, 0, 0]]), "mask": torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()}
@@ -79,7 +80,7 @@ STAGES = ("embedding={use: lengths}", "encoder=[{use: sums, times: 3}, {use: sum
 
 def built(config: Config) -> Pipeline:
     torch.manual_seed(0)
-    return Pipeline(config, learn(config, read(config.data.reader, config.data.train)))
+    return Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train)))
 
 
 def toy(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Pipeline:
@@ -89,11 +90,11 @@ def toy(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Pipeline:
 def test_each_stage_is_given_what_its_parameters_name(tmp_path: Path) -> None:
     pipeline = toy(tmp_path)
     decision = pipeline.decide(FEATURES, {})
-    sizes = [[len(pipeline.learned.vocabulary[i]) for i in row] for row in FEATURES["ids"].tolist()]
+    sizes = [[len(pipeline.artifacts.vocabulary[i]) for i in row] for row in FEATURES["ids"].tolist()]
     x = torch.stack([FEATURES["ids"], torch.tensor(sizes)], -1).float()
     assert torch.equal(decision["x"], 3 * x)
     assert torch.equal(decision["total"], 3 * (x * FEATURES["mask"][..., None]).sum(1))
-    assert pipeline.head.labels == pipeline.learned.tasks[0].labels
+    assert pipeline.head.labels == pipeline.artifacts.tasks[0].labels
     tags = torch.ones(B, T).long()
     assert pipeline.loss({**FEATURES, "tags": tags}).item() == B * T
     assert torch.equal(pipeline.score(FEATURES, {"tags": tags}), 3 * x.sum((1, 2)) + T)
@@ -135,11 +136,11 @@ def test_the_predictor_answers_without_dropout_and_leaves_training_mode_as_it_wa
     answers = predictor(pipeline, config, before=lambda: calls.append(1))
     records = read(config.data.reader, config.data.dev or tmp_path)
     pipeline.train()
-    one = list(answers.stream(records))
+    together = list(answers.stream(records))
     assert pipeline.training
     assert len(calls) == 1
-    assert list(answers.stream(records)) == one  # dropout is off
-    assert same_answer([next(answers.stream([record])) for record in records], one)
+    assert list(answers.stream(records)) == together  # dropout is off
+    assert same_answer([next(answers.stream([record])) for record in records], together)
 
 
 def faulty(change: str, base: type = Sums) -> type:
@@ -160,22 +161,22 @@ def faulty(change: str, base: type = Sums) -> type:
                 self.dim = dim + 1
 
         def forward(self, x: Tensor, mask: Tensor) -> Any:
-            made = super().forward(x, mask)
+            returned = super().forward(x, mask)
             if change == "raises":
                 raise IndexError("too far")
             if change == "two axes":
-                return made | {"x": made["x"][0]}
+                return returned | {"x": returned["x"][0]}
             if change == "nothing":
                 return None
             if change == "not what it states":
-                return {"x": made["x"]}
-            return made
+                return {"x": returned["x"]}
+            return returned
 
     return Faulty
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ("raises when built", "its constructor raised ZeroDivisionError: of course"),
         ("no dim", "it must state its width as `self.dim`, an int"),
@@ -187,8 +188,8 @@ def faulty(change: str, base: type = Sums) -> type:
         ("not what it states", "`forward` returned no tensor 'total', which its `returns` states"),
     ],
 )
-def test_a_stage_with_a_fault_is_named_with_its_distribution(tmp_path: Path, change: str, told: str) -> None:
-    with pytest.raises(PluginError, match=f"^encoder.1: encoder 'faulty' of toys: {told}"):
+def test_a_stage_with_a_fault_is_named_with_its_distribution(tmp_path: Path, change: str, message: str) -> None:
+    with pytest.raises(PluginError, match=f"^encoder.1: encoder 'faulty' of toys: {message}"):
         toy(tmp_path, "encoder=[{use: sums}, {use: faulty}]", faulty=("encoder", faulty(change))).decide(FEATURES, {})
     toy(tmp_path, "encoder=[{use: sums}, {use: faulty}]", faulty=("encoder", faulty("none"))).decide(FEATURES, {})
 
@@ -246,8 +247,8 @@ def test_a_stage_that_is_no_module_is_named(tmp_path: Path) -> None:
 def test_a_loss_takes_a_gradient_through_every_stage(tmp_path: Path) -> None:
     config = tiny(tmp_path)
     records = read(config.data.reader, config.data.train)
-    learned = learn(config, records)
-    pipeline = Pipeline(config, learned)
-    batches = Batches(learned, examples(config, learned, records), 64, None, 1)
+    artifacts = fit_artifacts(config, records)
+    pipeline = Pipeline(config, artifacts)
+    batches = Batches(artifacts, examples(config, artifacts, records), 64, None, 1)
     pipeline.loss(batches(batches.order(0)[0])).backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in pipeline.parameters())

@@ -16,9 +16,12 @@ from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, PluginError
 from seqpipe.runtime.evaluate import evaluate, goodness
 from seqpipe.testing import check_head
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples, sample
-from seqpipe.training.fit import Learned, learn
-from seqpipe.training.pipeline import Pipeline, predictor
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.measures import head_measures
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import predictor
 
 
 class Backward(nn.Module):
@@ -68,20 +71,20 @@ def backward(folder: Path, toy: type = Backward, **changes: Any) -> Any:
 def test_no_record_needs_a_target_and_the_loss_is_of_what_is_hidden(tmp_path: Path) -> None:
     config = backward(tmp_path)
     records = sample(config, 12)
-    learned = learn(config, records)
-    learned.save(tmp_path)
-    assert Learned.load(tmp_path).kind.manifest() == {"kind": "score", "target": None, "self_supervised": True}
+    artifacts = fit_artifacts(config, records)
+    artifacts.save(tmp_path)
+    assert Artifacts.load(tmp_path).kind.manifest() == {"kind": "score", "target": None, "self_supervised": True}
     torch.manual_seed(1)
-    pipeline, batch = Pipeline(config, learned), collate(learned, examples(config, learned, records))
+    pipeline, batch = Pipeline(config, artifacts), collate(artifacts, examples(config, artifacts, records))
     assert set(batch) == {"ids", "mask"}
     plain = pipeline(dict(batch))
-    seen = pipeline(pipeline._given(batch))
+    seen = pipeline(pipeline.corrupt(batch))
     assert torch.equal(seen["x"][1::2], plain["x"][1::2])
     assert not torch.equal(seen["x"][::2], plain["x"][::2])
     assert pipeline.loss(batch).item() == pytest.approx(
         pipeline.head.loss(seen["x"], seen["mask"], seen["turned"]).item()
     )
-    (scores,) = pipeline.measured([batch, batch]).values()
+    (scores,) = head_measures(pipeline, [batch, batch]).values()
     assert scores["turned_perplexity"] == pytest.approx(pipeline.loss(batch).exp().item(), rel=1e-5)
 
 
@@ -89,8 +92,8 @@ def test_without_a_reference_the_mean_of_its_numbers_is_measured(tmp_path: Path)
     config = backward(tmp_path)
     records = [*sample(config, 12), {"text": ""}]
     torch.manual_seed(1)
-    pipeline = Pipeline(config, learn(config, records))
-    answers = [one["score"] for one in predictor(pipeline, config).stream(records)]
+    pipeline = Pipeline(config, fit_artifacts(config, records))
+    answers = [answer["score"] for answer in predictor(pipeline, config).stream(records)]
     scores = evaluate(predictor(pipeline, config), records)[""]
     assert scores == {"mean_score": pytest.approx(sum(answers[:-1]) / 12), "unanswered": 1}
 
@@ -101,17 +104,17 @@ def test_of_a_perplexity_the_lower_is_the_better(tmp_path: Path) -> None:
     assert goodness({"masked_accuracy": 0.5, "perplexity": 3.0}, None, metrics) == 0.5
 
 
-def test_a_corruption_that_is_not_what_was_stated_is_told(tmp_path: Path) -> None:
+def test_a_corruption_that_is_not_what_was_stated_is_reported(tmp_path: Path) -> None:
     class Forgets(Backward):
         def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
             return {"ids": ids}
 
     config = backward(tmp_path, Forgets)
-    learned = learn(config, sample(config, 12))
-    batch = collate(learned, examples(config, learned, sample(config, 12)))
+    artifacts = fit_artifacts(config, sample(config, 12))
+    batch = collate(artifacts, examples(config, artifacts, sample(config, 12)))
     message = "`corrupt_batch` returned no tensor 'turned', which its `corrupted_inputs` states"
     with pytest.raises(PluginError, match=message):
-        Pipeline(config, learned).loss(batch)
+        Pipeline(config, artifacts).loss(batch)
 
 
 def raises() -> None:
@@ -119,7 +122,7 @@ def raises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"corrupted_inputs": ()}, "must name what `corrupt_batch` returns; add both, or neither"),
         ({"corrupted_inputs": "ids"}, "its `corrupted_inputs` must be a tuple of names"),
@@ -131,10 +134,10 @@ def raises() -> None:
         ),
     ],
 )
-def test_a_class_that_does_not_hold_together_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_a_class_that_does_not_hold_together_is_reported(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         backward(tmp_path, type("Odd", (Backward,), changes))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_target_that_nobody_would_learn_is_refused(tmp_path: Path) -> None:
@@ -165,10 +168,10 @@ class Plain(nn.Module):
 def test_beside_a_head_with_labels_those_are_judged_alone(tmp_path: Path) -> None:
     config = backward(tmp_path, Plain, head=[{"use": "backward"}, {"use": "label"}])
     records = [{"text": f"a b c {i} d", "label": "ab"[i % 2]} for i in range(12)]
-    learned = learn(config, records)
+    artifacts = fit_artifacts(config, records)
     torch.manual_seed(1)
-    pipeline, batch = Pipeline(config, learned), collate(learned, examples(config, learned, records))
-    assert {name: set(found) for name, found in pipeline.measured([batch]).items()} == {"backward": {"error"}}
+    pipeline, batch = Pipeline(config, artifacts), collate(artifacts, examples(config, artifacts, records))
+    assert {name: set(scores) for name, scores in head_measures(pipeline, [batch]).items()} == {"backward": {"error"}}
     scores = evaluate(predictor(pipeline, config), records)[""]
     assert scores["mean"] == scores["exact"] == scores["label"]["accuracy"]
     assert set(scores["backward"]) == {"mean_score"}

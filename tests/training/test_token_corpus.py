@@ -15,7 +15,7 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import DataError
 from seqpipe.training.checkpoint import best, load_weights
-from seqpipe.training.fit import learn
+from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.token_corpus import Records, Windows, in_memory, token_file
 
 TEXT = "One fox ran.\nTwo owls sat.\n\nThree geese flew away."
@@ -40,16 +40,16 @@ def yaml(folder: Path, **changes: Any) -> Path:
 def test_the_file_holds_every_token_with_an_end_between_two_texts(tmp_path: Path) -> None:
     config = load(yaml(tmp_path))
     records = Records(config.data.reader, config.data.train)
-    learned = learn(config, records)
+    artifacts = fit_artifacts(config, records)
     (tmp_path / ".tokens.bin.x.part").touch()  # of a process that was killed at it
-    tokens = token_file(tmp_path / "tokens.bin", learned, records)
+    tokens = token_file(tmp_path / "tokens.bin", artifacts, records)
     lines = [line for line in TEXT.split("\n") if line]
     written = "|".join(lines)
-    names = [*learned.vocabulary]
+    names = [*artifacts.vocabulary]
     assert "".join("|" if token == 3 else names[token] for token in tokens.tolist()) == written
     assert tokens.dtype == np.dtype("<u2")
     assert isinstance(tokens, np.memmap)
-    assert (tokens == in_memory(learned, records)).all()
+    assert (tokens == in_memory(artifacts, records)).all()
     assert [path.name for path in tmp_path.glob("*tokens*")] == ["tokens.bin"]
 
 
@@ -105,12 +105,12 @@ def test_carried_windows_follow_those_of_the_batch_before() -> None:
 def test_training_that_was_killed_goes_on_bit_equal(tmp_path: Path, stateful: bool, sync: int) -> None:
     train = {"epochs": 2, "epoch_steps": 3, "batch_size": 2, "threads": 1, "checkpoint_steps": 1}
     path = yaml(tmp_path, head={"use": "lm", "context": 5, "stateful": stateful}, train=train)
-    found = []
+    weights = []
     for name, kill in (("whole", None), ("torn", ("fsync", sync))):
         folder = tmp_path / name
         folder.mkdir()
         if kill:
             assert Child(folder, "train", path, "--device", "cpu", "-q", kill=kill).end() < 0
         assert seqpipe("train", path, "--device", "cpu", folder=folder).code == 0
-        found.append(load_weights(*best(folder / "runs" / "lm" / "checkpoints")))
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+        weights.append(load_weights(*best(folder / "runs" / "lm" / "checkpoints")))
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -14,7 +14,9 @@ from factory import QUIET, parts, tiny
 
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import TrainingError
-from seqpipe.training.trainer import METRICS, Progress, make_optimizer, rate_factor, train
+from seqpipe.training.optim import make_optimizer, rate_factor
+from seqpipe.training.progress import Progress
+from seqpipe.training.trainer import METRICS, train
 
 Weights = dict[str, torch.Tensor]
 
@@ -25,9 +27,9 @@ def one_thread() -> None:
 
 
 def scripted(*scores: float) -> Callable[[Callable[[], None]], Mapping[str, Any]]:
-    """Dev scores as told, one an epoch."""
+    """Dev scores in this order, one an epoch."""
     left = iter(scores)
-    return lambda heed: {"f1": next(left), "labels": {}}
+    return lambda check_interrupt: {"f1": next(left), "labels": {}}
 
 
 def trained(config: Config, folder: Path, *scores: float) -> tuple[Weights, Progress]:
@@ -71,12 +73,12 @@ def plain_loop(config: Config, optimizer: type[torch.optim.Optimizer], **options
     return {name: p.detach() for name, p in pipeline.named_parameters()}, average
 
 
-def assert_close(one: Weights, other: Weights) -> None:
-    assert all(torch.allclose(one[name], other[name], atol=2e-5) for name in one)
+def assert_close(first: Weights, second: Weights) -> None:
+    assert all(torch.allclose(first[name], second[name], atol=2e-5) for name in first)
 
 
-def same(one: Weights, other: Weights) -> bool:
-    return all(torch.equal(one[name], other[name]) for name in one)
+def same(first: Weights, second: Weights) -> bool:
+    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize(
@@ -107,11 +109,11 @@ def test_accumulated_batches_and_averaged_weights_are_those_of_the_plain_loop(tm
 
 def test_the_seed_alone_decides_the_weights_dropout_included(tmp_path: Path) -> None:
     config = tiny(tmp_path, "head.dropout=0.5", "embedding.0.rare_dropout=0.5")
-    one, _ = trained(config, tmp_path / "one")
+    weights, _ = trained(config, tmp_path / "one")
     torch.manual_seed(123)
-    assert same(one, trained(config, tmp_path / "two")[0])
-    other = tiny(tmp_path, "head.dropout=0.5", "embedding.0.rare_dropout=0.5", "train.seed=2")
-    assert not same(one, trained(other, tmp_path / "three")[0])
+    assert same(weights, trained(config, tmp_path / "two")[0])
+    seed_2 = tiny(tmp_path, "head.dropout=0.5", "embedding.0.rare_dropout=0.5", "train.seed=2")
+    assert not same(weights, trained(seed_2, tmp_path / "three")[0])
 
 
 def test_dropout_masks_differ_by_step_and_epoch(tmp_path: Path) -> None:
@@ -257,16 +259,16 @@ def test_a_dev_score_of_nan_is_never_the_best(tmp_path: Path) -> None:
     assert [row["best"] for row in progress.history] == [False, True, False, True, False]
     assert [row["dev"]["f1"] for row in metrics_of(tmp_path / "a")] == [None, 0.2, None, 0.4, 0.1]
     for _ in range(2):  # the second time nothing is trained, and the answer is the same
-        with pytest.raises(TrainingError, match=r"NaN in each of 5 epochs.*train\.metric"):
+        with pytest.raises(TrainingError, match=r"NaN or infinite in each of 5 epochs.*train\.metric"):
             trained(config, tmp_path / "b", *[math.nan] * 5)
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     config = tiny(tmp_path)
-    one, _ = trained(config, tmp_path, 0.5, 0.4)
+    weights, _ = trained(config, tmp_path, 0.5, 0.4)
     written = (tmp_path / "checkpoints" / "last.ckpt").stat().st_mtime_ns
     again, progress = trained(config, tmp_path, 0.9)
-    assert same(one, again)
+    assert same(weights, again)
     assert progress.done
     assert (tmp_path / "checkpoints" / "last.ckpt").stat().st_mtime_ns == written
 
@@ -281,7 +283,7 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
 def test_a_small_model_learns_the_task(tmp_path: Path) -> None:
     from seqpipe.runtime.evaluate import evaluate
     from seqpipe.training.datasets import read
-    from seqpipe.training.pipeline import predictor
+    from seqpipe.training.predictor import predictor
 
     config = load(tiny(tmp_path).file, ["train.epochs=12"])
     pipeline, batches = parts(config)

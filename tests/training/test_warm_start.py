@@ -34,9 +34,9 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.training import checkpoint
-from seqpipe.training.fit import Learned
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.warm_start import begin
+from seqpipe.training.warm_start import warm_start
 
 OLD = "../old/runs/old"
 ALL = ("embedding", "encoder", "head")
@@ -47,9 +47,9 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def trained(folder: Path, yaml: Path, *overrides: str, found: Plugins | None = None) -> Path:
+def trained(folder: Path, yaml: Path, *overrides: str, plugins: Plugins | None = None) -> Path:
     """The folder of a run called old, of one epoch."""
-    config = load(yaml, ["name=old", "train.epochs=1", *overrides], found)
+    config = load(yaml, ["name=old", "train.epochs=1", *overrides], plugins)
     with contextlib.chdir(folder):
         train_run(config)
     return folder / "runs" / "old"
@@ -69,7 +69,7 @@ def begun(config: Config) -> tuple[Pipeline, dict[str, Tensor], list[str]]:
     """A pipeline that has begun, its weights before, and what was said."""
     pipeline, _ = parts(config)
     fresh = {name: tensor.clone() for name, tensor in pipeline.state_dict().items()}
-    return pipeline, fresh, begin(pipeline, config)
+    return pipeline, fresh, warm_start(pipeline, config)
 
 
 def by_name(table: Tensor, *axes: Sequence[str]) -> dict[tuple[str, ...], Tensor]:
@@ -78,8 +78,8 @@ def by_name(table: Tensor, *axes: Sequence[str]) -> dict[tuple[str, ...], Tensor
         return {(): table}
     return {
         (name, *rest): row
-        for name, one in zip(axes[0], table, strict=True)
-        for rest, row in by_name(one, *axes[1:]).items()
+        for name, part in zip(axes[0], table, strict=True)
+        for rest, row in by_name(part, *axes[1:]).items()
     }
 
 
@@ -90,8 +90,8 @@ def assert_by_name(new: Mapping[Any, Tensor], fresh: Mapping[Any, Tensor], old: 
         assert torch.equal(row, old.get(name, fresh[name])), name
 
 
-def chars_of(learned: Learned) -> tuple[str, ...]:
-    return ("pad", "unknown", *learned.featurizer.features["chars"].manifest()["alphabet"])
+def chars_of(artifacts: Artifacts) -> tuple[str, ...]:
+    return ("pad", "unknown", *artifacts.featurizer.features["chars"].manifest()["alphabet"])
 
 
 CONLL = (
@@ -131,14 +131,14 @@ def test_rows_of_tokens_characters_and_tags_go_by_their_names(tmp_path: Path, he
     run, yaml = other_tagging(tmp_path, stages)
     inits = ("embedding.0.init", "embedding.1.init", "encoder.init", "head.init")
     config = load(yaml, [*stages, *(f"{key}={OLD}" for key in inits)])
-    pipeline, fresh, told = begun(config)
-    new, old, older = pipeline.state_dict(), weights_of(run), Learned.load(run)
-    mine, theirs = pipeline.learned.tasks[0].labels, older.tasks[0].labels
+    pipeline, fresh, report = begun(config)
+    new, old, older = pipeline.state_dict(), weights_of(run), Artifacts.load(run)
+    mine, theirs = pipeline.artifacts.tasks[0].labels, older.tasks[0].labels
     assert mine[: len(theirs)] == theirs
     assert [*mine[len(theirs) :]] == ["B-ORG", "I-ORG", "E-ORG", "S-ORG"]
     named = {
-        "embedding.0.table.weight": ((pipeline.learned.vocabulary,), (older.vocabulary,)),
-        "embedding.1.chars.weight": ((chars_of(pipeline.learned),), (chars_of(older),)),
+        "embedding.0.table.weight": ((pipeline.artifacts.vocabulary,), (older.vocabulary,)),
+        "embedding.1.chars.weight": ((chars_of(pipeline.artifacts),), (chars_of(older),)),
     }
     named |= {f"heads.0.{name}": ((mine,) * axes, (theirs,) * axes) for name, axes in TAGGERS[head].items()}
     for name, (ours, their_names) in named.items():
@@ -146,16 +146,16 @@ def test_rows_of_tokens_characters_and_tags_go_by_their_names(tmp_path: Path, he
     others = set(new) - set(named)
     assert len(others) > 5
     assert all(torch.equal(new[name], old[name]) for name in others)
-    assert "encoder: starts from" in told[-2]
-    assert "9 labels are kept, and 4 new: B-ORG, I-ORG, E-ORG, S-ORG" in told[-1]
+    assert "encoder: starts from" in report[-2]
+    assert "9 labels are kept, and 4 new: B-ORG, I-ORG, E-ORG, S-ORG" in report[-1]
 
 
 def test_new_characters_come_behind_the_old_alphabet(tmp_path: Path) -> None:
     run, yaml = other_tagging(tmp_path)
     config = load(yaml, [f"embedding.1.init={OLD}"])
     pipeline, _ = parts(config)
-    old = Learned.load(run).featurizer.features["chars"].manifest()["alphabet"]
-    new = pipeline.learned.featurizer.features["chars"].manifest()["alphabet"]
+    old = Artifacts.load(run).featurizer.features["chars"].manifest()["alphabet"]
+    new = pipeline.artifacts.featurizer.features["chars"].manifest()["alphabet"]
     assert new.startswith(old)
     assert new[len(old) :] == "".join(sorted({*"ZoëmetheUNinRome.nobodycametoQüi"} - {*old})) != ""
 
@@ -166,7 +166,7 @@ def test_new_characters_come_behind_the_old_alphabet(tmp_path: Path) -> None:
 def other_moods(tmp_path: Path, label: str, *old: str, **toys: tuple[str, type]) -> Path:
     """An old run of the toy labels, and the YAML of another whose texts have this label besides `good`."""
     before = here(tmp_path, "old")
-    trained(before, labelling(before), *old, found=plugins(**toys))
+    trained(before, labelling(before), *old, plugins=plugins(**toys))
     after = here(tmp_path, "new")
     yaml = labelling(after)
     texts = [{"text": f"a {label} {word} day", "label": label} for word in "xyz"]
@@ -178,12 +178,12 @@ def other_moods(tmp_path: Path, label: str, *old: str, **toys: tuple[str, type])
 def test_labels_of_the_run_come_first_and_count_nothing(tmp_path: Path) -> None:
     yaml = other_moods(tmp_path, "awkward", "head=label")
     config = load(yaml, [f"head={{use: label, class_weights: balanced, init: {OLD}}}"])
-    pipeline, _, told = begun(config)
-    labels = pipeline.learned.tasks[0].labels
+    pipeline, _, report = begun(config)
+    labels = pipeline.artifacts.tasks[0].labels
     assert labels == ("bad", "fine", "good", "awkward")
     assert labels.counts == [0, 0, 1, 3]
     assert pipeline.head.weights.tolist() == [1.0, 1.0, 2.0, pytest.approx(2 / 3)]
-    assert told == [f"head: starts from {relative(tmp_path)}: its 3 labels are kept, and 1 new: awkward"]
+    assert report == [f"head: starts from {relative(tmp_path)}: its 3 labels are kept, and 1 new: awkward"]
 
 
 def relative(tmp_path: Path) -> str:
@@ -256,11 +256,11 @@ def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path) -> 
         f"{{use: label, target: topic, name: third, init: {OLD}}}]",
         "embedding={use: lookup, dim: 8}",
     ]
-    pipeline, _, told = begun(load(tagging(after), new))
+    pipeline, _, report = begun(load(tagging(after), new))
     old = weights_of(run)
     assert torch.equal(pipeline.heads[0].output.weight, old["heads.1.output.weight"])
     assert torch.equal(pipeline.heads[1].output.weight, old["heads.1.output.weight"])
-    assert "old (head.1): its 2 labels are kept" in told[0]
+    assert "old (head.1): its 2 labels are kept" in report[0]
 
 
 # Tokenizers, and texts to write
@@ -269,30 +269,32 @@ def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path) -> 
 def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_data(tmp_path: Path) -> None:
     run, yaml = other_tagging(tmp_path)
     config = load(yaml, [f"tokenizer.init={OLD}", "tokenizer.lowercase=false", f"embedding.0.init={OLD}"])
-    pipeline, _, told = begun(config)
-    older = Learned.load(run)
-    assert pipeline.learned.vocabulary == older.vocabulary
-    assert pipeline.learned.featurizer.tokenizer.to_str() == older.featurizer.tokenizer.to_str()
+    pipeline, _, report = begun(config)
+    older = Artifacts.load(run)
+    assert pipeline.artifacts.vocabulary == older.vocabulary
+    assert pipeline.artifacts.featurizer.tokenizer.to_str() == older.featurizer.tokenizer.to_str()
     words = [line.split("\t")[0].lower() for line in CONLL.splitlines() if line]
-    assert sum(pipeline.learned.counts[""]) == len(words)
-    assert pipeline.learned.counts[""][older.vocabulary.index("came")] == 1
+    assert sum(pipeline.artifacts.counts[""]) == len(words)
+    assert pipeline.artifacts.counts[""][older.vocabulary.index("came")] == 1
     unknown = sum(word not in older.vocabulary for word in words) / len(words)
     assert 0 < unknown < 1
-    assert f"of {len(older.vocabulary)} tokens; {100 * unknown:.1f} % of those of the new texts are unknown" in told[0]
-    assert "lowercase was true and is false, which changes nothing" in told[1]
+    assert (
+        f"of {len(older.vocabulary)} tokens; {100 * unknown:.1f} % of those of the new texts are unknown" in report[0]
+    )
+    assert "lowercase was true and is false, which changes nothing" in report[1]
     assert torch.equal(pipeline.embedding[0].table.weight, weights_of(run)["embedding.0.table.weight"])
 
 
 def test_a_vocabulary_that_is_hardly_known_there_is_worth_a_note(tmp_path: Path) -> None:
     _, yaml = other_tagging(tmp_path)
     config = load(yaml, [f"embedding.0.init={OLD}"])
-    _, _, told = begun(config)
-    assert not any("note" in line for line in told)
+    _, _, report = begun(config)
+    assert not any("note" in line for line in report)
     (yaml.parent / "train.conll").write_text("Lund\tB-LOC\nnobody\tO\nis\tO\nhere\tO\n")
-    _, _, told = begun(load(yaml, [f"embedding.0.init={OLD}"]))
-    assert told[0].endswith("1 of 4 tokens are known there")
-    assert told[1].startswith("note: embedding.0: the rows of the other 3 tokens begin afresh")
-    assert told[1].endswith("beside the `use` of the tokenizer too")
+    _, _, report = begun(load(yaml, [f"embedding.0.init={OLD}"]))
+    assert report[0].endswith("1 of 4 tokens are known there")
+    assert report[1].startswith("note: embedding.0: the rows of the other 3 tokens begin afresh")
+    assert report[1].endswith("beside the `use` of the tokenizer too")
 
 
 @pytest.mark.parametrize("init", ["", f", init: {OLD}"])
@@ -302,18 +304,20 @@ def test_a_decoder_goes_on_with_its_target_tokens(tmp_path: Path, init: str) -> 
     run = trained(before, writing(before), writer.format("", ""))
     yaml = writing(here(tmp_path, "new"))
     write_jsonl(yaml.parent / "train.jsonl", [{"text": "abxy", "reversed": "yxba"}, {"text": "cd", "reversed": "dc"}])
-    pipeline, fresh, told = begun(load(yaml, [writer.format(init, f", init: {OLD}")]))
+    pipeline, fresh, report = begun(load(yaml, [writer.format(init, f", init: {OLD}")]))
     old = weights_of(run)
-    mine, theirs = (one.tasks[0].target_vocabulary or () for one in (pipeline.learned, Learned.load(run)))
+    mine, theirs = (
+        artifacts.tasks[0].target_vocabulary or () for artifacts in (pipeline.artifacts, Artifacts.load(run))
+    )
     assert (mine == theirs) is bool(init)
-    for name in (f"vocabulary.{one}" for one in ("embedding.weight", "output.weight", "output.bias")):
+    for name in (f"vocabulary.{parameter}" for parameter in ("embedding.weight", "output.weight", "output.bias")):
         new = by_name(pipeline.state_dict()[f"heads.0.{name}"], mine)
         if init:
             assert torch.equal(pipeline.state_dict()[f"heads.0.{name}"], old[f"heads.0.{name}"])
         else:
             assert_by_name(new, by_name(fresh[f"heads.0.{name}"], mine), by_name(old[f"heads.0.{name}"], theirs))
     assert torch.equal(pipeline.head.bridge.weight, old["heads.0.bridge.weight"])
-    assert ("head.target_tokenizer: is that of" in told[0]) is bool(init)
+    assert ("head.target_tokenizer: is that of" in report[0]) is bool(init)
 
 
 # Tables kept in two, and words of a checkpoint
@@ -337,10 +341,10 @@ def test_pretrained_vectors_go_by_their_words_whether_they_are_learned_or_not(
         x = state["embedding.0.table.weight"].clone()
         if "embedding.0.table.place" in state:
             for i, place in enumerate(state["embedding.0.table.place"].tolist()):
-                x[i] += state["embedding.0.table.learned"][place] * (place > 0)
+                x[i] += state["embedding.0.table.artifacts"][place] * (place > 0)
         return by_name(x, words)
 
-    mine, theirs = pipeline.learned.vocabulary, Learned.load(run).vocabulary
+    mine, theirs = pipeline.artifacts.vocabulary, Artifacts.load(run).vocabulary
     new = pipeline.state_dict()
     assert_by_name(rows(new, mine), rows(fresh, mine), rows(weights_of(run), theirs))
     shown = pipeline.embedding[0].table(torch.arange(len(mine)))
@@ -418,9 +422,8 @@ def test_frozen_stages_keep_what_they_started_from_and_resuming_begins_nowhere(
                 train_run(config, console)
             if place == "cut":
                 assert checkpoint.load(opened.checkpoints / "last.ckpt")["progress"]["epoch"] == 1
-                monkeypatch.setattr(
-                    "seqpipe.commands.runs.training_run.begin", lambda *given: pytest.fail("began again")
-                )
+                again = "seqpipe.commands.runs.training_run.warm_start"
+                monkeypatch.setattr(again, lambda *arguments: pytest.fail("began again"))
                 train_run(config)
             ended.append(weights_of(opened.folder))
     assert all(torch.equal(ended[0][name], tensor) for name, tensor in ended[1].items())

@@ -6,19 +6,19 @@ from seqpipe.config.component import build_component
 from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import DataError
-from seqpipe.runtime.predictor import refuse_long
+from seqpipe.runtime.limits import refuse_long
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import unseen_labels
-from seqpipe.training.fit import Learned
 from seqpipe.training.pipeline import Pipeline
 
 
-def report_unseen_labels(config: Config, learned: Learned, console: Console) -> None:
+def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console) -> None:
     """Raise DataError for labels of dev or test that training never saw; with `unseen_labels: miss`, print them."""
     reader, problems = build_component(config.data.reader), []
     for name, path in {"dev": config.data.dev, **config.data.tests}.items():
         if path is None:
             continue
-        for label, record in unseen_labels(learned, reader.read(path)):
+        for label, record in unseen_labels(artifacts, reader.read(path)):
             place = record.get("where", path)
             message = f"{place}: the {name} set holds the label {label!r}, which training never saw"
             problems.append(message)
@@ -33,7 +33,7 @@ def refuse_long_pairs(config: Config, pipeline: Pipeline) -> None:
     """Raise DataError, before training, for a pair of which no stage can read the first text as a whole."""
     if "first_tokens" not in pipeline.limits:
         return
-    reader, featurizer = build_component(config.data.reader), pipeline.learned.featurizer
+    reader, featurizer = build_component(config.data.reader), pipeline.artifacts.featurizer
     for path in (config.data.train, config.data.dev, *config.data.tests.values()):
         if path is None:
             continue

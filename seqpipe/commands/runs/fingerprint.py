@@ -12,7 +12,7 @@ from seqpipe.config.contract import has_member
 from seqpipe.config.loader import Component, Config, resolved
 from seqpipe.config.run_layout import CHECKPOINTS
 from seqpipe.training import checkpoint
-from seqpipe.training.fit import FILE
+from seqpipe.training.artifacts import FILE
 
 
 def fingerprint(config: Config) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from seqpipe.export.graph_cache import GraphCache
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headline, headlines
 from seqpipe.runtime.model import Model
-from seqpipe.training.pipeline import predictor
+from seqpipe.training.predictor import predictor
 
 EXAMPLES = 4  # answers that are shown
 

@@ -15,12 +15,12 @@ from seqpipe import files
 from seqpipe.commands.runs.fingerprint import differences, fingerprint
 from seqpipe.commands.runs.run_lock import run_lock
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML
+from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML, refuse_other_form
 from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.training import checkpoint
-from seqpipe.training.fit import FILE, Learned
+from seqpipe.training.artifacts import FILE, Artifacts
 from seqpipe.training.pipeline import Pipeline
 
 RUNS = Path("runs")
@@ -110,9 +110,16 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
         )
     if changes:
         _remove_fitted_artifacts(folder)
+    _refuse_older_run(folder)
     if not is_trained:
         files.write(folder / YAML, dump(resolved(config, folder)))
         files.write(folder / STATE, json.dumps({"fingerprint": current}, indent=1, ensure_ascii=False))
+
+
+def _refuse_older_run(folder: Path) -> None:
+    """Raise UsageError for a run whose fitted artifacts have another form than this seqpipe reads."""
+    if (folder / FILE).exists():
+        refuse_other_form(folder / FILE, files.read_json(folder / FILE).get("form", 1))
 
 
 def _remove_fitted_artifacts(folder: Path) -> None:
@@ -129,6 +136,7 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
     """
     if not (folder / STATE).exists():
         raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
+    _refuse_older_run(folder)
     config = load(folder / YAML, sets, files=need_data, runs=False)
     for note in config.drift:
         console.say(note)
@@ -138,6 +146,6 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
 def load_trained(run: Run) -> Pipeline:
     """Return the pipeline of a run with its best weights; UsageError if it was not trained."""
     weights = checkpoint.load_best(run.checkpoints)
-    pipeline = Pipeline(run.config, Learned.load(run.folder))
+    pipeline = Pipeline(run.config, Artifacts.load(run.folder))
     pipeline.load_state_dict(weights)
     return pipeline.eval()

@@ -7,19 +7,22 @@ from collections.abc import Iterable
 import torch
 
 from seqpipe.commands.runs.data_checks import refuse_long_pairs, report_unseen_labels
-from seqpipe.commands.runs.dev_scores import DevScores
 from seqpipe.commands.runs.run_folder import Run
-from seqpipe.commands.runs.training_data import TrainingData, dev_batches, load_data, text_windows
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import LAST
 from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.evaluate import deciding
-from seqpipe.training.fit import unknown_share
+from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.data_forms import TrainingData, data_form
+from seqpipe.training.dev_scores import DevScores
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.measures import calibrate
+from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.prepare import packed, unwritable_notes
-from seqpipe.training.token_corpus import Windows
-from seqpipe.training.warm_start import begin
+from seqpipe.training.trainer import train
+from seqpipe.training.vocabulary_coverage import unknown_share, unwritable_notes
+from seqpipe.training.warm_start import warm_start
 
 
 def resolve_device(name: str) -> str:
@@ -36,61 +39,63 @@ def resolve_device(name: str) -> str:
 
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     """Train to the end, resume, or load what is trained already: the pipeline at its best weights, on the CPU."""
-    from seqpipe.training import trainer  # not above: Lightning takes seconds to import, and only training needs it
-
     config, device = run.config, resolve_device(device)
-    trainer.check_precision(config.train.precision, device)
+    check_precision(config.train.precision, device)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
-    data = load_data(run)
+    data = _load_data(run)
     torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, data.learned)
+    pipeline = Pipeline(config, data.artifacts)
     is_new = not (run.checkpoints / LAST).exists()
-    init_report = begin(pipeline, config) if is_new else []
+    init_report = warm_start(pipeline, config) if is_new else []
     console.say(f"training {config.name}: {_sizes(data, pipeline)}, on {device} -> {run.folder}")
     _report(data, pipeline, config, init_report, console)
-    report_unseen_labels(config, data.learned, console)
+    report_unseen_labels(config, data.artifacts, console)
     refuse_long_pairs(config, pipeline)
-    scores = _dev_scores(run, pipeline, data, device)
-    trainer.train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
+    scores = _dev_scores(config, pipeline, data, device)
+    train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
     return pipeline
 
 
+def _load_data(run: Run) -> TrainingData:
+    """Read the records and fit the artifacts, or load those that an interrupted run has fitted."""
+    form = data_form(run.config)
+    records = form.read(run.config.data.train)
+    if (run.folder / FILE).exists():
+        artifacts = Artifacts.load(run.folder)
+    else:
+        artifacts = fit_artifacts(run.config, records)
+        artifacts.save(run.folder)
+    return form.load(artifacts, records, run.folder)
+
+
 def _sizes(data: TrainingData, pipeline: Pipeline) -> str:
-    batches = data.batches
-    size = f"a text of {len(batches.tokens):,}" if isinstance(batches, Windows) else f"{len(batches.data):,} examples"
-    tokens = sum(map(len, data.learned.vocabularies.values()))
+    tokens = sum(map(len, data.artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
-    return f"{size}, {tokens:,} tokens, {weights:,} weights"
+    return f"{data.size}, {tokens:,} tokens, {weights:,} weights"
 
 
 def _report(
     data: TrainingData, pipeline: Pipeline, config: Config, init_report: Iterable[str], console: Console
 ) -> None:
     """Print what a person should know before training: notes, warnings, the share of unknown tokens in dev."""
-    target_records = [] if packed(config) else data.dev or data.records
-    for message in (*init_report, *pipeline.messages(), *unwritable_notes(config, data.learned, target_records)):
+    for message in (*init_report, *pipeline.messages(), *unwritable_notes(config, data.artifacts, data.targets)):
         console.say(f"  {message}")
     for warning in data.warnings:
         console.say(f"  warning: {warning}")
     if data.dev:
-        unknown = unknown_share(data.learned, data.learned.featurizer.docs(data.dev))
+        unknown = unknown_share(data.artifacts, data.artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
 
 
-def _dev_scores(run: Run, pipeline: Pipeline, data: TrainingData, device: str) -> DevScores | None:
+def _dev_scores(config: Config, pipeline: Pipeline, data: TrainingData, device: str) -> DevScores | None:
     """Return the function that scores the dev set, None without one, once it and `train.metric` are known to work."""
-    config = run.config
-    if not config.data.dev:
+    if data.dev_batches is None:
         if config.train.metric:
             raise UsageError("train.metric: it is a score of data.dev, and there is none; add it, or delete the key")
         return None
-    if packed(config):
-        batches = text_windows(config, data.learned, run.folder, "dev").once
-    else:
-        batches = dev_batches(config, data.learned, data.dev)
-    pipeline.calibrate(batches)  # what dev lacks for it is reported before training
-    scores = DevScores(pipeline, config, data.dev, batches, device)
+    calibrate(pipeline, data.dev_batches)  # what dev lacks for it is reported before training
+    scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
     if config.train.metric:
-        deciding(scores(lambda: None, few=True), config.train.metric)  # one that is not there is reported now
+        deciding(scores(lambda: None, only_names=True), config.train.metric)  # one that is not there is reported now
     return scores

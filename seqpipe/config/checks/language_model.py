@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from seqpipe.config.component import Component, Input
-from seqpipe.config.contract import declared_features, has_member, is_stateful, member
+from seqpipe.config.contract import declared_features, has_member, member
+from seqpipe.config.corpus import corpus_settings
 
 
 def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
     """What hinders a pipeline from being a language model, each at its stage."""
     source, head = inputs[0], heads[-1]
-    is_packed = head.options.get("packed") is not False
+    corpus = corpus_settings(head)
+    is_packed, is_stateful = (True, False) if corpus is None else (corpus.packed, corpus.stateful)
     asks = f"the head {head.use!r} writes token by token"
     if len(heads) > 1 or len(inputs) > 1 or source.tokenizer is None:
         yield head, "a language-model head must be the only head, on one tokenized input"
@@ -19,7 +21,7 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
         yield head, "it continues the second of two texts, which are no single text: set packed: false"
     if not source.encoder:
         yield head, "a language model needs a causal encoder: add one, such as gru"
-    if is_stateful(head) and not is_packed:
+    if is_stateful and not is_packed:
         yield head, "separate documents start from a zero state: set packed: true, or stateful: false"
     for stage in source.embedding:
         if not member(stage.cls, "tokenwise"):
@@ -29,7 +31,7 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
     for stage in source.encoder:
         if cure := _not_causal(stage):
             yield stage, f"{asks}, and this encoder is not causal, or does not support incremental decoding; {cure}"
-        elif is_stateful(head) and not has_member(stage.cls, "set_stateful"):
+        elif is_stateful and not has_member(stage.cls, "set_stateful"):
             yield stage, "it has no state to carry; choose lstm, gru or rnn, or set head.stateful: false"
 
 

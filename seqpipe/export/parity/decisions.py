@@ -83,7 +83,7 @@ class DecisionParity:
         expected = self.torch_run(feeds | options)
         got = polluted = self._run_graph(feeds | options, shape)
         if garbage:
-            polluted = self._run_graph(with_other_padding(self.pipeline.learned, feeds) | options, shape)
+            polluted = self._run_graph(with_other_padding(self.pipeline.artifacts, feeds) | options, shape)
         different = np.zeros(shape[0], bool)
         faults = self._faults(self.tally, feeds, expected, got, polluted)
         for rows, where in itertools.chain(faults, self._compare_alone(feeds, options, expected)):
@@ -107,7 +107,7 @@ class DecisionParity:
 
     def resolve_ties(self) -> None:
         """ParityError if more than `MOST_TIES` of at least `ENOUGH` decisions are tied; compares more if need be."""
-        more = (random_batches(self.pipeline.learned, seed, (33,), (1, 2, 5, 9, 17)) for seed in itertools.count(2))
+        more = (random_batches(self.pipeline.artifacts, seed, (33,), (1, 2, 5, 9, 17)) for seed in itertools.count(2))
         batches = itertools.chain.from_iterable(more)
         while self.tally.ties and self.tally.decisions < ENOUGH:
             self.compare_batches([next(batches)], {}, most_garbage=0)
@@ -150,7 +150,7 @@ class DecisionParity:
 
     def _compare_alone(self, feeds: Arrays, options: Arrays, expected: Arrays) -> Iterator[tuple[np.ndarray, str]]:
         """The shortest row by itself, without padding: the others must not have changed its answer."""
-        row, alone = shortest_row(self.pipeline.learned, feeds)
+        row, alone = shortest_row(self.pipeline.artifacts, feeds)
         if _shape(alone) == _shape(feeds):
             return
         row_options = {

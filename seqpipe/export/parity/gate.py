@@ -95,9 +95,9 @@ def sampled(records: Sequence[Record]) -> list[Record]:
 
 def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[str, float, float]:
     """Compare the answers to records and their metric; its name, PyTorch's value and the bundle's."""
-    ours, theirs, pipeline = comparison.ours, comparison.model.predictor, comparison.pipeline
+    ours, theirs = comparison.ours, comparison.model.predictor
     without_targets = [ours.kind.question(record) for record in records]
-    if pipeline.is_language_model:  # judged by perplexity, not by its continuations
+    if ours.kind.is_generated:  # judged by perplexity, not by its continuations
         comparison.answer_both(without_targets[:ROWS])
         comparison.answer_both(without_targets[ROWS:], **with_short_texts(ours.options, {}))
         expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
@@ -105,7 +105,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
         both = comparison.answer_both(without_targets)
         expected_scores, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in both)
     (name, expected), (_, got) = (_kind_headline(ours.kind, side) for side in (expected_scores, scores))
-    measured = pipeline.is_language_model or any(part.is_numeric for part in ours.kind.parts.values())
+    measured = ours.kind.is_generated or any(part.is_numeric for part in ours.kind.parts.values())
     rounding = CLOSE * len(records) * max(1.0, abs(expected)) if measured else 0
     if abs(got - expected) * len(records) > comparison.ties + 1e-6 + rounding:
         raise ParityError(
@@ -136,11 +136,11 @@ def _compare_random_features(comparison: Comparison) -> None:
     pipeline, decisions, options = comparison.pipeline, comparison.decisions, comparison.options
     for chosen in trial_options(options):
         small = {"sizes": (1, 3), "lengths": (1, 7)} if chosen else {}
-        long = () if chosen else random_batches(pipeline.learned, 1, (2,), pipeline.long)
-        batches = itertools.chain(random_batches(pipeline.learned, 1, **small), long)
+        long = () if chosen else random_batches(pipeline.artifacts, 1, (2,), pipeline.long)
+        batches = itertools.chain(random_batches(pipeline.artifacts, 1, **small), long)
         decisions.compare_batches(batches, chosen, MOST_GARBAGE)
     for name, candidates in options_off_default(options).items():
-        tried = [next(random_batches(pipeline.learned, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
+        tried = [next(random_batches(pipeline.artifacts, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
         trials = itertools.product(candidates, tried)
         effective = next(
             ((chosen, feeds) for chosen, feeds in trials if _matters(comparison.ours, feeds, name, chosen)), None
@@ -149,8 +149,8 @@ def _compare_random_features(comparison: Comparison) -> None:
             comparison.without_effect.append(name)
         chosen, feeds = effective or (candidates[0], tried[0])
         decisions.compare_batches([feeds], chosen, MOST_GARBAGE)
-    if pipeline.cache_shapes:
-        prompts = random_batches(pipeline.learned, SEED, (1, 3), (1, 7))
+    if pipeline.cache:
+        prompts = random_batches(pipeline.artifacts, SEED, (1, 3), (1, 7))
         compare_pieces(decisions, prompts)
     decisions.tally.check()
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.errors import PluginError
 from seqpipe.export.parity.decisions import TIE, DecisionParity, margins
 from seqpipe.export.parity.trial_options import option_inputs
 from seqpipe.features.document import Arrays
+from seqpipe.runtime.cache_entries import next_inputs
 
 PIECES = (1, 2, 4)  # tokens of each run after the prompt
 
@@ -40,7 +40,7 @@ def compare_pieces(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
             inputs = defaults | _exactly(length, defaults)
             _, got, _ = parity.compare(now, inputs | past, garbage=False)
             pieces.append(got["tokens"])
-            past = {PAST + name.removeprefix(PRESENT): array for name, array in got.items() if name.startswith(PRESENT)}
+            past = next_inputs(pipeline.cache, got)
             now = feeds | {"ids": got["tokens"][:, 0, -1:], "mask": np.ones((len(got["tokens"]), 1), bool)}
         joined = np.concatenate(pieces, 2)
         differ = (joined != whole["tokens"]).any((1, 2))

@@ -79,6 +79,6 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
     for seed in itertools.count():
         if count >= DECISIONS:
             break
-        for feeds in random_batches(comparison.pipeline.learned, seed, (7,), (2, 9)):
+        for feeds in random_batches(comparison.pipeline.artifacts, seed, (7,), (2, 9)):
             add(feeds)
     return same, count

@@ -9,8 +9,9 @@ import numpy as np
 
 from seqpipe.features.vocabulary import clean
 from seqpipe.runtime.explain.figures import Figure
-from seqpipe.runtime.explain.maps import Attention, Explanation, Piece, Row, View, views
+from seqpipe.runtime.explain.maps import Attention, Explanation
 from seqpipe.runtime.explain.points import svg
+from seqpipe.runtime.explain.views import Piece, Row, View, views
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
 _STYLE = """

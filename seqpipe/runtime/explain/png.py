@@ -13,7 +13,8 @@ from typing import Any
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.explain.figures import Figure
 from seqpipe.runtime.explain.fonts import Fonts
-from seqpipe.runtime.explain.maps import Attention, Explanation, Piece, Row, View, views
+from seqpipe.runtime.explain.maps import Attention, Explanation
+from seqpipe.runtime.explain.views import Piece, Row, View, views
 
 WIDTH, MARGIN, SIZE, LINE = 1200, 40, 22, 36  # pixels
 BAR, CELL = 170, 26

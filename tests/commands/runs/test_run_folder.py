@@ -23,8 +23,9 @@ from seqpipe.commands.runs.training_run import resolve_device
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import read
-from seqpipe.training.fit import Learned, learn
+from seqpipe.training.fit import fit_artifacts
 from seqpipe.version import VERSION
 
 QUIET = Console(-1)
@@ -171,7 +172,7 @@ def test_a_run_that_never_trained_begins_anew_once_its_data_is_corrected(here: P
     with (here / "train.conll").open("a") as file:
         file.write("\nAnew O\n")
     train_run(load(path))
-    assert "anew" in Learned.load(here / "runs/tiny").vocabulary
+    assert "anew" in Artifacts.load(here / "runs/tiny").vocabulary
 
 
 def test_moved_data_is_the_same_data(finished: Path, tmp_path: Path) -> None:
@@ -310,13 +311,13 @@ def test_a_label_that_training_never_saw_may_count_as_missed(here: Path, capsys:
 def test_a_damaged_run_file_is_an_error_that_names_the_cure(tmp_path: Path) -> None:
     (tmp_path / "learned.json").write_text('{"field": ')
     with pytest.raises(DataError, match=r"learned\.json: damaged: .*--fresh"):
-        Learned.load(tmp_path)
+        Artifacts.load(tmp_path)
 
 
 def test_what_was_made_of_other_data_is_not_kept_by_a_run_that_never_trained(here: Path) -> None:
     config = tiny(here, *LEAN)
     folder = begin_run(config).folder
-    Learned.save(learn(config, read(config.data.reader, config.data.train)), folder)
+    Artifacts.save(fit_artifacts(config, read(config.data.reader, config.data.train)), folder)
     (folder / "tokens").mkdir()
     (folder / "tokens/train.bin").write_bytes(b"of other texts")
     begin_run(config)
@@ -330,7 +331,7 @@ def test_what_was_made_of_other_data_is_not_kept_by_a_run_that_never_trained(her
 def test_killed_as_it_begins_anew_it_begins_anew_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(here, *LEAN)
     folder = begin_run(config).folder
-    Learned.save(learn(config, read(config.data.reader, config.data.train)), folder)
+    Artifacts.save(fit_artifacts(config, read(config.data.reader, config.data.train)), folder)
 
     class KilledError(Exception): ...
 

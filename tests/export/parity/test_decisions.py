@@ -20,7 +20,8 @@ from seqpipe.features.document import Arrays
 from seqpipe.nn.constants import EOS
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
-from seqpipe.training.pipeline import Pipeline, option_table, predictor
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table, predictor
 
 Change = Callable[[Arrays, Arrays], None]
 
@@ -44,7 +45,7 @@ def compared(both: tuple[Pipeline, Run], change: Change, shapes: Any = ((3,), (7
         return decision
 
     parity = DecisionParity(pipeline, run, changed, {})
-    for feeds in random_batches(pipeline.learned, 0, *shapes):
+    for feeds in random_batches(pipeline.artifacts, 0, *shapes):
         parity.compare(feeds, {})
     return parity.tally
 
@@ -59,12 +60,12 @@ def test_the_same_answers_are_the_same(both: tuple[Pipeline, Run]) -> None:
 
 
 def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Pipeline, Run]) -> None:
-    feeds = list(random_batches(both[0].learned, 1))
+    feeds = list(random_batches(both[0].artifacts, 1))
     assert [array["ids"].shape for array in feeds] == [(B, T) for B in SIZES for T in LENGTHS]
     assert all(array["mask"][0].all() for array in feeds)
     assert not feeds[-1]["mask"].all()
     assert all(not array["ids"][~array["mask"]].any() for array in feeds)
-    assert len(np.unique(feeds[-1]["ids"])) == both[0].learned.featurizer.tokenizer.get_vocab_size()
+    assert len(np.unique(feeds[-1]["ids"])) == both[0].artifacts.featurizer.tokenizer.get_vocab_size()
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_a_tie_is_one_in_the_models_own_score_only(tmp_path: Path) -> None:
     pipeline, _ = parts(config)
     with torch.no_grad():
         pipeline.head.emissions.weight.zero_()
-        pipeline.head.emissions.bias.copy_(torch.tensor([1e-3] + [0.0] * (len(pipeline.learned.tasks[0].labels) - 1)))
+        pipeline.head.emissions.bias.copy_(torch.tensor([1e-3] + [0.0] * (len(pipeline.artifacts.tasks[0].labels) - 1)))
 
     def another(feeds: Arrays, made: Arrays) -> None:
         made["tags"][0, 0] = len(made["tags"]) > 1
@@ -193,7 +194,7 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
 
 def test_the_score_of_a_text_may_be_off_by_the_root_of_its_length_times_as_much(writes: tuple[Pipeline, Run]) -> None:
     pipeline, run = writes
-    made = run(next(random_batches(pipeline.learned, 0, (3,), (7,))))
+    made = run(next(random_batches(pipeline.artifacts, 0, (3,), (7,))))
     assert ((made["tokens"] != 0).sum(2) == 100).all()
     allowed = 10 * 1e-4 + 1e-5 * float(np.abs(made["scores"]).min())
     for off, different in ((0.9 * allowed, 0), (1.5 * allowed, 3)):

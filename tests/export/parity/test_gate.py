@@ -15,7 +15,7 @@ from factory import LEAN, QUIET, parts, tiny, writing
 from tokenizers import Tokenizer
 
 from seqpipe import load
-from seqpipe.answers.multi_head import answer_from
+from seqpipe.answers.registry import answer_from
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
@@ -37,7 +37,8 @@ from seqpipe.runtime import model as runtime
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import read
-from seqpipe.training.pipeline import Pipeline, option_table
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table
 from seqpipe.training.trainer import train
 
 
@@ -83,7 +84,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def test_what_is_read_and_answered_alike_is_written_and_says_on_what(tags: Trained) -> None:
     stated = load(tags.folder / "bundle", "cpu").manifest["parity"]
     assert stated["records"] == len(tags.records)
-    assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.learned.featurizer, 1_000)])
+    assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.artifacts.featurizer, 1_000)])
     assert (stated["texts"], stated["records_with_options"]) == (gate.WITH_OPTIONS["texts"], len(tags.records))
 
 
@@ -108,9 +109,9 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
 def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_the_yaml_says(tags: Trained) -> None:
     limits = load(tags.folder / "bundle", "cpu").manifest["limits"]
     assert limits == {"tokens": 1_000}
-    learned, options = tags.pipeline.learned, option_table(*tags.config.head)
-    assert learned.longest == max(
-        map(len, learned.featurizer.docs(read(tags.config.data.reader, tags.config.data.train)))
+    artifacts, options = tags.pipeline.artifacts, option_table(*tags.config.head)
+    assert artifacts.longest == max(
+        map(len, artifacts.featurizer.docs(read(tags.config.data.reader, tags.config.data.train)))
     )
     stated = bundle_manifest(tags.pipeline, tags.config, options, {}, longest=700)
     assert stated["limits"] == {"tokens": 2_800}
@@ -174,7 +175,7 @@ def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.Mo
 
     def shifted(self: Any, *given: Any) -> Any:
         docs = whole(self, *given)
-        if self is tags.pipeline.learned.featurizer:
+        if self is tags.pipeline.artifacts.featurizer:
             return docs
         return [replace(doc, offsets=[(a, b + 1) for a, b in doc.offsets]) for doc in docs]
 
@@ -198,7 +199,7 @@ def wrong_once(monkeypatch: pytest.MonkeyPatch, ids: np.ndarray, name: str = "ta
 
 
 def test_one_wrong_record_is_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    featurizer = tags.pipeline.learned.featurizer
+    featurizer = tags.pipeline.artifacts.featurizer
     doc = max(featurizer.docs(tags.records), key=len)
     wrong_once(monkeypatch, featurizer.collate([doc])["ids"][0])
     assert "decisions differ between PyTorch and onnxruntime (tags" in tags.refused()
@@ -307,13 +308,13 @@ def test_long_records_are_cut_to_golden_examples(tmp_path: Path) -> None:
     long = [word for some in words for word in some]
     made.records = [{"text": " ".join(long), "words": long, "tags": ["O"] * len(long), "where": "long:1"}]
     (first, *_) = made.export().manifest["golden"]
-    featurizer = made.pipeline.learned.featurizer
+    featurizer = made.pipeline.artifacts.featurizer
     assert 0 < len(featurizer.docs([first["record"]])[0]) <= 40 < len(long)
     assert load(tmp_path / "bundle", "cpu").verify() == []
 
 
 def test_probes_hold_every_script_all_that_was_learned_and_both_sides_of_the_limit(tags: Trained) -> None:
-    featurizer = tags.pipeline.learned.featurizer
+    featurizer = tags.pipeline.artifacts.featurizer
     probes = [*probe_records(featurizer, 500)]
     text = " ".join(record["text"] for record in probes)
     assert set("".join(SCRIPTS)) <= set(text)

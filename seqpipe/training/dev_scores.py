@@ -12,7 +12,9 @@ from seqpipe.config.loader import Config
 from seqpipe.features.document import Record
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import Batch
-from seqpipe.training.pipeline import Pipeline, predictor
+from seqpipe.training.measures import calibrate, head_measures, perplexities
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import predictor
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class DevScores:
     Attributes:
         pipeline: The pipeline in training.
         config: Its configuration.
-        records: The dev records; none of them where texts are packed, for only the batches are scored then.
+        records: The dev records; none of them where only the batches are scored.
         batches: Makes the batches of the dev set, with targets.
         device: Where the pipeline is.
     """
@@ -33,24 +35,24 @@ class DevScores:
     batches: Callable[[], Iterable[Batch]]
     device: str
 
-    def __call__(self, heed: Callable[[], None], few: bool = False) -> Mapping[str, Any]:
+    def __call__(self, check_interrupt: Callable[[], None], only_names: bool = False) -> Mapping[str, Any]:
         """Return the scores.
 
         Args:
-            heed: Called now and then; what it raises ends the evaluation.
-            few: Score a few records only, where the names of the scores are wanted.
+            check_interrupt: Called now and then; what it raises ends the evaluation.
+            only_names: Score two records only, where the names of the scores are wanted.
         """
-        pipeline, records = self.pipeline, self.records
-        most = 1 if few else None
-        pipeline.calibrate(self._device_batches)
+        pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
+        most = 1 if only_names else None
+        calibrate(pipeline, self._device_batches)
+        by_head = perplexities(pipeline, itertools.islice(self._device_batches(), most))
         if pipeline.is_language_model:
-            (perplexity,) = pipeline.perplexities(itertools.islice(self._device_batches(), most)).values()
-            heed()
-            return {"perplexity": perplexity, "loss": math.log(perplexity)}
-        scores = evaluate(predictor(pipeline, self.config, self.device, heed), records[:2] if few else records)[""]
-        for head, perplexity in pipeline.perplexities(itertools.islice(self._device_batches(), most)).items():
+            check_interrupt()
+            return {"perplexity": by_head[""], "loss": math.log(by_head[""])}
+        scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
+        for head, perplexity in by_head.items():
             (scores[head] if head else scores)["perplexity"] = perplexity
-        for head, measures in pipeline.measured(itertools.islice(self._device_batches(), most)).items():
+        for head, measures in head_measures(pipeline, itertools.islice(self._device_batches(), most)).items():
             if head:
                 scores[head].update(measures)
             else:

@@ -1,0 +1,115 @@
+"""Fitted artifacts of a run: tokenizers, vocabularies, features and labels, saved in its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.multi_head import tokenizer_file
+from seqpipe.answers.registry import head_answer_from, joined
+from seqpipe.config.run_layout import FORM, LEARNED, refuse_other_form
+from seqpipe.features.kinds.registry import feature_from
+from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of, tokenizers_of
+from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
+from seqpipe.files import read_json, write
+
+FILE = LEARNED
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one head is trained to answer, and with which labels or tokenizer; the name of a single head is empty."""
+
+    name: str
+    answer: Mapping[str, Any]
+    labels: Vocabulary
+    target_tokenizer: Tokenizer | None
+
+    @property
+    def target_vocabulary(self) -> Vocabulary | None:
+        return vocabulary_of(self.target_tokenizer) if self.target_tokenizer else None
+
+    @property
+    def kind(self) -> HeadAnswer:
+        return head_answer_from(self.answer, self.target_tokenizer)
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """What is fitted to the training records before any weight: a bundle holds it besides the graph.
+
+    Attributes:
+        featurizer: Turns records into arrays, with the fitted tokenizers and features.
+        counts: How often each token occurs in training, by source.
+        tasks: One of each head.
+        longest: Tokens of the longest training text.
+    """
+
+    featurizer: InputSource
+    counts: Mapping[str, Sequence[int]]
+    tasks: tuple[Task, ...]
+    longest: int = 0
+
+    @property
+    def vocabularies(self) -> dict[str, Vocabulary]:
+        """The vocabulary of every text source, by its name; the name of a single source is empty."""
+        tokenizers = tokenizers_of(self.featurizer)
+        return {name: vocabulary_of(tokenizer, self.counts[name]) for name, tokenizer in tokenizers.items()}
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of a single text source; empty for rows of numbers and for several sources."""
+        return self.vocabularies.get("", Vocabulary([]))
+
+    @property
+    def target_tokenizers(self) -> dict[str, Tokenizer]:
+        """The target tokenizers by the name of their head."""
+        return {task.name: task.target_tokenizer for task in self.tasks if task.target_tokenizer}
+
+    @property
+    def kind(self) -> AnswerKind:
+        """The answer kind of a single head, or of several together."""
+        return joined({task.name: task.kind for task in self.tasks})
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json, a target tokenizer for each head that writes text, and learned.json."""
+        for name, tokenizer in tokenizers_of(self.featurizer).items():
+            write(folder / tokenizer_file_of(name), tokenizer.to_str(pretty=True))
+        for name, tokenizer in self.target_tokenizers.items():
+            write(folder / tokenizer_file(name), tokenizer.to_str(pretty=True))
+        state = {
+            "form": FORM,
+            "field": self.featurizer.field,
+            "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
+            "counts": {name: list(counts) for name, counts in self.counts.items()},
+            "longest": self.longest,
+            "tasks": [
+                {"name": t.name, "answer": t.answer, "labels": t.labels, "counts": t.labels.counts} for t in self.tasks
+            ],
+        }
+        write(folder / FILE, json.dumps(state, ensure_ascii=False))
+
+    @staticmethod
+    def load(folder: Path) -> Artifacts:
+        state = read_json(folder / FILE)
+        refuse_other_form(folder / FILE, state.get("form", 1))
+        counts = state["counts"]
+        tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
+        tasks: list[Task] = []
+        writers: dict[str, Tokenizer] = {}
+        for task in state["tasks"]:
+            path = folder / tokenizer_file(task["name"])
+            writer = Tokenizer.from_file(str(path)) if path.exists() else None
+            tasks.append(Task(task["name"], task["answer"], Vocabulary(task["labels"], task["counts"]), writer))
+            if writer is not None:
+                writers[path.name] = writer
+        features = {name: feature_from(manifest, writers) for name, manifest in state["features"].items()}
+        lossless = any(task.kind.is_generated for task in tasks)
+        source = source_from(state["field"], features, tokenizers, lossless)
+        return Artifacts(source, counts, tuple(tasks), state.get("longest", 0))

@@ -1,0 +1,200 @@
+"""The two forms of training data, examples and a token corpus, of which the head chooses one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from seqpipe.answers.data_warnings import warnings_about
+from seqpipe.answers.generation import ENOUGH, evaluation_window, prompt_records
+from seqpipe.config.corpus import CorpusSettings, corpus_settings
+from seqpipe.config.loader import Config
+from seqpipe.config.run_layout import TOKENS
+from seqpipe.errors import DataError
+from seqpipe.features.document import Record
+from seqpipe.runtime.limits import refuse_long
+from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.datasets import Batch, Batches, Example, examples, of_epoch, read
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.token_corpus import Records, Windows, in_memory, token_file
+
+COMPARED = 200  # records of train that parity is shown on, without dev and test sets
+
+
+class TrainingBatches(Protocol):
+    """Batches in an order that is a function of the epoch alone.
+
+    Attributes:
+        stateful: Whether recurrent states are carried from a batch to the next one of the epoch.
+    """
+
+    stateful: bool
+
+    def order(self, epoch: int) -> list[list[int]]: ...
+    def __call__(self, rows: Sequence[int]) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a pipeline is trained on.
+
+    Attributes:
+        artifacts: The fitted artifacts: tokenizers, vocabularies, labels.
+        batches: The training batches.
+        size: How much they hold, in words.
+        targets: Records whose targets the heads are to write; none where the texts themselves are the targets.
+        dev: The dev records that answers are compared on; none where only batches are scored.
+        dev_batches: Makes the dev batches, with targets; None without a dev set.
+        warnings: What a person should know about the records.
+    """
+
+    artifacts: Artifacts
+    batches: TrainingBatches
+    size: str
+    targets: Sequence[Record]
+    dev: Sequence[Record]
+    dev_batches: Callable[[], Iterable[Batch]] | None
+    warnings: Sequence[str]
+
+
+class DataForm(ABC):
+    """How the files of a config become training data."""
+
+    def __init__(self, config: Config, corpus: CorpusSettings | None):
+        self.config, self.corpus = config, corpus
+
+    @abstractmethod
+    def read(self, path: Path) -> Sequence[Record]:
+        """The records of a file."""
+
+    @abstractmethod
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
+        """The training data of these records of train; what is cached lies in the folder of the run."""
+
+    @abstractmethod
+    def warnings(self, artifacts: Artifacts, name: str, records: Iterable[Record]) -> Iterator[str]:
+        """What a person should know about a set of records."""
+
+    @abstractmethod
+    def first_batch(self, pipeline: Pipeline, records: Sequence[Record], warn: Callable[[str], None]) -> Batch:
+        """A training batch of these records alone; DataError for one that the pipeline cannot read as a whole."""
+
+    def compared_records(self, folder: Path) -> Sequence[Record]:
+        """The records that parity is shown on: the first test set of a run, else dev, else the first of train."""
+        data = self.config.data
+        path = next(iter(data.tests.values()), None) or data.dev
+        if self.corpus is None:
+            return self.read(path) if path else read(data.reader, data.train, COMPARED)
+        source = Artifacts.load(folder).featurizer
+        return prompt_records(
+            Records(data.reader, path or data.train), source.docs, source.fields[-1], self.corpus.context
+        )
+
+
+class ExampleData(DataForm):
+    """Each record is an example: features, and targets or the text itself as the target."""
+
+    def read(self, path: Path) -> Sequence[Record]:
+        return read(self.config.data.reader, path)
+
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
+        config, warnings = self.config, list[str]()
+        dev = self.read(config.data.dev) if config.data.dev else []
+        data = examples(config, artifacts, records, warn=warnings.append)
+        warnings += [*self.warnings(artifacts, "train", records), *self.warnings(artifacts, "dev", dev)]
+        return TrainingData(
+            artifacts,
+            self._batches(artifacts, data, of_epoch(config, artifacts)),
+            f"{len(data):,} examples",
+            dev or records,
+            dev,
+            self._dev_batches(artifacts, dev) if dev else None,
+            warnings,
+        )
+
+    def warnings(self, artifacts: Artifacts, name: str, records: Iterable[Record]) -> Iterator[str]:
+        return warnings_about(artifacts.kind, name, records)
+
+    def first_batch(self, pipeline: Pipeline, records: Sequence[Record], warn: Callable[[str], None]) -> Batch:
+        artifacts = pipeline.artifacts
+        refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
+        batches = self._batches(artifacts, examples(self.config, artifacts, records, warn=warn))
+        return batches(batches.order(0)[0])
+
+    def _batches(
+        self,
+        artifacts: Artifacts,
+        data: Sequence[Example],
+        data_of_epoch: Callable[[int], Sequence[Example]] | None = None,
+    ) -> Batches:
+        settings = self.config.train
+        return Batches(artifacts, data, settings.batch_tokens, settings.batch_size, settings.seed, data_of_epoch)
+
+    def _dev_batches(self, artifacts: Artifacts, dev: Sequence[Record]) -> Callable[[], Iterator[Batch]]:
+        """A function that yields the dev batches; the examples are made at its first call."""
+
+        @cache
+        def batches() -> Batches:
+            return self._batches(artifacts, examples(self.config, artifacts, dev, skip_unseen=True))
+
+        return lambda: map(batches(), batches().order(0))
+
+
+class TokenCorpus(DataForm):
+    """The records are one long text of tokens, of which windows are drawn; it may be larger than memory."""
+
+    corpus: CorpusSettings
+
+    def read(self, path: Path) -> Sequence[Record]:
+        return Records(self.config.data.reader, path)
+
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
+        dev = self.config.data.dev
+        batches = self._of_file(self._windows, artifacts, self.config.data.train, folder / TOKENS / "train.bin")
+        dev_batches = (
+            self._of_file(self._dev_windows, artifacts, dev, folder / TOKENS / "dev.bin").once if dev else None
+        )
+        return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], dev_batches, [])
+
+    def warnings(self, artifacts: Artifacts, name: str, records: Iterable[Record]) -> Iterator[str]:
+        return iter(())
+
+    def first_batch(self, pipeline: Pipeline, records: Sequence[Record], warn: Callable[[str], None]) -> Batch:
+        windows = self._windows(pipeline.artifacts, in_memory(pipeline.artifacts, records))
+        return windows(windows.order(0)[0])
+
+    def _of_file(
+        self, windows: Callable[[Artifacts, np.ndarray], Windows], artifacts: Artifacts, path: Path, tokens: Path
+    ) -> Windows:
+        """The windows of a file's texts, whose tokens are cached in another; errors name the file."""
+        cached = token_file(tokens, artifacts, self.read(path))
+        try:
+            return windows(artifacts, cached)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+
+    def _windows(self, artifacts: Artifacts, tokens: np.ndarray) -> Windows:
+        settings, corpus = self.config.train, self.corpus
+        rows = settings.batch_size or max(1, settings.batch_tokens // corpus.context)
+        epoch_batches = settings.epoch_steps and settings.epoch_steps * settings.accumulate
+        return Windows(tokens, corpus.context, rows, settings.seed, epoch_batches, corpus.stateful)
+
+    def _dev_windows(self, artifacts: Artifacts, tokens: np.ndarray) -> Windows:
+        """The windows that dev is scored in: longer ones where states are carried."""
+        if not self.corpus.stateful:
+            return self._windows(artifacts, tokens)
+        size = len(artifacts.vocabulary)
+        context = max(1, min(evaluation_window(self.corpus.context, True, size), len(tokens) - 1))
+        return Windows(tokens, context, max(1, ENOUGH // (size * context)))
+
+
+def data_form(config: Config) -> DataForm:
+    """The form of training data that the head of a config asks for."""
+    corpus = corpus_settings(config.head[0])
+    return (TokenCorpus if corpus is not None and corpus.packed else ExampleData)(config, corpus)

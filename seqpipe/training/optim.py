@@ -1,0 +1,60 @@
+"""The optimiser, the learning-rate schedule and the precision of training, as a YAML states them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from seqpipe.config.contract import member
+from seqpipe.config.loader import Config
+from seqpipe.config.schema import Train
+from seqpipe.errors import EnvError, TrainingError
+from seqpipe.training.pipeline import Pipeline
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def check_precision(precision: str, device: str) -> None:
+    """EnvError where a device cannot train in `train.precision`, naming what it can train in."""
+    device_type = device.partition(":")[0]
+    if precision == "fp16" and device_type == "cpu":
+        raise EnvError("train.precision: fp16 is for a GPU (--device cuda); on a processor take bf16 or fp32")
+    if precision == "bf16" and device_type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise EnvError(f"train.precision: {torch.cuda.get_device_name(device)} has no bf16; take fp16 or fp32")
+
+
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """The context of a loss: matrix products in `train.precision`, the rest as PyTorch chooses."""
+    dtype = DTYPES[precision]
+    return torch.autocast(device.type, dtype, enabled=dtype is not torch.float32)
+
+
+def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
+    """The optimiser of the YAML: a group of parameters for each learning rate, `lr` times `learning_rate_factor`."""
+    settings = config.train.optimizer
+    groups: dict[float, list[Tensor]] = {}
+    for stage, module in pipeline.stages:
+        lr, factor = stage.frame.get("lr") or settings.lr, member(module, "learning_rate_factor")
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                groups.setdefault(lr * factor(name), []).append(parameter)
+    parameters = [{"params": group, "lr": lr, "base_lr": lr} for lr, group in groups.items() if group]
+    if not parameters:
+        raise TrainingError("every stage is frozen; there is nothing to train")
+    optimizers = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    return optimizers[settings.use](parameters, fused=True, **settings.model_dump(exclude={"use"}))
+
+
+def rate_factor(settings: Train, share: float) -> float:
+    """Factor of the learning rate when this share of training is done: warm-up, then the schedule."""
+    schedule = settings.schedule
+    if share < schedule.warmup_ratio:
+        return max(share, 1e-4) / schedule.warmup_ratio
+    rest = (share - schedule.warmup_ratio) / (1 - schedule.warmup_ratio)
+    if schedule.use == "linear":
+        return 1 - rest * (1 - schedule.final_ratio)
+    if schedule.use == "cosine":
+        return schedule.final_ratio + (1 - schedule.final_ratio) * (1 + math.cos(math.pi * rest)) / 2
+    return 1.0

@@ -1,0 +1,55 @@
+"""Entries of the cache: what a bundle states is read again, and what is none is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqpipe.runtime.cache_entries import CacheEntry, cache_from, next_inputs
+
+ENTRIES = (
+    CacheEntry("past.ids", "present.ids"),
+    CacheEntry("past.0", "present.0", (4, 16)),
+    CacheEntry("past.1", "present.1", (2, 8), grows=False),
+)
+
+
+def test_what_is_stated_is_read_again() -> None:
+    stated = [entry.manifest() for entry in ENTRIES]
+    assert cache_from(stated) == ENTRIES
+    assert stated[0] == {
+        "input": "past.ids",
+        "output": "present.ids",
+        "axes": ["past_batch_size", "past_length"],
+        "dtype": "int64",
+        "grows": True,
+    }
+    assert (stated[2]["axes"], stated[2]["dtype"]) == (["past_batch_size", "past_state", 2, 8], "float32")
+
+
+def test_outputs_become_the_inputs_of_the_next_run() -> None:
+    outputs = {"tokens": np.array([7]), **{entry.output: np.array([n]) for n, entry in enumerate(ENTRIES)}}
+    assert next_inputs(ENTRIES, outputs) == {"past.ids": 0, "past.0": 1, "past.1": 2}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"input": 1}, {"output": ["present.0"]}, {"axes": "axes"}, {"axes": ["past_batch_size"]}, {"axes": 3}),
+        *({"dtype": "int64"}, {"grows": 1}, {"grows": "no"}, {"axes": ["past_batch_size", "past_state", 4, 16]}),
+    ],
+    ids=str,
+)
+def test_what_is_no_entry_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        cache_from([ENTRIES[1].manifest() | change])
+
+
+@pytest.mark.parametrize("key", ["input", "output", "axes", "dtype", "grows"])
+def test_an_entry_that_lacks_a_key_is_refused(key: str) -> None:
+    stated = ENTRIES[1].manifest()
+    del stated[key]
+    with pytest.raises(KeyError):
+        cache_from([stated])
