@@ -13,6 +13,7 @@ import pytest
 import torch
 from factory import QUIET, labelling, plugins, toy_heads
 
+from seqpipe import Metric
 from seqpipe import load as open_bundle
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.commands.scoring import score_target
@@ -111,6 +112,7 @@ def test_a_metric_that_is_no_number_is_null_in_every_file(value: float, tmp_path
 def test_a_headline_that_is_no_number_decides_nothing(value: float, tmp_path: Path) -> None:
     heads = toy_heads()
     heads["mean"][1].metrics = staticmethod(lambda options, gold, predicted: {"correlation": value})  # type: ignore[attr-defined]
+    heads["mean"][1].score_types = {"correlation": Metric()}  # type: ignore[attr-defined]
     config = load(labelling(tmp_path), ["train.epochs=2"], plugins(**heads))
     with (
         contextlib.chdir(tmp_path),
