@@ -50,6 +50,31 @@ def test_a_member_that_the_contract_does_not_list_cannot_be_looked_for() -> None
             look(object, "no_such_member")
 
 
+PUBLIC = ("seqpipe", "seqpipe.errors", "seqpipe.testing")  # for plugin authors, with what is below seqpipe.nn
+
+
+def private_imports(source: str) -> list[str]:
+    """Modules of seqpipe that a source text imports, and that are not for plugin authors."""
+    modules: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            modules.append(node.module or "")
+        elif isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+    ours = [module for module in modules if module.partition(".")[0] in ("seqpipe", "seqpipe_plugins")]
+    return [module for module in ours if module not in PUBLIC and not module.startswith("seqpipe.nn.")]
+
+
+def test_third_party_packages_import_public_modules_alone() -> None:
+    files = sorted((PACKAGE.parent / "tests/strangers").rglob("*.py"))
+    assert len(files) > 15
+    assert [(path, module) for path in files for module in private_imports(path.read_text(encoding="utf-8"))] == []
+    assert private_imports("import seqpipe.runtime.bundle\nfrom seqpipe_plugins.heads.crf import Crf") == [
+        "seqpipe.runtime.bundle",
+        "seqpipe_plugins.heads.crf",
+    ]
+
+
 def test_few_modules_stand_directly_in_the_package() -> None:
     assert len([*PACKAGE.glob("*.py")]) <= MOST_MODULES
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -153,9 +153,9 @@ def headlines(scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _counter(predictor: Predictor) -> Counts:
-    kind, types = predictor.kind, predictor.metric_types
-    counters = {name: _HeadCounter(part, predictor.metrics.get(name), types) for name, part in kind.parts.items()}
-    return counters[""] if "" in counters else _JointCounter(kind, counters)
+    parts, metrics, declared = predictor.kind.parts, predictor.metrics, predictor.metric_types
+    counters = {name: _HeadCounter(part, metrics.get(name), declared) for name, part in parts.items()}
+    return counters[""] if "" in counters else _JointCounter(predictor.kind, counters)
 
 
 class _JointCounter:
@@ -179,13 +179,13 @@ class _JointCounter:
 
 
 class _HeadCounter:
-    """The scores of a head: those of its own that state their type, the answer kind's, the rest of its own.
+    """The answer kind's scores and the head's own, for which all answers are kept to the end.
 
-    For its own all answers are kept to the end.
+    The head's come first, and so decide which weights are best, if it declares the first of them in `score_types`.
     """
 
-    def __init__(self, kind: HeadAnswer, metrics: Metrics | None, types: Mapping[str, Metric]):
-        self.metrics, self.types, self.counter = metrics, types, kind.counter()
+    def __init__(self, kind: HeadAnswer, metrics: Metrics | None, declared: Container[str]):
+        self.metrics, self.counter, self.declared = metrics, kind.counter(), declared
         self.answers: list[tuple[Any, Any]] = []
 
     def add(self, gold: Any, predicted: Any) -> None:
@@ -206,9 +206,10 @@ class _HeadCounter:
             raise PluginError(
                 f"the head's `metrics` gives {taken[0]!r}, which its answer kind gives; name it otherwise"
             )
-        stated = {name: score for name, score in of_head.items() if name in self.types}
         labels = {"labels": scores.pop("labels")} if "labels" in scores else {}
-        return {**stated, **scores, **of_head, **labels}
+        if next(iter(of_head), None) in self.declared:
+            return {**of_head, **scores, **labels}
+        return {**scores, **of_head, **labels}
 
 
 def _unsplit(record: Record) -> Record:

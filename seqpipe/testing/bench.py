@@ -36,7 +36,6 @@ from seqpipe.testing.toys import (
     ToyEncoder,
     ToyFewWords,
     ToyPieces,
-    ToyPlaces,
     ToyReader,
     ToyTokenizer,
     watching,
@@ -69,8 +68,7 @@ class Bench:
     def config(self) -> Config:
         """The checked pipeline, its head looking at everything that the component returns."""
         if self.subject.kind == "head":
-            encoder = ToyPlaces if self._copies else ToyEncoder
-            return self._load(ToyCausal if self.is_language_model else encoder, watching((), ()))
+            return self._load(ToyCausal if self.is_language_model else ToyEncoder, watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
         tagging = not (self.replaces_mask or self.numbers)

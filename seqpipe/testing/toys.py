@@ -78,7 +78,11 @@ class ToyEmbedding(nn.Module):
 
 
 class ToyEncoder(nn.Module):
-    """x as it is, its halves as `forwards` and `backwards`, and as `state` the mean of each row."""
+    """x plus sinusoids of the position, its halves as `forwards` and `backwards`, and as `state` the mean of each row.
+
+    Without the position equal words would have equal vectors: a head that points at words, or copies them, would give
+    them the same probability, and rounding would decide.
+    """
 
     returns: ClassVar = {
         "x": "",
@@ -92,21 +96,11 @@ class ToyEncoder(nn.Module):
         self.dim = dim
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D), (B, D)
+        places, rates = (torch.arange(1, n + 1, device=x.device) for n in x.shape[1:])
+        x = x + (places[:, None] * rates).float().sin()
         real = torch.where(mask[..., None], x, 0.0)
         halves = dict(zip(("forwards", "backwards"), x.chunk(2, 2), strict=True))
         return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1), **halves}
-
-
-class ToyPlaces(ToyEncoder):
-    """ToyEncoder on x plus sinusoids of the position.
-
-    All words out of the vocabulary have one vector. Without the position a head would copy any of them with the same
-    probability, and rounding would decide.
-    """
-
-    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D), (B, D)
-        places, rates = (torch.arange(1, n + 1, device=x.device) for n in x.shape[1:])
-        return super().forward(x + (places[:, None] * rates).float().sin(), mask)
 
 
 class ToyCausal(nn.Module):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from factory import QUIET, labelling, plugins, toy_heads
 
+from seqpipe import Metric
 from seqpipe import load as open_bundle
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.commands.scoring import score_target
@@ -60,6 +61,15 @@ def test_a_heads_own_metric_stands_before_the_kinds_and_is_the_headline(finished
     assert model.manifest["own_metrics"] == {"": owner}
 
 
+def test_a_heads_metric_without_a_direction_stands_behind_and_decides_nothing(tmp_path: Path) -> None:
+    heads = toy_heads()
+    heads["mean"][1].score_types = {}  # type: ignore[attr-defined]
+    config = load(labelling(tmp_path), ["train.epochs=1"], plugins(**heads))
+    with contextlib.chdir(tmp_path):
+        scores = run_all(config, QUIET, "cpu")["scores"]["test"]
+    assert list(scores) == ["accuracy", "macro_f1", "labels", "mean_absolute_error"]
+
+
 def test_a_bundle_is_scored_by_the_heads_metric_only_where_the_head_is_installed(
     finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +112,7 @@ def test_a_metric_that_is_no_number_is_null_in_every_file(value: float, tmp_path
 def test_a_headline_that_is_no_number_decides_nothing(value: float, tmp_path: Path) -> None:
     heads = toy_heads()
     heads["mean"][1].metrics = staticmethod(lambda options, gold, predicted: {"correlation": value})  # type: ignore[attr-defined]
+    heads["mean"][1].score_types = {"correlation": Metric()}  # type: ignore[attr-defined]
     config = load(labelling(tmp_path), ["train.epochs=2"], plugins(**heads))
     with (
         contextlib.chdir(tmp_path),

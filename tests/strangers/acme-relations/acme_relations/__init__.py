@@ -1,0 +1,8 @@
+"""Offers the head `relations` to seqpipe."""
+
+from seqpipe import hookimpl
+
+
+@hookimpl
+def register_heads() -> dict[str, str]:
+    return {"relations": "acme_relations.head:Relations"}
