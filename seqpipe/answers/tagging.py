@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -153,6 +153,12 @@ class Spans(Tags):
     kind = "spans"
     label_key = "entity_group"
     metrics = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any]) -> None:
+        known = get_args(schemes.Scheme)
+        if settings["scheme"] not in known:
+            raise ValueError(f"spans need the setting `scheme`, one of {', '.join(known)}, not {settings['scheme']!r}")
 
     def __init__(self, labels: Sequence[str], target: str | None = None, scheme: schemes.Scheme = "IOB2"):
         super().__init__(labels, target)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
+from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.types import HeadInfo
 from seqpipe.config.checks.attention import axis_of
 from seqpipe.config.component import Input, describe
@@ -56,7 +57,7 @@ def _old_labels(head: Component) -> Sequence[str]:
         return ()
     task = Artifacts.load(folder).tasks[counterpart(head, folder).number]
     old_kind, kind, where = task.answer["kind"], answer_kind(head), f"the run {relative_path(folder)}"
-    if old_kind != kind.kind:
+    if old_kind != kind.kind and not (kind.needs_tokenizer and ANSWER_KINDS[old_kind].needs_tokenizer):
         cure = "give its options their old values, or delete init"
         message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {cure}"
         raise ConfigError([head.problem(message)])

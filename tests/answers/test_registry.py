@@ -160,3 +160,9 @@ def test_what_is_known_of_scores_is_that_of_all_heads_and_of_all_together() -> N
     assert several == {**MultiHead.metrics, **Label.metrics, **Score.metrics}
     assert not several["mae"].more_is_better
     assert several["mean"].more_is_better
+
+
+def test_spans_need_a_tagging_scheme() -> None:
+    with pytest.raises(ValueError, match="spans need the setting `scheme`, one of IOB1, IOB2, BIOES, BILOU, not 'none'"):
+        completed(ANSWER_KINDS["spans"], {})
+    assert completed(ANSWER_KINDS["spans"], {"scheme": "BIOES"}) == {"scheme": "BIOES"}

@@ -57,6 +57,10 @@ class Shows(nn.Module):
     def answer(options: Any) -> str:
         return "spans"
 
+    @staticmethod
+    def answer_settings(options: Any) -> dict[str, Any]:
+        return {"scheme": options["scheme"]}
+
     def __init__(self, labels: Any, dim: int, *, scheme: str = "IOB2"):
         super().__init__()
         self.labels, self.given, self.weight = labels, dim, nn.Parameter(torch.zeros(1))

@@ -32,8 +32,7 @@ from seqpipe.export.parity.trial_options import options_off_default, trial_optio
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds.chars import Chars
 from seqpipe.features.kinds.registry import feature_from
-from seqpipe.runtime import bundle
-from seqpipe.runtime import model as runtime
+from seqpipe.runtime import bundle, statement
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import read
@@ -144,7 +143,7 @@ def test_an_alphabet_that_loses_letters_is_found(tags: Trained, monkeypatch: pyt
         made = feature_from(manifest, tokenizers)
         return replace(made, alphabet=made.alphabet[:-3]) if isinstance(made, Chars) else made
 
-    monkeypatch.setattr(runtime, "feature_from", short)
+    monkeypatch.setattr(statement, "feature_from", short)
     assert "otherwise than training did: its input 'chars' differs; no bundle was written" in tags.refused()
     with pytest.raises(ParityError, match="its input 'chars' differs"):
         tags.export("refused")
@@ -155,7 +154,7 @@ def test_an_alphabet_that_loses_letters_is_found(tags: Trained, monkeypatch: pyt
 def test_a_tokenizer_that_is_another_is_found(
     tags: Trained, monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], None]
 ) -> None:
-    monkeypatch.setattr(runtime, "_tokenizer", tokenizer_with(change))
+    monkeypatch.setattr(statement, "_tokenizer", tokenizer_with(change))
     assert "otherwise than training did: its input 'ids' differs" in tags.refused()
 
 
@@ -164,7 +163,7 @@ def test_a_letter_that_no_record_holds_is_found_by_a_probe(tags: Trained, monkey
         rewritten = {"type": "Replace", "pattern": {"String": "straße"}, "content": "rome"}
         made["normalizer"] = {"type": "Sequence", "normalizers": [made["normalizer"], rewritten]}
 
-    monkeypatch.setattr(runtime, "_tokenizer", tokenizer_with(changed))
+    monkeypatch.setattr(statement, "_tokenizer", tokenizer_with(changed))
     assert "Straße" in tags.refused()
 
 
@@ -214,7 +213,7 @@ def test_answers_are_compared_not_decisions_alone(tags: Trained, monkeypatch: py
         ]
         return kind
 
-    monkeypatch.setattr(runtime, "answer_from", renaming)
+    monkeypatch.setattr(statement, "answer_from", renaming)
     assert "16 of 16 records are answered differently; first" in tags.refused()
 
 
