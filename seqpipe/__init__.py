@@ -12,7 +12,9 @@ from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
     from seqpipe.answers import tagging_schemes
+    from seqpipe.answers.metrics.squad import gold_answers, locate_answer
     from seqpipe.answers.types import Metric
+    from seqpipe.config.patterns import may_explode
     from seqpipe.features.checkpoint_tokenizer import LACKING, pretrained_tokenizer
     from seqpipe.features.kinds.registry import *  # noqa: F403
     from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, counts_of, word_level
@@ -39,8 +41,11 @@ __all__ = [
     "__version__",
     "clean",
     "counts_of",
+    "gold_answers",
     "hookimpl",
     "load",
+    "locate_answer",
+    "may_explode",
     "pretrained_tokenizer",
     "tagging_schemes",
     "word_level",
@@ -61,7 +66,10 @@ _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime t
     "UNK": "seqpipe.features.vocabulary",
     "clean": "seqpipe.features.vocabulary",
     "counts_of": "seqpipe.features.vocabulary",
+    "gold_answers": "seqpipe.answers.metrics.squad",
     "load": "seqpipe.runtime.model",
+    "locate_answer": "seqpipe.answers.metrics.squad",
+    "may_explode": "seqpipe.config.patterns",
     "pretrained_tokenizer": "seqpipe.features.checkpoint_tokenizer",
     "word_level": "seqpipe.features.vocabulary",
 }

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from seqpipe import may_explode
 from seqpipe import tagging_schemes as schemes
-from seqpipe.config.patterns import may_explode
 from seqpipe.errors import DataError, UsageError, nearest
 
 from . import IllFormed, Record, SchemeOption, TagError, free, numbered, read_file, to_iob2

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from seqpipe.answers.metrics.squad import gold_answers, placed
+from seqpipe import gold_answers, locate_answer
 from seqpipe.errors import DataError
 
 from . import Record, opened
@@ -47,7 +47,7 @@ def _questions(article: Any, where: str) -> Iterator[Record]:
             record: Record = {"question": question, "context": context}
             gold = [] if item.get("is_impossible") is True else gold_answers({**item, "where": at}, "answers")
             for answer in gold:
-                placed(answer, context, at)
+                locate_answer(answer, context, at)
             answers = {"text": [text for text, _ in gold], "answer_start": [start for _, start in gold]}
             yield {**record, "answers": answers, "id": str(item.get("id", "")), "where": at}
 

@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
-from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, match, placed
+from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, locate_answer, match
 from seqpipe.answers.types import LOG_ZERO, PASSAGE, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -56,7 +56,7 @@ class ExtractiveSpan(HeadAnswer):
                 cure = "set the head's option no_answer: true, or leave the record out"
                 raise DataError.at(record, f"the question has no answer; {cure}")
             at, passage = second_text(doc)
-            places = [placed(answer, passage, record.get("where", "record")) for answer in gold]
+            places = [locate_answer(answer, passage, record.get("where", "record")) for answer in gold]
             spans = [_token_span(doc, at, place, record, misaligned) for place in places]
             first, last = next((span for span in spans if span is not None), (-1, -1))
             return None if gold and first < 0 else {"start": first, "end": last}

@@ -40,7 +40,7 @@ def gold_answers(record: Mapping[str, Any], field: str) -> list[Gold]:
     return pairs
 
 
-def placed(gold: Gold, passage: str, where: str) -> tuple[int, int]:
+def locate_answer(gold: Gold, passage: str, where: str) -> tuple[int, int]:
     """Start and end of an answer without the blanks around it; DataError if it does not stand there."""
     text, start = gold
     there = passage[start : start + len(text)] if start >= 0 else ""

@@ -34,7 +34,7 @@ td { width: 1.1rem; min-width: 1.1rem; height: 1.1rem; padding: 0; background: r
 td.told { background: none; padding: 0 .6em; font-variant-numeric: tabular-nums; }
 th { font-weight: normal; text-align: right; padding: 0 .4em; white-space: nowrap; }
 svg { max-width: 100%; height: auto; font-size: 14px; fill: CanvasText; }
-.way { fill: none; stroke: rgb(var(--heat)); stroke-width: 2; } .hull { fill: rgb(var(--heat) / .15); }
+.way { fill: none; stroke: rgb(var(--heat)); stroke-width: 2; } .polygon { fill: rgb(var(--heat) / .15); }
 .point { fill: GrayText; } .chosen, .first { fill: rgb(var(--heat)); } .first { stroke: CanvasText; stroke-width: 2; }
 thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; padding: .4em 0; }
 """

@@ -13,7 +13,7 @@ def svg(figure: Figure) -> str:
     """The points with their positions, and the way that was chosen through them."""
     size = SIDE + 2 * EDGE
     way = " ".join(f"{x + EDGE:.1f},{y + EDGE:.1f}" for x, y in figure.lines(SIDE))
-    filled = " hull" if figure.is_filled else ""
+    filled = " polygon" if figure.is_filled else ""
     parts = [f'<polyline class="way{filled}" points="{way}"/>'] if len(figure.way) > 1 else []
     for mark in figure.marks(SIDE):
         x, y = mark.x + EDGE, mark.y + EDGE
