@@ -110,13 +110,7 @@ class Generation(Text):
         run: Callable[[Arrays], Arrays],
         other_features: Callable[[Sequence[Doc]], Arrays],
     ) -> dict[str, float]:
-        """Perplexity, mean loss of a token in nats, and bits per character of texts.
-
-        Args:
-            docs: The texts, each with whether it continues in the next one.
-            run: Features of a batch to a decision that holds `prompt_scores`.
-            other_features: Texts of their own to what the features of a batch hold besides tokens.
-        """
+        """Perplexity, mean loss of a token in nats and bits per character; arguments as `AnswerKind` has them."""
         total, tokens = 0.0, 0
         counted, end = _Counted(docs), special_id(self.tokenizer, EOS)
         rows = self._texts(counted, end) if self.adds_bos else self._windows(counted, end)
