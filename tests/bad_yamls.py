@@ -93,6 +93,10 @@ class Tagger:
     def answer(options: Mapping[str, Any]) -> str:
         return "tags" if options["scheme"] == "none" else "spans"
 
+    @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {} if options["scheme"] == "none" else {"scheme": options["scheme"]}
+
     def __init__(self, dim, labels, *, scheme: Literal["BIOES", "IOB2", "none"] = "IOB2"): ...
 
     def loss(self, x, mask, tags): ...

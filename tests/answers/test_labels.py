@@ -67,7 +67,7 @@ def test_a_heads_metric_without_a_direction_stands_behind_and_decides_nothing(tm
     config = load(labelling(tmp_path), ["train.epochs=1"], plugins(**heads))
     with contextlib.chdir(tmp_path):
         scores = run_all(config, QUIET, "cpu")["scores"]["test"]
-    assert list(scores) == ["accuracy", "macro_f1", "labels", "mean_absolute_error"]
+    assert list(scores) == ["accuracy", "macro_f1", "mean_absolute_error", "labels"]
 
 
 def test_a_bundle_is_scored_by_the_heads_metric_only_where_the_head_is_installed(
