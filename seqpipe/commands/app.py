@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -29,7 +30,7 @@ from seqpipe.commands.schema import schema
 from seqpipe.commands.train import train
 from seqpipe.commands.vectors import vectors
 from seqpipe.commands.verify import verify
-from seqpipe.errors import SeqpipeError
+from seqpipe.errors import EnvError, SeqpipeError
 from seqpipe.version import VERSION
 
 app = typer.Typer(
@@ -79,6 +80,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 50)
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    as_json = "--json" in itertools.takewhile("--".__ne__, arguments)
     if debug:
         arguments.insert(0, "--debug")
     handler_before = signal.signal(signal.SIGTERM, _raise_terminated)
@@ -87,7 +89,7 @@ def main() -> None:
     except SeqpipeError as error:
         if debug:
             raise
-        report(error)
+        report(error, as_json)
         sys.exit(error.exit_code)
     except TerminatedError as error:
         with contextlib.suppress(OSError):
@@ -101,8 +103,8 @@ def main() -> None:
     except (OSError, MemoryError) as error:
         if debug:
             raise
-        report_system_error(error)
-        sys.exit(7)
+        report_system_error(error, EnvError.exit_code, as_json)
+        sys.exit(EnvError.exit_code)
     finally:
         signal.signal(signal.SIGTERM, handler_before or signal.SIG_DFL)
         drop_unwritable_output()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from seqpipe.console import printable
 from seqpipe.errors import ConfigError, SeqpipeError
@@ -24,23 +29,37 @@ _CURES = {
 }
 
 
-def report(error: SeqpipeError) -> None:
-    """Write an error of seqpipe to standard error."""
+def report(error: SeqpipeError, as_json: bool = False) -> None:
+    """Write an error of seqpipe to standard error; with `--json` also to standard output."""
     text = str(error)
+    if as_json:
+        problems = [asdict(problem) for problem in error.problems] if isinstance(error, ConfigError) else []
+        _print_json(error, error.exit_code, text, problems)
     if isinstance(error, ConfigError):
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
     sys.stderr.write(printable(text) + "\n")  # messages quote files, which strangers may have written
 
 
-def report_system_error(error: OSError | MemoryError) -> None:
-    """Write to standard error what failed, where, and the cure."""
+def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:
+    """Write to standard error what failed, where, and the cure; with `--json` also to standard output."""
     if isinstance(error, MemoryError):
         message = "out of memory; give shorter texts, a smaller train.batch_tokens, or fewer --threads"
     else:
         cure = _CURES.get(error.errno or 0, "seqpipe --debug shows where it happened")
         message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {cure}"
     sys.stderr.write(f"{message}\n")
+    if as_json:
+        _print_json(error, exit_code, message, [])
+
+
+def _print_json(error: Exception, exit_code: int, message: str, problems: Sequence[Mapping[str, Any]]) -> None:
+    """Write an error to standard output as one JSON object; each of the problems in a YAML also has its place."""
+    content: dict[str, Any] = {"kind": type(error).__name__, "exit_code": exit_code, "message": message}
+    if problems:
+        content["problems"] = problems
+    with contextlib.suppress(OSError):  # standard output takes nothing more, and standard error has the message
+        sys.stdout.write(json.dumps({"error": content}, indent=1) + "\n")
 
 
 def drop_unwritable_output() -> None:

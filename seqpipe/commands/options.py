@@ -25,7 +25,7 @@ Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N; a missing device is an error.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move an existing run of this name aside and start a new one.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Disable the graph cache.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and results.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more messages.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]

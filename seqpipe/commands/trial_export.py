@@ -23,10 +23,12 @@ from seqpipe.features.encoding import shown
 from seqpipe.features.hostile_texts import CURE, fault_of
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.runtime import bundle
+from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import data_form
-from seqpipe.training.datasets import Batch, sample
+from seqpipe.training.datasets import Batch, read, sample
+from seqpipe.training.dev_scores import DevScores
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.measures import first_not_finite
 from seqpipe.training.pipeline import Pipeline
@@ -43,7 +45,8 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
 
     A graph that the cache has is not traced again.
 
-    Raises DataError, PluginError, TrainingError, ExportError or ParityError, whichever the real run would meet.
+    Raises UsageError, DataError, PluginError, TrainingError, ExportError or ParityError, whichever the real run would
+    meet.
     """
     clock = time.monotonic()
     records = sample(config, RECORDS)
@@ -58,6 +61,7 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
         console.say(f"warning: {warning}")
     batch = form.first_batch(pipeline, records, lambda message: console.say(f"warning: {message}"))
     loss = _backpropagate(pipeline, batch)
+    _check_metric(pipeline, config, batch)
     weights = sum(p.numel() for p in pipeline.parameters())
     for message in (*pipeline.messages(), *unwritable_notes(config, artifacts, records)):
         console.say(message)
@@ -80,6 +84,14 @@ def _backpropagate(pipeline: Pipeline, batch: Batch) -> float:
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(pipeline, batch)}")
     loss.backward()
     return loss.item()
+
+
+def _check_metric(pipeline: Pipeline, config: Config, batch: Batch) -> None:
+    """Raise UsageError if the dev scores have none of the name that `train.metric` says."""
+    data = config.data
+    if config.train.metric and data.dev:
+        scores = DevScores(pipeline, config, read(data.reader, data.dev, 2), lambda: [batch], "cpu")
+        deciding(scores(lambda: None, only_names=True), config.train.metric)
 
 
 def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: bytes) -> Tally:

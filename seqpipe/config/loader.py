@@ -204,6 +204,8 @@ class _PipelineCheck(ComponentChecks):
         if train.patience:
             message = "the dev score is what it waits for; write data.dev, or delete patience"
             self.complain(("train", "patience"), message)
+        if train.metric:
+            self.complain(("train", "metric"), "it is a score of data.dev; write data.dev, or delete metric")
         if isinstance(train.schedule, Plateau):
             message = "'plateau' follows the dev score; write data.dev, or use another schedule"
             self.complain(("train", "schedule", "use"), message)

@@ -44,7 +44,8 @@ class DevScores:
         """
         pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
         most = 1 if only_names else None
-        calibrate(pipeline, self._device_batches)
+        if not only_names:
+            calibrate(pipeline, self._device_batches)
         by_head = perplexities(pipeline, itertools.islice(self._device_batches(), most))
         if pipeline.is_language_model:
             check_interrupt()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -239,6 +240,52 @@ def test_every_problem_of_a_yaml_is_told_at_once_and_nothing_is_run(tmp_path: Pa
     )
     assert "3 problems; nothing was run" in done.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_with_json_an_error_is_one_json_object_and_the_exit_code_stays(here: Path) -> None:
+    plain = seqpipe("check", "tiny.yaml", "train.epoch=3", "encoder=lsmt", folder=here)
+    done = seqpipe("check", "tiny.yaml", "train.epoch=3", "encoder=lsmt", "--json", folder=here)
+    assert (done.code, done.err, plain.out) == (plain.code, plain.err, "") == (2, plain.err, "")
+    error = json.loads(done.out)["error"]
+    assert (error["kind"], error["exit_code"]) == ("ConfigError", 2)
+    assert [problem["key"] for problem in error["problems"]] == ["encoder.use", "train.epoch"]
+    assert error["message"] in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind", "told"),
+    [
+        (["check", "gone.yaml"], 2, "ConfigError", "no such file"),
+        (["check", "unread.yaml"], 2, "ConfigError", "unread.yaml:1:"),
+        (["run", "tiny.yaml", "name=\udcff"], 2, "ConfigError", "is not UTF-8"),
+        (["verify", "gone"], 6, "BundleError", "no such folder"),
+        (["evaluate", "runs/tiny/bundle", "--by", "colour"], 3, "DataError", "no field 'colour'"),
+    ],
+)
+def test_every_command_with_json_gives_its_error_so(
+    here: Path, arguments: list[str], code: int, kind: str, told: str
+) -> None:
+    (here / "unread.yaml").write_text("name: [a\n")
+    done = seqpipe(*arguments, "--json", folder=here)
+    assert done.code == code, done.err
+    error = json.loads(done.out)["error"]
+    assert (error["kind"], error["exit_code"], told in error["message"]) == (kind, code, True), error
+
+
+def test_with_json_a_full_disk_is_one_json_object_too(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "wrong.jsonl")
+
+    monkeypatch.setattr("seqpipe.runtime.evaluate.write", write)
+    done = seqpipe("evaluate", "runs/tiny/bundle", "--errors", "wrong.jsonl", "--json", folder=here)
+    message = "wrong.jsonl: No space left on device; make room, or write to another place"
+    assert json.loads(done.out) == {"error": {"kind": "OSError", "exit_code": 7, "message": message}}
+    assert (done.code, message in done.err) == (7, True)
+
+
+def test_a_text_that_reads_json_asks_for_no_json(here: Path) -> None:
+    done = seqpipe("explain", "gone", "--", "--json", folder=here)
+    assert (done.code, done.out) == (6, "")
 
 
 def test_a_changed_yaml_ends_with_2_and_fresh_moves_the_run_aside(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from factory import LEAN, QUIET, tiny, toy_encoders, writing
+from factory import LEAN, QUIET, labelling, tiny, toy_encoders, writing
 from torch import Tensor, nn
 
 from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
-from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError
+from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +83,18 @@ def test_data_that_will_not_do_ends_it(tmp_path: Path) -> None:
     config = load(writing(tmp_path), ["head.target=gone"])
     with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'gone'"):
         check_export(config, QUIET)
+
+
+def test_an_unknown_metric_is_reported_with_the_scores_there_are(tmp_path: Path) -> None:
+    file = writing(tmp_path)
+    with pytest.raises(UsageError, match=r"no dev score 'blue'; did you mean 'bleu'\? \(there is: .*perplexity"):
+        check_export(load(file, ["train.metric=blue"]), QUIET)
+    for metric in ("bleu", "-perplexity"):
+        assert check_export(load(file, [f"train.metric={metric}"]), QUIET)["decisions"]
+
+
+def test_the_metric_of_a_head_that_calibrates_on_dev_is_checked(tmp_path: Path) -> None:
+    file = labelling(tmp_path, {"head": {"use": "label", "target": "label", "calibrate": True}})
+    assert check_export(load(file, ["train.metric=accuracy"]), QUIET)["decisions"]
+    with pytest.raises(UsageError, match="no dev score 'acuracy'; did you mean 'accuracy'"):
+        check_export(load(file, ["train.metric=acuracy"]), QUIET)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from factory import QUIET, begin_run, writing
 
 from seqpipe.commands.runs.training_run import train_run
 from seqpipe.config.loader import Config, load
-from seqpipe.errors import UsageError
+from seqpipe.errors import ConfigError, UsageError
 from seqpipe.training.datasets import Batches, examples, read
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import METRICS
@@ -62,6 +63,10 @@ def test_a_score_that_is_not_there_is_told_before_training(tmp_path: Path, monke
 
 def test_without_dev_there_is_no_score_to_choose_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "bleu"}}), ["data.dev=null"])
+    file = writing(tmp_path, {"train": {**TRAIN, "metric": "bleu"}})
+    with pytest.raises(ConfigError, match=r"train.metric: it is a score of data.dev; write data.dev, or delete metric"):
+        load(file, ["data.dev=null"])
+    config = load(file)
+    config = replace(config, data=replace(config.data, dev=None))
     with pytest.raises(UsageError, match=r"train.metric: it is a score of data.dev, and there is none"):
         train_run(begin_run(config), QUIET)
