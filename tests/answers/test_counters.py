@@ -222,6 +222,12 @@ def test_text_scores_are_over_all_characters() -> None:
     assert scores["token_accuracy"] == 2 / 4  # of one token and three characters
 
 
+def test_texts_with_blanks_before_their_periods_are_scored_without_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    texts = [f"text number {i} ." for i in range(100)]
+    assert scored("text", texts, texts)["bleu"] == pytest.approx(1.0)
+    assert [record.getMessage() for record in caplog.records if record.name == "sacrebleu"] == []
+
+
 def by_table(a: str, b: str) -> int:
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
