@@ -48,7 +48,11 @@ class Text(HeadAnswer):
     settings = {"equal_length": False}
     decided = TOKENS_AND_SCORES
     targets = TARGET_TOKENS
-    metrics = dict.fromkeys(_FRACTIONS, Metric()) | {"character_error_rate": _LOWER, "perplexity": _PERPLEXITY}
+    metrics = {
+        **dict.fromkeys(_FRACTIONS, Metric()),
+        **dict.fromkeys(("character_error_rate", "wer", "per"), _LOWER),
+        "perplexity": _PERPLEXITY,
+    }
     metric_packages = {"sacrebleu": "bleu and chrf", "rouge_score": "ROUGE"}
     choices = (Choice(("tokens",), ranked=True),)
     needs_tokenizer = True

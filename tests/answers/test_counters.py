@@ -222,6 +222,45 @@ def test_text_scores_are_over_all_characters() -> None:
     assert scores["token_accuracy"] == 2 / 4  # of one token and three characters
 
 
+@pytest.mark.parametrize(
+    ("gold", "predicted", "wer", "per"),
+    [
+        ("the cat sat on the mat", "the cat sat on the mat", 0, 0),
+        ("the cat sat on the mat", "on the mat sat the cat", 4 / 6, 0),  # sat and the second the stay in place
+        ("the cat sat on the mat", "the cat sat the mat", 1 / 6, 1 / 6),  # a word is missing
+        ("the cat sat", "the big cat sat the", 2 / 3, 2 / 3),  # two are added
+        ("a b c", "c x", 3 / 3, 2 / 3),  # replaced, replaced, missing; without order c is right
+        ("a", "b c d", 3, 3),
+        ("a b", "", 1, 1),
+        ("床前 moon", "前床 moon", 2 / 3, 0),  # a Chinese character is a word
+        ("", "a b", 0, 0),
+    ],
+)
+def test_word_error_rates_by_hand(gold: str, predicted: str, wer: float, per: float) -> None:
+    scores = scored("text", [gold], [predicted])
+    assert (scores["wer"], scores["per"]) == pytest.approx((wer, per))
+
+
+def test_word_error_rates_are_over_the_words_of_all_texts_and_take_the_best_reference() -> None:
+    scores = scored("text", ["a b c d", ["x y", "b a"]], ["a b c", "a b"])
+    assert (scores["wer"], scores["per"]) == (3 / 6, 1 / 6)  # 1 and 2 errors; 1 and, against "b a", none
+    scores = scored("text", [["a b", "a b c d"]], ["a b c"])
+    assert (scores["wer"], scores["per"]) == (1 / 4, 1 / 4)  # of references with as many errors the longest
+
+
+def test_of_the_error_rates_of_texts_less_is_better() -> None:
+    metrics = KINDS["text"].metrics
+    lower = {name for name, metric in metrics.items() if not metric.more_is_better}
+    assert lower == {"character_error_rate", "wer", "per", "perplexity"}
+    assert metrics.keys() >= scored("text", ["a"], ["a"]).keys()
+
+
+def test_texts_with_blanks_before_their_periods_are_scored_without_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    texts = [f"text number {i} ." for i in range(100)]
+    assert scored("text", texts, texts)["bleu"] == pytest.approx(1.0)
+    assert [record.getMessage() for record in caplog.records if record.name == "sacrebleu"] == []
+
+
 def by_table(a: str, b: str) -> int:
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
@@ -284,7 +323,9 @@ def test_the_tables_of_tags_and_texts_end_with_all() -> None:
     assert tags[0].split() == ["accuracy", "f1", "precision", "recall", "gold", "predicted", "correct"]
     assert [line.split()[0] for line in tags[1:]] == ["N", "V", "overall"]
     assert tags[-1].split() == ["overall", "50.00"]
-    assert table(scored("text", ["ab"], ["ac"]), KINDS["text"].metrics).splitlines() == [
-        "         exact match  token accuracy  character error rate  bleu   chrf  rouge 1  rouge 2  rouge l",
-        "overall         0.00            0.00                 50.00  0.00  25.00     0.00     0.00     0.00",
-    ]
+    header, row = table(scored("text", ["ab"], ["ac"]), KINDS["text"].metrics).splitlines()
+    assert " ".join(header.split()) == (
+        "exact match token accuracy character error rate wer per bleu chrf rouge 1 rouge 2 rouge l"
+    )
+    assert " ".join(row.split()) == "overall 0.00 0.00 50.00 100.00 100.00 0.00 25.00 0.00 0.00 0.00"
+    assert len(row) == len(header)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from factory import QUIET, begin_run, writing
+from factory import QUIET, begin_run, write_jsonl, writing
 
 from seqpipe.commands.runs.training_run import train_run
 from seqpipe.config.loader import Config, load
@@ -37,6 +37,21 @@ def test_the_weights_of_the_least_perplexity_are_kept_and_it_is_that_of_dev(
     (best,) = run.checkpoints.glob("best-*")
     assert best.stem == f"best-{scores.index(min(scores)) + 1:04}"
     assert min(scores) == pytest.approx(perplexity(pipeline, config), rel=1e-4)
+
+
+def test_the_weights_of_the_least_word_error_rate_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    changes = {"train": {**TRAIN, "metric": "wer", "optimizer": {"use": "adamw", "lr": 0.05}}}
+    config = load(writing(tmp_path, changes))
+    for name in ("train", "dev"):
+        write_jsonl(tmp_path / f"{name}.jsonl", [{"text": x, "reversed": f"{x} is it"} for x in "abcdefgh" * 4])
+    run = begin_run(config)
+    train_run(run, QUIET)
+    rows = [json.loads(line) for line in (run.checkpoints / METRICS).read_text().splitlines()]
+    rates = [row["dev"]["wer"] for row in rows]
+    (best,) = run.checkpoints.glob("best-*")
+    assert min(rates) < max(rates)
+    assert best.stem == f"best-{rates.index(min(rates)) + 1:04}"
 
 
 def perplexity(pipeline: Pipeline, config: Config) -> float:

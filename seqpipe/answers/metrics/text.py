@@ -1,4 +1,4 @@
-"""Gold and predicted texts in, scores out: equal texts, tokens in place, edits; BLEU, chrF and ROUGE by packages."""
+"""Gold and predicted texts in, scores out: equal texts, tokens in place, errors; BLEU, chrF and ROUGE by packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def has(package: str) -> bool:
 
 
 class TextCounter:
-    """The share of equal texts, that of equal tokens, edits over characters of gold; BLEU, chrF and ROUGE.
+    """The shares of equal texts and of equal tokens, edits over characters and words of gold; BLEU, chrF and ROUGE.
 
     A token is what stands between blanks, or a Chinese or Japanese character; `token_accuracy` is the share of places
     at which both texts have the same one, of as many as the longer has. BLEU (Papineni et al. 2002) and chrF (Popović
@@ -26,8 +26,13 @@ class TextCounter:
     gold are Chinese or Japanese, else `13a`. ROUGE-1, 2 and L (Lin 2004) are the mean F1 of the package rouge-score,
     with stems; where most letters are Chinese or Japanese, of tokens as above.
 
+    `wer` is the word error rate: the fewest words to insert, delete and replace, of all texts together, over the words
+    of gold. `per` is the same without regard to word order (Tillmann et al. 1997): of the longer text's words those
+    that the shorter lacks, over the words of gold. Both may exceed 1; a word is a token as above.
+
     Of several references a text is equal to any of them, its tokens and edits are counted against the one of the
-    fewest edits, and its ROUGE is the greatest; BLEU and chrF take all.
+    fewest edits, and its ROUGE is the greatest; BLEU and chrF take all. `wer` and `per` take the one of the fewest
+    errors of their own, and of several such ones the longest.
 
     Where words are copied: of the words written that the vocabulary lacks, the share that gold has too is
     `copy_precision`, and of gold's the share that is written `copy_recall`; words count as often as they occur.
@@ -39,6 +44,7 @@ class TextCounter:
     def __init__(self, unknown: Callable[[str], list[str]] | None = None) -> None:
         self.texts = self.equal = self.characters = self.edits = self.tokens = self.same = self.wide = 0
         self.unknown, self.copied = unknown, Counter[str]()
+        self.word_errors = {"wer": ErrorRate(edit_distance), "per": ErrorRate(unordered_distance)}
         self.kept: list[tuple[list[str], str]] | None = [] if has("sacrebleu") or has("rouge_score") else None
 
     def add(self, gold: str | Sequence[str], predicted: str) -> None:
@@ -53,6 +59,8 @@ class TextCounter:
         self.edits += min(distances)
         self.tokens += max(len(words), len(written))
         self.same += sum(a == b for a, b in zip(words, written, strict=False))
+        for rate in self.word_errors.values():
+            rate.add([_TOKEN.findall(reference) for reference in references], written)
         if self.unknown:
             right, copied = Counter(self.unknown(nearest)), Counter(self.unknown(predicted))
             self.copied.update(gold=right.total(), written=copied.total(), both=(right & copied).total())
@@ -65,6 +73,7 @@ class TextCounter:
             "exact_match": self.equal / max(1, self.texts),
             "token_accuracy": self.same / max(1, self.tokens),
             "character_error_rate": self.edits / self.characters if self.characters else 0.0,
+            **{name: rate.result() for name, rate in self.word_errors.items()},
         }
         if self.unknown:
             both = self.copied["both"]
@@ -87,7 +96,8 @@ class TextCounter:
 
         predicted = [text for _, text in kept]
         streams = [*zip_longest(*(references for references, _ in kept))]  # a record may lack the later ones
-        bleu = BLEU(tokenize="zh" if self._mostly_wide else "13a")
+        # force: no warnings of many texts that end in " .", as they do where the data has blanks between its tokens
+        bleu = BLEU(tokenize="zh" if self._mostly_wide else "13a", force=True)
         scores = {"bleu": bleu.corpus_score(predicted, streams), "chrf": CHRF().corpus_score(predicted, streams)}
         return {name: score.score / 100 for name, score in scores.items()}
 
@@ -102,6 +112,27 @@ class TextCounter:
             for theirs, ours in names.items():
                 sums[ours] += best[theirs].fmeasure
         return {name: total / max(1, len(kept)) for name, total in sums.items()}
+
+
+class ErrorRate:
+    """The errors of all texts over the words of their references; 0 where these have none.
+
+    Args:
+        distance: The number of errors between a reference and what is written.
+    """
+
+    def __init__(self, distance: Callable[[Sequence[str], Sequence[str]], int]) -> None:
+        self.distance, self.errors, self.words = distance, 0, 0
+
+    def add(self, references: Sequence[Sequence[str]], written: Sequence[str]) -> None:
+        """One record's words, against the reference of the fewest errors, of several such ones the longest."""
+        counts = [(self.distance(reference, written), len(reference)) for reference in references]
+        errors, words = min(counts, key=lambda count: (count[0], -count[1]))
+        self.errors += errors
+        self.words += words
+
+    def result(self) -> float:
+        return self.errors / self.words if self.words else 0.0
 
 
 class FillingCounter:
@@ -131,17 +162,25 @@ class _Characters:
         return _TOKEN.findall(text.lower())
 
 
-def edit_distance(a: str, b: str) -> int:
-    """Levenshtein's distance over code points, each column of its table as the bits of one integer (Hyyrö, 2003)."""
+def unordered_distance(a: Sequence[str], b: Sequence[str]) -> int:
+    """Words of the longer sequence that the shorter lacks, each counted as often as it occurs."""
+    return max(len(a), len(b)) - (Counter(a) & Counter(b)).total()
+
+
+def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
+    """Levenshtein's distance over code points or words, each column of its table as the bits of one integer.
+
+    By the algorithm of Hyyrö (2003).
+    """
     if not a or not b:
         return len(a) + len(b)
-    where: dict[str, int] = {}  # each character's positions in a, as bits
-    for i, character in enumerate(a):
-        where[character] = where.get(character, 0) | 1 << i
+    where: dict[str, int] = {}  # positions of each in a, as bits
+    for i, item in enumerate(a):
+        where[item] = where.get(item, 0) | 1 << i
     every, top = (1 << len(a)) - 1, len(a) - 1
     up, down, distance = every, 0, len(a)  # vertical differences of +1 and -1
-    for character in b:
-        equal = where.get(character, 0)
+    for item in b:
+        equal = where.get(item, 0)
         still = (((equal & up) + up) ^ up) | equal | down
         rises, falls = down | every & ~(still | up), up & still  # horizontal differences
         distance += (rises >> top & 1) - (falls >> top & 1)
