@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers import decision_checks
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import (
     LOG_ZERO,
     WHOLE_TEXT,
@@ -213,12 +214,12 @@ class HeadAnswer(AnswerKind):
         """The kind as a bundle or a run states it; KeyError, TypeError or ValueError for one that does not."""
 
     @abstractmethod
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         """The function that makes what the head learns from a record.
 
         Args:
             settings: What the head's `answer_settings` states.
-            misaligned: What to do with a span that cuts a word or a token: `error`, `widen` or `skip`.
+            rules: What to do with a span that cuts a word or a token.
         """
 
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import HeadAnswer, probability, required_field, with_score
 from seqpipe.answers.decision_checks import CLOSE
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.tagging import label_ids
 from seqpipe.answers.types import Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError
@@ -67,7 +68,7 @@ class Label(HeadAnswer):
     def record_labels(cls, record: Record, target: str | None) -> set[str]:
         return {label_of(record, target or "label")}
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return label_target(self.labels, self.target)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
@@ -152,7 +153,7 @@ class Labels(HeadAnswer):
     def record_labels(cls, record: Record, target: str | None) -> set[str]:
         return label_set_of(record, target or "labels")
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids, field = {label: i for i, label in enumerate(self.labels)}, self.target or "labels"
 
         def targets(record: Record, doc: Doc) -> Targets:

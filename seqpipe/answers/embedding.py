@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets
 from seqpipe.answers.classification import counted_labels, label_of, label_target
 from seqpipe.answers.metrics.retrieval import LengthCounter, VectorCounter
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
@@ -63,7 +64,7 @@ class Vector(HeadAnswer):
     def is_comparable(self) -> bool:
         return False
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         if self.self_supervised:
             return no_targets
         return label_target(self.labels, self.target)

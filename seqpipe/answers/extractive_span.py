@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, locate_answer, match
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, PASSAGE, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -47,7 +48,7 @@ class ExtractiveSpan(HeadAnswer):
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": self.target}
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         field = self.target or "answers"
 
         def targets(record: Record, doc: Doc) -> Targets | None:
@@ -57,7 +58,7 @@ class ExtractiveSpan(HeadAnswer):
                 raise DataError.at(record, f"the question has no answer; {cure}")
             at, passage = second_text(doc)
             places = [locate_answer(answer, passage, record.get("where", "record")) for answer in gold]
-            spans = [_token_span(doc, at, place, record, misaligned) for place in places]
+            spans = [_token_span(doc, at, place, record, rules) for place in places]
             first, last = next((span for span in spans if span is not None), (-1, -1))
             return None if gold and first < 0 else {"start": first, "end": last}
 
@@ -142,13 +143,9 @@ def _answer(doc: Doc, first: int, last: int, log_p: float) -> Mapping[str, Any]:
     return {"answer": text[start:end], "score": score, "start": start, "end": end}
 
 
-def _token_span(doc: Doc, at: int, place: tuple[int, int], record: Record, misaligned: str) -> tuple[int, int] | None:
+def _token_span(doc: Doc, at: int, place: tuple[int, int], record: Record, rules: SpanRules) -> tuple[int, int] | None:
     """First and last token of a stretch of the second text; one that cuts a token is an error, widened, or skipped."""
-    start, end = place[0] + at, place[1] + at
-    inside = [i for i in range(doc.second or 0, len(doc)) if doc.offsets[i][0] < end and doc.offsets[i][1] > start]
-    exact = inside and (doc.offsets[inside[0]][0], doc.offsets[inside[-1]][1]) == (start, end)
-    if not exact and misaligned == "error":
-        tokens = [doc.text[slice(*doc.offsets[i])] for i in inside]
-        cure = "set data.misaligned to widen or skip, or use another tokenizer"
-        raise DataError.at(record, f"answer {doc.text[start:end][:40]!r} cuts a token of {tokens}; {cure}")
-    return (inside[0], inside[-1]) if exact or (inside and misaligned == "widen") else None
+    (start, end), first = (place[0] + at, place[1] + at), doc.second or 0
+    problem = f"answer {doc.text[start:end][:40]!r} cuts a token"
+    inside = rules.align(doc.offsets[first:], (start, end), doc, record, problem)
+    return None if inside is None else (inside[0] + first, inside[1] + first)

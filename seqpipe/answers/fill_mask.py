@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, no_targets, probability, with_score, without_missing
 from seqpipe.answers.metrics.text import FillingCounter
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
 from seqpipe.answers.types import Choice, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.errors import DataError
@@ -114,7 +115,7 @@ class FillMask(HeadAnswer):
         stated = {"token": self.token, "share": self.share, "fields": [*self.fields]}
         return {"kind": self.kind, "target": None, **stated}
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return no_targets
 
     def _gaps(self, doc: Doc) -> list[int]:

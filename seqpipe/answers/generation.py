@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.text import END, Text, required
 from seqpipe.answers.types import Answer, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError, UsageError
@@ -62,7 +63,7 @@ class Generation(Text):
     def is_comparable(self) -> bool:
         return False
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         """Every token of a text; of two texts those of the second."""
 
         def targets(record: Record, doc: Doc) -> Targets:

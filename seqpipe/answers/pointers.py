@@ -9,6 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Scores, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -119,7 +120,7 @@ class Pointers(HeadAnswer):
             return {**stated, "axis": self.axis}
         return {**stated, "points": self.points, "figure_style": self.figure_style}
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         def targets(record: Record, doc: Doc) -> Targets:
             pointers = learnable(record, self.target, len(self.places(doc)), settings)
             return {"pointers": pointers, "pointers_mask": [1] * len(pointers)}

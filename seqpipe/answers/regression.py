@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets, required_field
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -54,7 +55,7 @@ class Score(HeadAnswer):
         stated = {"kind": self.kind, "target": self.target}
         return {**stated, "self_supervised": True} if self.self_supervised else stated
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         if self.self_supervised:
             return no_targets
         return lambda record, doc: {"score": number_of(record, self.target or "score")}

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import no_targets
 from seqpipe.answers.fill_mask import text_in
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.text import Text, required
 from seqpipe.answers.types import HeadInfo, MakeTargets
 from seqpipe.features import word_pieces as subwords
@@ -62,7 +63,7 @@ class SpanInfilling(Text):
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": None, "share": self.share, "length": self.length, "field": self.field}
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return no_targets
 
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import HeadAnswer, probability
 from seqpipe.answers.decision_checks import changed_values, mirrored
 from seqpipe.answers.metrics.structured import FieldCounter, StructureCounter
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.structured_fields import (
     LABEL,
     NUMBER,
@@ -154,9 +155,9 @@ class Structured(HeadAnswer):
             if field.type == LABEL
         }
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         def targets(record: Record, doc: Doc) -> Targets | None:
-            values = {field.name: target_of(field, record, doc, misaligned) for field in self.fields}
+            values = {field.name: target_of(field, record, doc, rules) for field in self.fields}
             known = {name: value for name, value in values.items() if value is not None}
             return known if len(known) == len(values) else None
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from seqpipe.answers.base import float32_number, present, probability, required_field
 from seqpipe.answers.regression import number_of
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.tagging import label_ids
 from seqpipe.answers.types import Array, Target
 from seqpipe.errors import DataError
@@ -144,7 +145,7 @@ def answer_pairs(field: Field, values: np.ndarray, scores: np.ndarray | None, do
     return pairs
 
 
-def target_of(field: Field, record: Record, doc: Doc, misaligned: str) -> Target | None:
+def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Target | None:
     """What `loss` gets of a record; None if it is to be skipped."""
     words, ids = doc.word_offsets, {label: i for i, label in enumerate(field.labels)}
     if field.per == PAIR:
@@ -159,7 +160,7 @@ def target_of(field: Field, record: Record, doc: Doc, misaligned: str) -> Target
     elif field.type == POSITION:
         numbers = [-1 if value is None else value for value in values]
     elif field.type == SPAN:
-        numbers = [_word_span(value, record, doc, misaligned) for value in values]
+        numbers = [_word_span(value, record, doc, rules) for value in values]
         if None in numbers:
             return None
     else:
@@ -167,17 +168,12 @@ def target_of(field: Field, record: Record, doc: Doc, misaligned: str) -> Target
     return numbers[0] if field.per == TEXT else numbers
 
 
-def _word_span(span: tuple[int, int] | None, record: Record, doc: Doc, misaligned: str) -> list[int] | None:
+def _word_span(span: tuple[int, int] | None, record: Record, doc: Doc, rules: SpanRules) -> list[int] | None:
     """The first and last word of a span, -1 of none; None if it cuts a word, and such records are to be skipped."""
     if span is None:
         return [-1, -1]
-    inside = [i for i, (start, end) in enumerate(doc.word_offsets) if start < span[1] and end > span[0]]
-    exact = inside and (doc.word_offsets[inside[0]][0], doc.word_offsets[inside[-1]][1]) == span
-    if not exact and misaligned == "error":
-        words = [doc.text[slice(*doc.word_offsets[i])] for i in inside]
-        cure = "set data.misaligned to widen or skip, or use another tokenizer"
-        raise DataError.at(record, f"span {doc.text[slice(*span)]!r} cuts a word of {words}; {cure}")
-    return [inside[0], inside[-1]] if exact or (inside and misaligned == "widen") else None
+    inside = rules.align(doc.word_offsets, span, doc, record, f"span {doc.text[slice(*span)]!r} cuts a word")
+    return None if inside is None else list(inside)
 
 
 def _values(field: Field, record: Record, words: int) -> list[Any]:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.base import HeadAnswer, present, probability, required_field, with_score, without_missing
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import (
     EACH_WORD,
     Answer,
@@ -73,7 +74,7 @@ class Tags(HeadAnswer):
         field, old = head.target or cls.default_target, head.old_labels
         return Vocabulary([*old, *sorted({tag for record in records for tag in present(record, field)} - {*old})])
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids, field = {label: i for i, label in enumerate(self.labels)}, self.target or self.default_target
         return lambda record, doc: {"tags": label_ids(ids, present(record, field))}
 
@@ -196,11 +197,11 @@ class Spans(Tags):
         old, tags = head.old_labels, schemes.tag_set(sorted(names), head.settings["scheme"])
         return Vocabulary([*old, *(tag for tag in tags if tag not in {*old})])
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids = {label: i for i, label in enumerate(self.labels)}
 
         def targets(record: Record, doc: Doc) -> Targets:
-            spans = _word_spans(record, doc, self.target, misaligned)
+            spans = _word_spans(record, doc, self.target, rules)
             try:
                 return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.scheme))}
             except ValueError as error:
@@ -277,20 +278,16 @@ def word_places(record: Record) -> list[tuple[int, int]]:
     return locate(words, record.get("text") or " ".join(words))
 
 
-def _word_spans(record: Record, doc: Doc, target: str | None, misaligned: str) -> list[schemes.Span]:
+def _word_spans(record: Record, doc: Doc, target: str | None, rules: SpanRules) -> list[schemes.Span]:
     """The record's spans over words; a character span that cuts a word is an error, widened, or skipped."""
     tags = record.get(target or "tags")
     if tags is not None:
         return schemes.spans(tags)
     spans, words = [], doc.word_offsets
     for span in present(record, target or "spans"):
-        inside = [i for i, (a, b) in enumerate(words) if a < span["end"] and b > span["start"]]
-        exact = inside and words[inside[0]][0] == span["start"] and words[inside[-1]][1] == span["end"]
-        if not exact and misaligned == "error":
-            cut, pieces = doc.text[span["start"] : span["end"]], [doc.text[slice(*words[i])] for i in inside]
-            message = f"span {cut!r} ({span['label']}) cuts a word of {pieces}"
-            cure = "set data.misaligned to widen or skip, or use another tokenizer"
-            raise DataError.at(record, f"{message}; {cure}")
-        if exact or (inside and misaligned == "widen"):
-            spans.append((span["label"], inside[0], inside[-1] + 1))
+        place = (span["start"], span["end"])
+        problem = f"span {doc.text[slice(*place)]!r} ({span['label']}) cuts a word"
+        inside = rules.align(words, place, doc, record, problem)
+        if inside is not None:
+            spans.append((span["label"], inside[0], inside[1] + 1))
     return spans

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import HeadAnswer, best_of, present, probability, required_field, with_score
 from seqpipe.answers.decision_checks import changed_values
 from seqpipe.answers.metrics.text import TextCounter
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, place_of
@@ -79,7 +80,7 @@ class Text(HeadAnswer):
         stated = {"kind": self.kind, "target": self.target}
         return {**stated, "copies": {"same": self.copies.same}} if self.copies else stated
 
-    def target_maker(self, settings: Mapping[str, Any], misaligned: str) -> MakeTargets:
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         field, equal_length = self.target or "target", settings["equal_length"]
 
         def targets(record: Record, doc: Doc) -> Targets:

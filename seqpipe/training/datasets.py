@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import Targets, UnseenLabelError
 from seqpipe.config.component import build_component
 from seqpipe.config.contract import has_member, is_self_supervised
@@ -91,11 +92,12 @@ def examples(
         artifacts: Fitted to its training records.
         records: With their targets.
         skip_unseen: Leave out records with labels that training never saw.
-        warn: Called with a line about the empty texts, if there are any.
+        warn: Called with a line about the empty texts, and about spans that were widened or skipped, if there are any.
     """
-    makers = []
+    makers, rules = [], list[SpanRules]()
     for head, task in zip(config.head, artifacts.tasks, strict=True):
-        make = task.kind.target_maker(answer_settings(head), config.data.misaligned)
+        rules.append(SpanRules(config.data.misaligned))
+        make = task.kind.target_maker(answer_settings(head), rules[-1])
         makers.append((f"{task.name}." if task.name else "", make))
     data, empty = list[Example](), []
     for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
@@ -116,6 +118,9 @@ def examples(
             f"{len(empty):,} of {len(records):,} records have a text without a token, and are left out of training"
         )
         warn(f"{message}; the first: {empty[0].get('where', 'without a place')}")
+    if warn:
+        for line in dict.fromkeys(line for rule in rules for line in rule.messages()):  # two heads may have the same
+            warn(line)
     if not data:
         what = "every text is empty, or has nothing to learn"
         what += ", or a label that training never saw" if skip_unseen else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import seqpipe, write_jsonl
+from factory import seqpipe, write_jsonl, writing
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label, Labels
@@ -107,3 +107,15 @@ def test_check_warns_of_its_records(little: Path) -> None:
     done = seqpipe("check", "little.yaml", folder=little)
     assert "warning: 1 of 5 records have a text without a token" in done.err
     assert "warning: train: the labels 'lead' (1), ' lead' (1) differ by white space alone" in done.err
+
+
+def test_check_and_run_count_the_spans_that_they_widen(tmp_path: Path) -> None:
+    yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    records = [{"text": f"Adas cat {n}", "spans": [[0, 3, "PER"], [5, 8, "LOC"]]} for n in range(3)]
+    for name in ("train", "dev", "test"):
+        write_jsonl(tmp_path / f"{name}.jsonl", records)
+    message = "warning: 3 of 6 spans begin or end within a word or token, and are widened (data.misaligned: widen)"
+    for command in (["check", yaml.name], ["run", yaml.name, "train.epochs=1"]):
+        done = seqpipe(*command, "data.misaligned=widen", folder=tmp_path)
+        assert done.code == 0, done.err
+        assert done.err.count(message) == 1, done.err

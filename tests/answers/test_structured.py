@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from seqpipe import load as open_bundle
 from seqpipe.answers.base import check_settings
 from seqpipe.answers.registry import head_answer_from
+from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.structured import Structured
 from seqpipe.answers.structured_fields import fields_from
 from seqpipe.answers.types import EACH_WORD, WHOLE_TEXT, HeadInfo, UnseenLabelError
@@ -222,7 +223,7 @@ def test_a_field_without_any_label_in_training_is_refused() -> None:
 
 
 def test_what_is_learned_of_a_record() -> None:
-    targets = structured().target_maker({}, "error")(RECORD, DOC)
+    targets = structured().target_maker({}, SpanRules("error"))(RECORD, DOC)
     assert targets == {
         "mood": 1,
         "root": 1,
@@ -242,7 +243,7 @@ def test_what_is_learned_of_a_record() -> None:
 def test_no_position_and_no_span_are_minus_one(none: Any) -> None:
     kind = structured(only("root", "topic"))
     record = {**RECORD, "root": none, "topic": none}
-    assert kind.target_maker({}, "error")(record, DOC) == {"root": -1, "topic": [-1, -1]}
+    assert kind.target_maker({}, SpanRules("error"))(record, DOC) == {"root": -1, "topic": [-1, -1]}
     assert kind.gold(record) == {"root": None, "topic": None}
 
 
@@ -251,18 +252,18 @@ def test_a_span_that_cuts_a_word_is_an_error_or_widened_or_its_record_skipped(na
     kind, span = structured(only(name)), {"start": 4, "end": 10}
     record = {**RECORD, name: span if name == "topic" else [None, None, span]}
     with pytest.raises(DataError, match=r"f:3: span 'met  B' cuts a word of \['met', 'Bo'\]; set data.misaligned"):
-        kind.target_maker({}, "error")(record, DOC)
-    widened = kind.target_maker({}, "widen")(record, DOC)
+        kind.target_maker({}, SpanRules("error"))(record, DOC)
+    widened = kind.target_maker({}, SpanRules("widen"))(record, DOC)
     assert widened == {name: [1, 2] if name == "topic" else [[-1, -1], [-1, -1], [1, 2]]}
-    assert kind.target_maker({}, "skip")(record, DOC) is None
+    assert kind.target_maker({}, SpanRules("skip"))(record, DOC) is None
     between = {**RECORD, name: {"start": 7, "end": 8} if name == "topic" else [{"start": 7, "end": 8}] * 3}
-    assert kind.target_maker({}, "widen")(between, DOC) is None
+    assert kind.target_maker({}, SpanRules("widen"))(between, DOC) is None
 
 
 def test_a_label_that_training_never_saw_is_told_as_such() -> None:
     for changes in ({"mood": "odd"}, {"pos": ["N", "N", "?"]}, {"relation": [{"from": 0, "to": 0, "label": "odd"}]}):
         with pytest.raises(UnseenLabelError, match=r"no training record has the label '(odd|\?)'"):
-            structured().target_maker({}, "error")({**RECORD, **changes}, DOC)
+            structured().target_maker({}, SpanRules("error"))({**RECORD, **changes}, DOC)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +304,7 @@ def test_a_label_that_training_never_saw_is_told_as_such() -> None:
 )
 def test_a_record_with_a_value_that_is_none_is_told_with_its_place(name: str, value: Any, message: str) -> None:
     kind, record = structured(), {**RECORD, name: value}
-    for act in (lambda: kind.target_maker({}, "error")(record, DOC), lambda: kind.gold(record)):
+    for act in (lambda: kind.target_maker({}, SpanRules("error"))(record, DOC), lambda: kind.gold(record)):
         with pytest.raises(DataError, match=f"^f:3: .*{message}"):
             act()
 

@@ -138,6 +138,42 @@ def test_a_span_that_cuts_a_word_is_an_error_widened_or_skipped(tmp_path: Path) 
         assert spans(tmp_path, misaligned, (0, 4, "PER")) == ["B-PER", "O"]
 
 
+@pytest.mark.parametrize(
+    ("misaligned", "expected"),
+    [
+        (
+            "widen",
+            [
+                "2 of 5 spans begin or end within a word or token, and are widened (data.misaligned: widen); "
+                "the first: train.jsonl:1",
+                "1 of 5 spans cover no word or token, and are skipped (data.misaligned: widen); "
+                "the first: train.jsonl:2",
+            ],
+        ),
+        (
+            "skip",
+            [
+                "3 of 5 spans begin or end within a word or token, and are skipped (data.misaligned: skip); "
+                "the first: train.jsonl:1"
+            ],
+        ),
+    ],
+)
+def test_the_spans_that_are_widened_or_skipped_are_counted(
+    tmp_path: Path, misaligned: str, expected: list[str]
+) -> None:
+    yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    records = [
+        {"text": "Adas cat", "spans": [[0, 3, "PER"], [5, 8, "LOC"]]},
+        {"text": "Rome is Rome", "spans": [[0, 4, "LOC"], [4, 5, "PER"], [9, 12, "PER"]]},
+    ]
+    write_jsonl(tmp_path / "train.jsonl", records)
+    config, warnings = load(yaml, [f"data.misaligned={misaligned}"]), list[str]()
+    read_records = read(config.data.reader, config.data.train)
+    examples(config, fit_artifacts(config, read_records), read_records, warn=warnings.append)
+    assert [line.replace(f"{tmp_path}/", "") for line in warnings] == expected
+
+
 def test_a_span_over_white_space_alone_has_no_word_to_widen_to(tmp_path: Path) -> None:
     assert spans(tmp_path, "widen", (4, 5, "PER")) == ["O", "O"]
     with pytest.raises(DataError, match=r"cuts a word of \[\]"):

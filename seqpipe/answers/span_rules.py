@@ -1,0 +1,63 @@
+"""What becomes of spans of characters that cut a word or a token, and how many of them there were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from seqpipe.errors import DataError
+from seqpipe.features.document import Doc, Record
+
+CURE = "set data.misaligned to widen or skip, or use another tokenizer"
+
+
+@dataclass
+class SpanRules:
+    """`data.misaligned`, and a record of each span to which it was applied.
+
+    Args:
+        misaligned: What to do with a span that begins or ends within a word or a token: `error`, `widen` or `skip`.
+    """
+
+    misaligned: str = "error"
+    count: int = field(default=0, init=False)  # spans so far, misaligned or not
+    widened: list[Record] = field(default_factory=list, init=False)  # the record of each
+    skipped: list[Record] = field(default_factory=list, init=False)
+
+    def align(
+        self, offsets: Sequence[tuple[int, int]], span: tuple[int, int], doc: Doc, record: Record, problem: str
+    ) -> tuple[int, int] | None:
+        """First and last piece of text that a span covers; None if it is skipped.
+
+        Args:
+            offsets: Start and end of each piece, a word or a token.
+            span: Start and end in the text, exclusive.
+            doc: The text.
+            record: That of the span.
+            problem: What the error says before the pieces: "span 'Ada' cuts a word".
+        """
+        self.count += 1
+        inside = [i for i, (start, end) in enumerate(offsets) if start < span[1] and end > span[0]]
+        if inside and (offsets[inside[0]][0], offsets[inside[-1]][1]) == span:
+            return inside[0], inside[-1]
+        if self.misaligned == "error":
+            raise DataError.at(record, f"{problem} of {[doc.text[slice(*offsets[i])] for i in inside]}; {CURE}")
+        if inside and self.misaligned == "widen":
+            self.widened.append(record)
+            return inside[0], inside[-1]
+        self.skipped.append(record)
+        return None
+
+    def messages(self) -> Iterator[str]:
+        """A line about the spans that were widened, and one about those that were skipped."""
+        cut = "begin or end within a word or token"
+        if self.widened:
+            yield self._message(self.widened, f"{cut}, and are widened")
+        if self.skipped:
+            reason = cut if self.misaligned == "skip" else "cover no word or token"
+            yield self._message(self.skipped, f"{reason}, and are skipped")
+
+    def _message(self, records: Sequence[Record], outcome: str) -> str:
+        first = records[0].get("where", "without a place")
+        message = f"{len(records):,} of {self.count:,} spans {outcome} (data.misaligned: {self.misaligned})"
+        return f"{message}; the first: {first}"
