@@ -248,6 +248,63 @@ def test_a_table_is_found_with_its_text_and_its_label(
     assert "# Labels: pos 6, neg 6\n" in made.file.read_text(encoding="utf-8")
 
 
+DATES = [(f"the {day}th of May, {1990 + day}", f"{1990 + day}-05-{day:02}") for day in range(4, 20)]
+
+
+def pairs(sign: str, head: str = "", swapped: bool = False) -> str:
+    rows = [row[::-1] if swapped else row for row in DATES]
+    lines = [sign.join(f'"{cell}"' if sign in cell else cell for cell in row) for row in rows]
+    return "\n".join([*([head] if head else []), *lines]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "target"),
+    [
+        ("a.tsv", pairs("\t"), {"columns": ["text", "target"]}, "target"),
+        ("a.csv", pairs(","), {"columns": ["text", "target"]}, "target"),
+        ("a.csv", pairs(";", "text;target"), {"delimiter": ";"}, "target"),
+        ("a.csv", pairs(",", "spoken,iso"), {"text": "spoken"}, "iso"),
+        ("a.tsv", pairs("\t", "target\ttext", swapped=True), {}, "target"),
+        ("a.tsv", pairs("\t", "input\ttext"), {"text": "input"}, "source_text"),
+        ("a.jsonl", jsonl(*({"text": text, "target": date} for text, date in DATES)), {}, "target"),
+    ],
+)
+def test_pairs_of_texts_are_for_writing(
+    name: str, content: str, options: dict[str, Any], target: str, tmp_path: Path
+) -> None:
+    made = initialised(tmp_path, content, name)
+    assert (changed(made), made.head[0].use, made.head[0].common_keys["target"]) == (options, "seq2seq", target)
+    assert made.head[0].options["attention"] == "additive"
+    assert [(record["text"], record[target]) for record in read(made)] == DATES
+
+
+def test_chinese_pairs_are_written_character_by_character(tmp_path: Path) -> None:
+    lines = ["床前明月光\t疑是地上霜", "举头望明月\t低头思故乡", "白日依山尽\t黄河入海流", "欲穷千里目\t更上一层楼"]
+    content = "\n".join(lines)
+    made = initialised(tmp_path, content, "a.tsv")
+    assert (made.inputs[0].tokenizer.use, made.head[0].use) == ("chars", "seq2seq")
+    assert "target_tokenizer: {use: chars}" in made.file.read_text(encoding="utf-8")
+
+
+def test_sentences_are_written_word_by_word(tmp_path: Path) -> None:
+    content = "".join(f"the dog sees cat {n}.\tder Hund sieht Katze {n}.\n" for n in range(9))
+    made = initialised(tmp_path, content, "a.tsv")
+    assert (made.inputs[0].tokenizer.use, made.head[0].use) == ("words", "seq2seq")
+    assert not made.inputs[0].tokenizer.options["fold_digits"]
+    assert "target_tokenizer: {use: words, detokenize: true}" in made.file.read_text(encoding="utf-8")
+
+
+def test_names_of_rows_are_no_texts_to_write(tmp_path: Path) -> None:
+    content = "".join(f"u-{number},the {number}th{' of May' * (number % 3)}\n" for number in range(9))
+    with pytest.raises(DataError, match="neither JSONL nor CoNLL"):
+        initialised(tmp_path, content, "a.csv")
+
+
+def test_a_record_without_its_text_to_write_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r":2: 'target' is no text; write one in every record"):
+        initialised(tmp_path, jsonl({"text": "a", "target": "b"}, {"text": "c"}), "a.jsonl")
+
+
 CONLLU = "# text = a b\n1\ta\t_\t{0}\tX\t_\t_\tdet\t_\t_\n2\tb\t_\t{0}\tY\t_\t_\troot\t_\t_\n\n"
 
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal
 
 from seqpipe.answers.classification import label_of
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
-from seqpipe.commands.init.sniff import is_conllu, table_options
+from seqpipe.commands.init.sniff import Table, is_conllu, table_of
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 
@@ -35,9 +35,10 @@ class DataSummary:
         notes: What a person should know about the data.
         records: Number of records.
         words: Number of words.
-        unspaced: Whether its words are written without spaces between them, as in Chinese.
+        unspaced: Whether its words are written without spaces between them, as in Chinese, or the texts to write are.
         labels: How often each label occurs.
-        label_kind: What the labels are of: spans, words, or whole texts ("Labels").
+        label_kind: What is learned: labels of spans, of words or of whole texts ("Labels"), or a text to write.
+        target: The field of the text to write.
     """
 
     use: str
@@ -47,18 +48,19 @@ class DataSummary:
     words: int = 0
     unspaced: bool = False
     labels: Counter[str] = field(default_factory=Counter)
-    label_kind: Literal["Entities", "Tags", "Labels"] = "Entities"
+    label_kind: Literal["Entities", "Tags", "Labels", "Texts"] = "Entities"
+    target: str = "target"
 
 
 def summarise(data: Path) -> DataSummary:
     """Look at a data file and return what it is like; DataError if it is of no known format."""
     lines = _first_lines(data)
-    table = table_options(lines, "tsv" if ".tsv" in data.suffixes else "csv")
+    table = table_of(lines, "tsv" if ".tsv" in data.suffixes else "csv")
     if lines[0].startswith("{"):
         return _jsonl(data)
     if is_conllu(lines):
         return _conllu(data)
-    return _table(data, *table) if table else _conll(data)
+    return _table(data, table) if table else _conll(data)
 
 
 def _open(data: Path) -> BinaryIO:
@@ -86,10 +88,8 @@ def _jsonl(data: Path) -> DataSummary:
         _choose_scheme(summary, tags)
     _count(summary, data)
     if not summary.labels:
-        _count_labels(summary, data)
-    if summary.label_kind == "Labels":
-        summary.notes.append("texts with one label each")
-    else:
+        _count_whole(summary, data)
+    if summary.label_kind in ("Entities", "Tags"):
         summary.notes.append("records with words already split" if tags else "texts with character spans")
     return summary
 
@@ -115,11 +115,37 @@ def _conllu(data: Path) -> DataSummary:
     return summary
 
 
-def _table(data: Path, use: str, options: dict[str, Any]) -> DataSummary:
-    summary = DataSummary(use, options, notes=["texts with one label each"])
+def _table(data: Path, table: Table) -> DataSummary:
+    summary = DataSummary(table.use, table.options)
     _count(summary, data)
-    _count_labels(summary, data)
+    if table.learns == "Labels":
+        _count_labels(summary, data)
+        return summary
+    first = next(_records(summary, data))
+    renamed = f"source_{table.column}"  # by the reader, where the column has the name of another field
+    _count_targets(summary, data, renamed if renamed in first else table.column)
     return summary
+
+
+def _count_whole(summary: DataSummary, data: Path) -> None:
+    """Count what the texts of a JSONL file have as wholes: a label, or a text to write."""
+    fields = {field for record in _records(summary, data) for field in ("label", "target") if field in record}
+    if fields == {"target"}:
+        _count_targets(summary, data, "target")
+    else:
+        _count_labels(summary, data)
+
+
+def _count_targets(summary: DataSummary, data: Path, field: str) -> None:
+    """Look at the texts to write; DataError if a record has none."""
+    spaced = 0
+    for record in _records(summary, data):
+        if not isinstance(record.get(field), str):
+            raise DataError(f"{record['where']}: {field!r} is no text; write one in every record, or none at all")
+        spaced += " " in record[field].strip()
+    summary.unspaced = summary.unspaced or spaced < summary.records / 2  # such as dates
+    summary.target, summary.label_kind = field, "Texts"
+    summary.notes.append(f"texts with a text to write each: {field!r} is learned from 'text'")
 
 
 def _choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]]) -> None:
@@ -160,10 +186,11 @@ def _count(summary: DataSummary, data: Path) -> None:
 def _count_labels(summary: DataSummary, data: Path) -> None:
     """Count the labels of texts; DataError if there are none, or not one for every text."""
     if not any("label" in record for record in _records(summary, data)):
-        cure = "a line needs text and spans, or words and tags, or text and label"
+        cure = "a line needs text and spans, or words and tags, or text and label, or text and target"
         raise DataError(f"{data}: no spans and no tags in it, and no labels; {cure}")
     summary.labels.update(label_of(record, "label") for record in _records(summary, data))
     summary.label_kind = "Labels"
+    summary.notes.append("texts with one label each")
 
 
 def _columns(data: Path) -> dict[str, Any]:

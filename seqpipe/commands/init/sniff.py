@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 SIGNS = {",": "csv", "\t": "tsv", ";": "csv"}
 USUAL = ("label", "intent", "class", "category", "sentiment", "topic", "target")
+SOURCES = {"text", "source", "src", "input", "question", "document", "article"}
+TARGETS = {"target", "tgt", "output", "answer", "response", "summary", "translation"}
+LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja"}
+_NAME = re.compile(r"[A-Za-z_][\w-]*")  # of a column
+_KEY = re.compile(r"[A-Za-z]*[-_]?\d+|[0-9a-fA-F-]{16,}")  # what a row is called by, as in u-17
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
-def table_options(lines: Sequence[str], ending: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the reader and its options for a table of texts with a label each; None if the lines are no such table."""
+@dataclass(frozen=True)
+class Table:
+    """A table's reader, its options and what is learned from it: `column` is its name in the first line."""
+
+    use: str
+    options: dict[str, Any]
+    learns: Literal["Labels", "Texts"]
+    column: str
+
+
+def table_of(lines: Sequence[str], ending: str) -> Table | None:
+    """Return the table of texts with a label each, or a text to write; None if the lines are no such table."""
     for sign in sorted(SIGNS, key=lambda sign: (SIGNS[sign] != ending, -lines[0].count(sign))):
         rows = _rows(lines, sign)
-        if rows and (roles := _roles(rows)) is not None:
-            return SIGNS[sign], ({"delimiter": sign} if sign == ";" else {}) | roles
+        if rows and (found := _roles(rows, SIGNS[sign]) or _pairs(rows, SIGNS[sign])):
+            return replace(found, options=({"delimiter": sign} if sign == ";" else {}) | found.options)
     return None
 
 
@@ -40,8 +58,8 @@ def _rows(lines: Sequence[str], sign: str) -> list[list[str]]:
     return [row for row in rows if {len(row)} == widths] if len(rows) > 1 and len(widths) == 1 != min(widths) else []
 
 
-def _roles(rows: list[list[str]]) -> dict[str, Any] | None:
-    """Return the options that say which column is the text and which the label; None if none can be."""
+def _roles(rows: list[list[str]], use: str) -> Table | None:
+    """Return the table with the options that say which column is the text and which the label; None if none can be."""
     head, cells = rows[0], list(zip(*rows[1:], strict=True))
     text = max(range(len(head)), key=lambda i: sum(map(len, cells[i])))
     if not any(" " in cell or not cell.isascii() for cell in cells[text]):
@@ -53,8 +71,42 @@ def _roles(rows: list[list[str]]) -> dict[str, Any] | None:
     label = labels[0]
     if head[label] in cells[label] or len(head[text].split()) > 3:  # the first row is data
         names = {text: "text", label: "label"}
-        return {"columns": [names.get(i, "_") for i in range(len(head))]}
-    return {key: head[i] for key, i in (("text", text), ("label", label)) if head[i] != key}
+        return Table(use, {"columns": [names.get(i, "_") for i in range(len(head))]}, "Labels", "label")
+    options = {key: head[i] for key, i in (("text", text), ("label", label)) if head[i] != key}
+    return Table(use, options, "Labels", head[label])
+
+
+def _pairs(rows: list[list[str]], use: str) -> Table | None:
+    """Return the table of a text and the text to write in each row; None if its two columns are no such texts."""
+    if len(rows[0]) != 2:
+        return None
+    head = [cell.strip().lower() for cell in rows[0]]
+    named = _names_columns(rows)
+    cells = list(zip(*rows[named:], strict=True))
+    spaced = any(" " in cell or not cell.isascii() for column in cells for cell in column)
+    if not spaced or not all(map(_is_text, cells)) or (named and not {"id", "uid", "guid"}.isdisjoint(head)):
+        return None
+    target = 0 if named and (head[0] in TARGETS or (head[1] in SOURCES and head[0] not in SOURCES)) else 1
+    if not named:
+        return Table(use, {"columns": ["text", "target"]}, "Texts", "target")
+    text = rows[0][1 - target]
+    return Table(use, {} if text == "text" else {"text": text}, "Texts", rows[0][target])
+
+
+def _names_columns(rows: list[list[str]]) -> bool:
+    """Return whether the first of the rows of two texts names the columns."""
+    head = [cell.strip().lower() for cell in rows[0]]
+    if {*head} <= SOURCES | TARGETS or {*head} <= LANGUAGES:
+        return head[0] != head[1]
+    others = [cell for row in rows[1:] for cell in row]
+    return all(map(_NAME.fullmatch, rows[0])) and head[0] != head[1] and not any(map(_NAME.fullmatch, others))
+
+
+def _is_text(cells: Sequence[str]) -> bool:
+    """Return whether most cells differ, none is empty, and they are neither numbers nor what rows are called by."""
+    values = {*cells}
+    plain = sum(bool(_NUMBER.fullmatch(cell) or _KEY.fullmatch(cell)) for cell in values)
+    return all(cell.strip() for cell in values) and len(values) > len(cells) / 2 > 0 and plain < len(values) / 2
 
 
 def _is_label(cells: Sequence[str]) -> bool:

@@ -55,7 +55,8 @@ def _comments(summary: DataSummary, data: Path) -> Iterator[str]:
     words = "" if summary.unspaced else f", {summary.words:,} words"
     yield f"# Made by `seqpipe init` from {data.name}: {summary.records:,} records{words}."
     labels = ", ".join(f"{_printable(label)} {count:,}" for label, count in summary.labels.most_common(LABELS))
-    yield f"# {summary.label_kind}: {labels}{' …' if len(summary.labels) > LABELS else ''}"
+    if labels:
+        yield f"# {summary.label_kind}: {labels}{' …' if len(summary.labels) > LABELS else ''}"
     yield from (f"# Note: {note}." for note in summary.notes)
 
 
@@ -80,6 +81,8 @@ def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
 def _model_keys(summary: DataSummary) -> Iterator[str]:
     if summary.unspaced:
         yield "tokenizer: {use: chars}"
+    elif summary.label_kind == "Texts":
+        yield "tokenizer: {use: words, lowercase: true}"
     else:
         yield "tokenizer: {use: words, lowercase: true, fold_digits: true}"
     yield "embedding:  # what each token is turned into; the parts are concatenated"
@@ -90,7 +93,21 @@ def _model_keys(summary: DataSummary) -> Iterator[str]:
         yield _SPELLING
     hidden = 128 if summary.records < SMALL else 200
     yield f"encoder: {{use: lstm, hidden: {hidden}}}  # units in each direction"
-    yield f"head: {_HEADS[summary.label_kind]}"
+    if summary.label_kind == "Texts":
+        yield from _writing_head(summary, hidden)
+    else:
+        yield f"head: {_HEADS[summary.label_kind]}"
+
+
+def _writing_head(summary: DataSummary, hidden: int) -> Iterator[str]:
+    tokens = "{use: chars}" if summary.unspaced else "{use: words, detokenize: true}"
+    yield "head:"
+    yield "  use: seq2seq  # copy-seq2seq copies words of the text that it never saw"
+    yield f"  target: {_flow(summary.target)}  # the field of the text to write"
+    yield f"  target_tokenizer: {tokens}  # how the text is written: {{use: chars}} for names, codes, dates"
+    yield f"  hidden: {hidden}"
+    yield "  attention: additive"
+    yield "  dropout: 0.2"
 
 
 def _train_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
