@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from seqpipe.commands.options import Device, Json, Quiet, make_console, print_json
+from seqpipe.commands.options import DecodeOptions, Device, Json, Quiet, make_console, print_json
 
 
 def evaluate(
@@ -23,6 +23,8 @@ def evaluate(
         Path | None,
         typer.Option("--errors", metavar="FILE", help="Write the records with wrong answers to this file, as JSONL."),
     ] = None,
+    options: DecodeOptions = None,
+    beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -31,7 +33,8 @@ def evaluate(
     from seqpipe.commands.scoring import score_target
 
     console = make_console(quiet)
-    result = score_target(target, console, data=data, raw=raw, by=by, errors=errors, device=device)
+    items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
+    result = score_target(target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=items)
     if errors:
         console.say(f"\nwhat went wrong is listed in {errors}")
     print_json(result, as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.metrics.table import table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.types import Metric
+from seqpipe.commands.options import parse_decode_options
 from seqpipe.config import yaml
 from seqpipe.config.component import build_component
 from seqpipe.config.contract import Metrics, head_metrics, member
@@ -35,8 +36,12 @@ def score_target(
     by: str | None = None,
     errors: Path | None = None,
     device: str = "auto",
+    options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return and print the scores of `target` on the file `data`, or on the test sets of its run."""
+    """Return and print the scores of `target` on the file `data`, or on the test sets of its run.
+
+    The decode options are KEY=VALUE items.
+    """
     if (target / bundle.MANIFEST).exists():
         predictor, reader, test_sets = _open_bundle(target, device, data, console)
     else:
@@ -44,18 +49,20 @@ def score_target(
     if errors and len(test_sets) > 1:
         names = ", ".join(map(str, test_sets.values()))
         raise UsageError(f"--errors needs one data file; give one of {names} with --data")
+    decode_options = parse_decode_options(options, {}, predictor.options)
     result: dict[str, Any] = {}
     for name, path in test_sets.items():
         census = Census(predictor.kind)
         records = census.watch(_records(reader, path))
-        scores = evaluate(predictor, records, raw=False, by=by, errors=None if raw else errors)
+        scores = evaluate(predictor, records, by=by, errors=None if raw else errors, options=decode_options)
         result[name] = scores if by else scores[""]
         _print_scores(name, scores, predictor.metric_types, console)
         for warning in census.warnings(name):
             console.say(f"warning: {warning}")
         if raw:
             label = f"{name} (raw)"
-            scores = evaluate(predictor, _records(reader, path), raw=True, by=by, errors=errors)
+            records = _records(reader, path)
+            scores = evaluate(predictor, records, raw=True, by=by, errors=errors, options=decode_options)
             result[label] = scores if by else scores[""]
             _print_scores(label, scores, predictor.metric_types, console)
     _report_absent_metrics(predictor, console)

@@ -28,6 +28,7 @@ def evaluate(
     raw: bool = False,
     by: str | None = None,
     errors: Path | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, Scores]:
     """Scores of all records under `""`, and for each value of the field `by` under that value.
 
@@ -37,15 +38,23 @@ def evaluate(
         raw: Give the model the text alone, not the words of the data: what deployment sees.
         by: A field of the records to split the scores by.
         errors: A file to list every record in that was answered wrongly, as JSONL.
+        options: Decode options, such as `beams`.
     """
     kind = predictor.kind
+    options = options or {}
+    if kind.is_generated and options:
+        names = ", ".join(options)
+        raise UsageError(f"{names}: perplexity is that of the texts themselves, nothing is decoded; leave it out")
+    for name, value in options.items():
+        if name.rpartition(".")[2] == "n_best" and value != 1:
+            raise UsageError(f"{name}: only the best answer is scored; leave it out")
     if kind.is_generated:
         return _perplexity_scores(predictor, records, by, errors)
     if errors and not kind.is_comparable:
         raise UsageError(f"errors: an answer of kind {kind.kind} is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(records)
     questions = map(kind.question, for_model)
-    answers = predictor.stream(map(_unsplit, questions) if raw else questions)
+    answers = predictor.stream(map(_unsplit, questions) if raw else questions, **options)
     return judged(predictor, zip(for_gold, answers, strict=True), by=by, errors=errors)
 
 

@@ -135,6 +135,34 @@ def test_other_ways_to_say_it_are_refused_alike(path: Path) -> None:
         assert (predict(path, *wrong).code, predict(path, *wrong, text="").err[: len(told)]) == (2, told)
 
 
+def test_evaluate_scores_the_answers_under_the_options_given(run: Path, path: Path, model: Model) -> None:
+    test = run.parent.parent / "test.jsonl"
+    records = [json.loads(line) for line in test.read_text().splitlines()]
+    answers = model([record["text"] for record in records], beams=5, max_length=4)
+    right = [one["generated_text"] == record["reversed"] for one, record in zip(answers, records, strict=True)]
+    flags = ["--beams", "5", "--option", "max_length=4", "--data", test, "--device", "cpu", "--json", "-q"]
+    scores = [json.loads(seqpipe("evaluate", target, *flags).out)["test.jsonl"] for target in (path, run)]
+    assert scores[0] == scores[1]
+    assert scores[0]["exact_match"] == pytest.approx(sum(right) / len(records))
+    usual = json.loads(seqpipe("evaluate", path, *flags[4:]).out)["test.jsonl"]
+    assert usual["exact_match"] > scores[0]["exact_match"]  # a text of more than three letters does not fit into 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--beams", "0"], "beams: 0 is not"),
+        (["--option", "beem=2"], "no decode option 'beem'"),
+        (["--option", "n_best=2", "--beams", "2"], "n_best: only the best answer is scored; leave it out"),
+        (["--option", "beams"], "--option beams: must be KEY=VALUE"),
+    ],
+)
+def test_evaluate_refuses_an_option_by_name(run: Path, path: Path, arguments: list[str], told: str) -> None:
+    for target in (path, run):
+        done = seqpipe("evaluate", target, "--data", run.parent.parent / "test.jsonl", "-q", *arguments)
+        assert (done.code, done.out, done.err.startswith(told)) == (2, "", True), done.err
+
+
 def test_bounds_of_the_manifest_are_what_is_refused_and_what_is_not(path: Path) -> None:
     known = json.loads((path / "bundle.json").read_bytes())["options"]
     for name, option in known.items():

@@ -459,6 +459,8 @@ def test_it_goes_from_a_text_to_a_bundle_that_streams(tmp_path: Path) -> None:
     assert streamed.out == "".join(f"{text}\n" for text in texts)
     scored = seqpipe("evaluate", folder, "--data", tmp_path / "text.txt", "--json")
     assert scored.code == 0, scored.err
+    decoded = seqpipe("evaluate", folder, "--data", tmp_path / "text.txt", "--beams", "2")
+    assert (decoded.code, "beams: perplexity is that of the texts themselves" in decoded.err) == (2, True)
     model = open_bundle(folder, "cpu")
     assert [*itertools.islice(model.stream("Rosa"), 1)]
 
