@@ -159,7 +159,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 8, "heads": 2, "layers": 1, "norm": "post", "positions": "learned", "longest": 4, "tie": False},
         {"heads": 2, "positions": "none", "activation": "gelu", "scale": False, "label_smoothing": 0.1},
         {"heads": 2, "layers": 1, "feedforward": 8, "equal_length": True},
-        {"heads": 2, "layers": 1, "feedforward": 8, "spans": 0.3, "span_length": 2.0},
+        {"heads": 2, "layers": 1, "feedforward": 8, "spans": 0.3, "span_length": 2.0, "bleu_tokenize": "char"},
     ],
     ("head", "vector"): [{"dropout": 0.1, "width": 4}, {"pool": "attention", "normalize": False}],
 }

@@ -19,7 +19,7 @@ from seqpipe.nn.constants import LOG_ZERO, UNK
 from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import Names, summary
 from seqpipe.nn.recurrent import CELLS, first_state
-from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted, written
+from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, Vocabulary, shifted, written
 
 _LEAST = 1e-30  # a probability below is none
 
@@ -67,6 +67,8 @@ class CopySeq2Seq(Seq2SeqHead):
         tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
         dropout: Dropout probability of the token embedding, between layers and in the readout.
         label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
+        bleu_tokenize: The tokenizer of the metric BLEU, one of sacrebleu's; null: zh where most letters of the
+            references are Chinese or Japanese, else 13a. ja-mecab needs `sacrebleu[ja]`.
     """
 
     features: ClassVar = {"copy": Copy()}
@@ -91,6 +93,7 @@ class CopySeq2Seq(Seq2SeqHead):
         tie: bool = False,
         dropout: Probability = 0.0,
         label_smoothing: Probability = 0.0,
+        bleu_tokenize: BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.coverage_weight, self.coverage_after = coverage_weight if coverage else 0.0, coverage_after

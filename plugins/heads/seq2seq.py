@@ -21,7 +21,7 @@ from seqpipe.nn.intra_attention import Written
 from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import Combination, Names, SourceAttention, mask_of_all, summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
-from seqpipe.nn.seq2seq_head import Seq2SeqHead, Source, Vocabulary, shifted
+from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, Vocabulary, shifted
 
 
 class Seq2Seq(Seq2SeqHead):
@@ -61,6 +61,8 @@ class Seq2Seq(Seq2SeqHead):
         label_smoothing: The share of the target probability that is spread over all other tokens (Szegedy et al. 2016).
         equal_length: Whether the generated text has as many tokens as the first source, such as the second line of a
             couplet.
+        bleu_tokenize: The tokenizer of the metric BLEU, one of sacrebleu's; null: zh where most letters of the
+            references are Chinese or Japanese, else 13a. ja-mecab needs `sacrebleu[ja]`.
     """
 
     trained: Tensor
@@ -88,6 +90,7 @@ class Seq2Seq(Seq2SeqHead):
         sampling_floor: Annotated[float, Field(ge=0, le=1)] = 0.0,
         label_smoothing: Probability = 0.0,
         equal_length: bool = False,
+        bleu_tokenize: BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
         self.attention: SourceAttention | None = None

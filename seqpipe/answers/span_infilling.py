@@ -31,15 +31,18 @@ class SpanInfilling(Text):
         share: Of the words that are hidden, at least one of a text.
         length: The mean number of tokens of a span.
         field: Of a record, with its text.
+        bleu_tokenize: The tokenizer of the metric BLEU; None: chosen by the letters of the references.
     """
 
     kind = "span-infilling"
-    settings = {"share": 0.15, "length": 3.0}
+    settings = {"share": 0.15, "length": 3.0, "bleu_tokenize": None}
     has_target_text = False
     may_self_supervise = True
 
-    def __init__(self, tokenizer: Tokenizer, *, share: float, length: float, field: str):
-        super().__init__(tokenizer)
+    def __init__(
+        self, tokenizer: Tokenizer, *, share: float, length: float, field: str, bleu_tokenize: str | None = None
+    ):
+        super().__init__(tokenizer, bleu_tokenize=bleu_tokenize)
         self.share, self.length, self.field = share, length, field
         self._marks = [i for i in map(tokenizer.token_to_id, MARKS) if i is not None]
 
@@ -58,10 +61,11 @@ class SpanInfilling(Text):
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> SpanInfilling:
         stated = {name: manifest[name] for name in ("share", "length", "field")}
-        return cls(required(tokenizer), **stated)
+        return cls(required(tokenizer), **stated, bleu_tokenize=manifest.get("bleu_tokenize"))
 
     def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "target": None, "share": self.share, "length": self.length, "field": self.field}
+        stated = {"kind": self.kind, "target": None, "share": self.share, "length": self.length, "field": self.field}
+        return {**stated, **self._stated_bleu_tokenizer()}
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return no_targets

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, present, probability, required_field, with_score
 from seqpipe.answers.decision_checks import changed_values
-from seqpipe.answers.metrics.text import TextCounter
+from seqpipe.answers.metrics.text import TextCounter, tokenizer_fault
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError, UsageError
@@ -43,10 +43,11 @@ class Text(HeadAnswer):
         tokenizer: Of what is written.
         target: The record's field with the reference, or a list of them.
         copies: What it may write, where words of the source may be copied that the tokenizer lacks.
+        bleu_tokenize: The tokenizer of the metric BLEU; None: chosen by the letters of the references.
     """
 
     kind = "text"
-    settings = {"equal_length": False}
+    settings = {"equal_length": False, "bleu_tokenize": None}
     decided = TOKENS_AND_SCORES
     targets = TARGET_TOKENS
     metrics = {
@@ -62,23 +63,38 @@ class Text(HeadAnswer):
     counts_tokens = True
     step_output = "tokens"
 
-    def __init__(self, tokenizer: Tokenizer, target: str | None = None, copies: ExtendedVocabulary | None = None):
-        self.tokenizer, self.target, self.copies = tokenizer, target, copies
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        target: str | None = None,
+        copies: ExtendedVocabulary | None = None,
+        bleu_tokenize: str | None = None,
+    ):
+        self.tokenizer, self.target, self.copies, self.bleu_tokenize = tokenizer, target, copies, bleu_tokenize
         self._end = special_id(tokenizer, EOS)
+
+    @classmethod
+    def refuse_input(cls, head: HeadInfo) -> str:
+        return tokenizer_fault(head.settings.get("bleu_tokenize"))
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
         writer = required(tokenizer)
-        return cls(writer, head.target, ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None)
+        copies = ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None
+        return cls(writer, head.target, copies, head.settings["bleu_tokenize"])
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
         writer, copies = required(tokenizer), manifest.get("copies")
-        return cls(writer, manifest["target"], ExtendedVocabulary(writer, copies["same"]) if copies else None)
+        extended = ExtendedVocabulary(writer, copies["same"]) if copies else None
+        return cls(writer, manifest["target"], extended, manifest.get("bleu_tokenize"))
 
     def manifest(self) -> dict[str, Any]:
-        stated = {"kind": self.kind, "target": self.target}
-        return {**stated, "copies": {"same": self.copies.same}} if self.copies else stated
+        copies = {"copies": {"same": self.copies.same}} if self.copies else {}
+        return {"kind": self.kind, "target": self.target, **copies, **self._stated_bleu_tokenizer()}
+
+    def _stated_bleu_tokenizer(self) -> dict[str, str]:
+        return {"bleu_tokenize": self.bleu_tokenize} if self.bleu_tokenize else {}
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         field, equal_length = self.target or "target", settings["equal_length"]
@@ -226,7 +242,7 @@ class Text(HeadAnswer):
         return str(best_of(answer)["generated_text"])
 
     def counter(self) -> Counts:
-        return TextCounter(self.unknown_words)
+        return TextCounter(self.unknown_words, self.bleu_tokenize)
 
     def is_right(self, gold: Any, predicted: Any) -> bool:
         return bool(predicted in gold if isinstance(gold, list) else predicted == gold)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.answers.metrics.text import BleuTokenizer as BleuTokenizer
 from seqpipe.nn.constants import BOS, EOS, PAD, logit_mask
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Names
@@ -46,7 +47,7 @@ class Seq2SeqHead(nn.Module, ABC):
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        return {"equal_length": options.get("equal_length", False)}
+        return {"equal_length": options.get("equal_length", False), "bleu_tokenize": options.get("bleu_tokenize")}
 
     @staticmethod
     def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:

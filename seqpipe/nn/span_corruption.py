@@ -36,9 +36,10 @@ class SpanCorruption(nn.Module):
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         """The share of hidden tokens and the mean length of spans in evaluation; without spans those of any text."""
+        bleu = {"bleu_tokenize": options.get("bleu_tokenize")}
         if options["spans"] is None:
-            return {"equal_length": options.get("equal_length", False)}
-        return {"share": options["spans"], "length": options["span_length"]}
+            return {"equal_length": options.get("equal_length", False), **bleu}
+        return {"share": options["spans"], "length": options["span_length"], **bleu}
 
     def learn_spans(self, vocabulary: Sequence[str], spans: float | None, length: float) -> None:
         """Finds the marks among the tokens; UsageError where there are none and there is to be a use for them."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sacrebleu
 import sklearn.metrics
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 
@@ -23,6 +24,7 @@ from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.answers.types import Metric, Scores
+from seqpipe.errors import UsageError
 from seqpipe_plugins.tokenizers.chars import Chars
 
 KINDS: dict[str, HeadAnswer] = {
@@ -253,6 +255,25 @@ def test_of_the_error_rates_of_texts_less_is_better() -> None:
     lower = {name for name, metric in metrics.items() if not metric.more_is_better}
     assert lower == {"character_error_rate", "wer", "per", "perplexity"}
     assert metrics.keys() >= scored("text", ["a"], ["a"]).keys()
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "char", "intl", "none", "zh"])
+def test_bleu_is_by_the_tokenizer_that_is_chosen(tokenize: str) -> None:
+    gold, predicted = ["the cat (a tabby) isn't in, is it?"], ["the cat (a tabby), isn't in, it is?"]
+    counts = text_metrics.TextCounter(bleu_tokenize=tokenize)
+    counts.add(gold, *predicted)
+    expected = sacrebleu.corpus_bleu(predicted, [gold], tokenize=tokenize).score / 100
+    assert 0 < counts.result()["bleu"] == pytest.approx(expected)
+    default = scored("text", gold, predicted)["bleu"]
+    assert (counts.result()["bleu"] == default) == (tokenize in {"13a", "zh"})
+
+
+def test_a_tokenizer_that_sacrebleu_lacks_or_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="bleu_tokenize: unknown tokenizer '13b'; did you mean '13a'"):
+        text_metrics.TextCounter(bleu_tokenize="13b")
+    monkeypatch.setattr(text_metrics, "has", lambda package: package == "sacrebleu")
+    with pytest.raises(UsageError, match=r"ja-mecab needs MeCab and its dictionary: pip install 'sacrebleu\[ja\]'"):
+        text_metrics.TextCounter(bleu_tokenize="ja-mecab")
 
 
 def test_texts_with_blanks_before_their_periods_are_scored_without_warnings(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""What heads that write texts share: texts as long as their source, whatever options say."""
+"""What heads that write texts share: texts as long as their source, whatever options say; the tokenizer of BLEU."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
 import torch
 from factory import writing
 
+from seqpipe.answers.metrics import text as text_metrics
 from seqpipe.config.loader import load
-from seqpipe.errors import DataError, UsageError
+from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.runtime.predictor import Predictor
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples, read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
@@ -70,3 +73,39 @@ def test_a_record_whose_text_is_not_as_long_as_its_source_is_named(tmp_path: Pat
     told = r"train\.jsonl:4: the text has 2 tokens and its source 3; with equal_length they have as many"
     with pytest.raises(DataError, match=told):
         examples(config, fit_artifacts(config, records), records)
+
+
+@pytest.mark.parametrize("options", [{"use": "seq2seq"}, {"use": "transformer-decoder"}, {"use": "copy-seq2seq"}])
+def test_the_tokenizer_of_bleu_is_part_of_the_answer_that_a_bundle_states(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    head = {"target": "reversed", "target_tokenizer": "same", **options}
+    artifacts = {name: fitted(tmp_path, {**head, "bleu_tokenize": name}) for name in ("none", None)}
+    assert "bleu_tokenize" not in artifacts[None].tasks[0].answer
+    task = artifacts["none"].tasks[0]
+    assert task.answer["bleu_tokenize"] == "none"
+    counts = task.kind.counter()
+    counts.add("a, b c d e (f)", "a, b c d e")
+    expected = sacrebleu.corpus_bleu(["a, b c d e"], [["a, b c d e (f)"]], tokenize="none").score / 100
+    assert 0 < counts.result()["bleu"] == pytest.approx(expected)
+
+
+def test_a_head_that_fills_spans_states_the_tokenizer_of_bleu_too(tmp_path: Path) -> None:
+    head = {"use": "transformer-decoder", "target_tokenizer": "same", "spans": 0.2, "bleu_tokenize": "char"}
+    assert fitted(tmp_path, head).tasks[0].answer["bleu_tokenize"] == "char"
+
+
+def test_a_tokenizer_of_bleu_that_there_is_not_is_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = {"use": "seq2seq", "target": "reversed", "target_tokenizer": "same"}
+    with pytest.raises(ConfigError, match=r"head\.bleu_tokenize: .*13b"):
+        fitted(tmp_path, {**head, "bleu_tokenize": "13b"})
+    monkeypatch.setattr(text_metrics, "has", lambda package: package == "sacrebleu")
+    with pytest.raises(ConfigError, match=r"ja-mecab needs MeCab and its dictionary: pip install 'sacrebleu\[ja\]'"):
+        fitted(tmp_path, {**head, "bleu_tokenize": "ja-mecab"})
+
+
+def fitted(folder: Path, head: dict[str, Any]) -> Artifacts:
+    config = load(writing(folder, {"head": head}))
+    return fit_artifacts(config, read(config.data.reader, config.data.train))

@@ -7,6 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from typing import Literal, get_args
+
+from seqpipe.errors import UsageError, nearest
+
+BleuTokenizer = Literal["13a", "char", "intl", "ja-mecab", "none", "zh"]
 
 WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # written without blanks
 _TOKEN = re.compile(f"[{WIDE}]|[^\\s{WIDE}]+")
@@ -17,14 +22,23 @@ def has(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
+def tokenizer_fault(tokenize: str | None) -> str:
+    """Why BLEU cannot be computed with this tokenizer, and the cure; "" if it can, or where sacrebleu is absent."""
+    if tokenize is not None and tokenize not in (names := get_args(BleuTokenizer)):
+        return f"bleu_tokenize: unknown tokenizer {tokenize!r}{nearest(tokenize, names)}; choose of {', '.join(names)}"
+    if tokenize == "ja-mecab" and has("sacrebleu") and not (has("MeCab") and has("ipadic")):
+        return "bleu_tokenize: ja-mecab needs MeCab and its dictionary: pip install 'sacrebleu[ja]', or choose char"
+    return ""
+
+
 class TextCounter:
     """The shares of equal texts and of equal tokens, edits over characters and words of gold; BLEU, chrF and ROUGE.
 
     A token is what stands between blanks, or a Chinese or Japanese character; `token_accuracy` is the share of places
     at which both texts have the same one, of as many as the longer has. BLEU (Papineni et al. 2002) and chrF (Popović
-    2015) are sacrebleu's over all texts, which are kept for them: BLEU with its tokenizer `zh` where most letters of
-    gold are Chinese or Japanese, else `13a`. ROUGE-1, 2 and L (Lin 2004) are the mean F1 of the package rouge-score,
-    with stems; where most letters are Chinese or Japanese, of tokens as above.
+    2015) are sacrebleu's over all texts, which are kept for them: BLEU with the tokenizer `bleu_tokenize`, or without
+    one with `zh` where most letters of gold are Chinese or Japanese, else `13a`. ROUGE-1, 2 and L (Lin 2004) are the
+    mean F1 of the package rouge-score, with stems; where most letters are Chinese or Japanese, of tokens as above.
 
     `wer` is the word error rate: the fewest words to insert, delete and replace, of all texts together, over the words
     of gold. `per` is the same without regard to word order (Tillmann et al. 1997): of the longer text's words those
@@ -39,9 +53,16 @@ class TextCounter:
 
     Args:
         unknown: The words of a text that the vocabulary lacks; None where nothing is copied.
+        bleu_tokenize: BLEU's tokenizer; None: chosen by the letters of gold.
+
+    Raises:
+        UsageError: BLEU cannot be computed with this tokenizer.
     """
 
-    def __init__(self, unknown: Callable[[str], list[str]] | None = None) -> None:
+    def __init__(self, unknown: Callable[[str], list[str]] | None = None, bleu_tokenize: str | None = None) -> None:
+        if fault := tokenizer_fault(bleu_tokenize):
+            raise UsageError(fault)
+        self.bleu_tokenize = bleu_tokenize
         self.texts = self.equal = self.characters = self.edits = self.tokens = self.same = self.wide = 0
         self.unknown, self.copied = unknown, Counter[str]()
         self.word_errors = {"wer": ErrorRate(edit_distance), "per": ErrorRate(unordered_distance)}
@@ -97,7 +118,7 @@ class TextCounter:
         predicted = [text for _, text in kept]
         streams = [*zip_longest(*(references for references, _ in kept))]  # a record may lack the later ones
         # force: no warnings of many texts that end in " .", as they do where the data has blanks between its tokens
-        bleu = BLEU(tokenize="zh" if self._mostly_wide else "13a", force=True)
+        bleu = BLEU(tokenize=self.bleu_tokenize or ("zh" if self._mostly_wide else "13a"), force=True)
         scores = {"bleu": bleu.corpus_score(predicted, streams), "chrf": CHRF().corpus_score(predicted, streams)}
         return {name: score.score / 100 for name, score in scores.items()}
 
