@@ -305,6 +305,50 @@ def test_a_record_without_its_text_to_write_is_an_error(tmp_path: Path) -> None:
         initialised(tmp_path, jsonl({"text": "a", "target": "b"}, {"text": "c"}), "a.jsonl")
 
 
+PRICES = [(f"{count} nights, {'a good' if count % 3 else 'a bad'} room", count * 37.5) for count in range(2, 30)]
+QUOTED = [(f'"{text}"', price) for text, price in PRICES]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "target"),
+    [
+        ("a.csv", "text,price\n" + "".join(f"{t},{n}\n" for t, n in QUOTED), {"numbers": ["price"]}, "price"),
+        (
+            "a.csv",
+            "".join(f"{i},{t},{n}\n" for i, (t, n) in enumerate(QUOTED)),
+            {"columns": ["_", "text", "label"], "numbers": ["label"]},
+            "label",
+        ),
+        (
+            "a.tsv",
+            "room\twhere\n" + "".join(f"{t}\t{n}\n" for t, n in PRICES),
+            {"text": "room", "numbers": ["where"]},
+            "source_where",
+        ),
+        ("a.jsonl", jsonl(*({"text": t, "label": n} for t, n in PRICES)), {}, "label"),
+        ("a.jsonl", jsonl(*({"text": t, "score": n} for t, n in PRICES)), {}, "score"),
+    ],
+)
+def test_texts_with_many_different_numbers_are_for_regression(
+    name: str, content: str, options: dict[str, Any], target: str, tmp_path: Path
+) -> None:
+    made = initialised(tmp_path, content, name)
+    assert (changed(made), made.head[0].use, made.head[0].common_keys["target"]) == (options, "score", target)
+    assert [(record["text"], record[target]) for record in read(made)] == PRICES
+    assert f"{target!r}, 75 to 1087.5" in made.file.read_text(encoding="utf-8")
+
+
+def test_few_numbers_are_labels(tmp_path: Path) -> None:
+    content = "text,stars\n" + "".join(f'"{text}",{number % 5}\n' for number, (text, _) in enumerate(PRICES))
+    assert initialised(tmp_path, content, "a.csv").head[0].use == "label"
+
+
+def test_a_record_without_its_number_is_an_error(tmp_path: Path) -> None:
+    content = jsonl(*({"text": text, "score": price} for text, price in PRICES), {"text": "a room"})
+    with pytest.raises(DataError, match=f":{len(PRICES) + 1}: no field 'score'"):
+        initialised(tmp_path, content, "a.jsonl")
+
+
 CONLLU = "# text = a b\n1\ta\t_\t{0}\tX\t_\t_\tdet\t_\t_\n2\tb\t_\t{0}\tY\t_\t_\troot\t_\t_\n\n"
 
 

@@ -8,48 +8,19 @@ import itertools
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
-from seqpipe.answers.classification import label_of
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
 from seqpipe.commands.init.sniff import Table, is_conllu, table_of
-from seqpipe.config.plugins import Plugins
+from seqpipe.commands.init.summary import DataSummary, records
+from seqpipe.commands.init.whole_texts import count_labels, count_numbers, count_targets, count_whole
 from seqpipe.errors import DataError
 
-SENTENCES = 20_000  # looked at
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, as in 科0 技1
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-
-
-@dataclass
-class DataSummary:
-    """What a data file is like.
-
-    Attributes:
-        use: The reader that takes it.
-        options: The reader's options.
-        notes: What a person should know about the data.
-        records: Number of records.
-        words: Number of words.
-        unspaced: Whether its words are written without spaces between them, as in Chinese, or the texts to write are.
-        labels: How often each label occurs.
-        label_kind: What is learned: labels of spans, of words or of whole texts ("Labels"), or a text to write.
-        target: The field of the text to write.
-    """
-
-    use: str
-    options: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    records: int = 0
-    words: int = 0
-    unspaced: bool = False
-    labels: Counter[str] = field(default_factory=Counter)
-    label_kind: Literal["Entities", "Tags", "Labels", "Texts"] = "Entities"
-    target: str = "target"
 
 
 def summarise(data: Path) -> DataSummary:
@@ -83,12 +54,12 @@ def _first_lines(data: Path) -> list[str]:
 
 def _jsonl(data: Path) -> DataSummary:
     summary = DataSummary("jsonl")
-    tags = [list(r["tags"]) for r in _records(DataSummary("jsonl", {"scheme": "none"}), data) if "tags" in r]
+    tags = [list(r["tags"]) for r in records(DataSummary("jsonl", {"scheme": "none"}), data) if "tags" in r]
     if tags:
         _choose_scheme(summary, tags)
     _count(summary, data)
     if not summary.labels:
-        _count_whole(summary, data)
+        count_whole(summary, data)
     if summary.label_kind in ("Entities", "Tags"):
         summary.notes.append("records with words already split" if tags else "texts with character spans")
     return summary
@@ -96,7 +67,7 @@ def _jsonl(data: Path) -> DataSummary:
 
 def _conll(data: Path) -> DataSummary:
     summary = DataSummary("conll", _columns(data))
-    tags = [list(r["tags"]) for r in _records(DataSummary("conll", {**summary.options, "scheme": "none"}), data)]
+    tags = [list(r["tags"]) for r in records(DataSummary("conll", {**summary.options, "scheme": "none"}), data)]
     _choose_scheme(summary, tags)
     _count(summary, data)
     return summary
@@ -105,7 +76,7 @@ def _conll(data: Path) -> DataSummary:
 def _conllu(data: Path) -> DataSummary:
     """Summarise CoNLL-U by the first column of tags in which every word has one."""
     columns = dict.fromkeys(("upos", "xpos", "deprel"), True)
-    for record in _records(DataSummary("conllu", {"tags": None}), data):
+    for record in records(DataSummary("conllu", {"tags": None}), data):
         columns = {name: full and "_" not in record[name] for name, full in columns.items()}
     tags = next((name for name, full in columns.items() if full), None)
     if tags is None:
@@ -119,33 +90,13 @@ def _table(data: Path, table: Table) -> DataSummary:
     summary = DataSummary(table.use, table.options)
     _count(summary, data)
     if table.learns == "Labels":
-        _count_labels(summary, data)
+        count_labels(summary, data)
         return summary
-    first = next(_records(summary, data))
+    first = next(records(summary, data))
     renamed = f"source_{table.column}"  # by the reader, where the column has the name of another field
-    _count_targets(summary, data, renamed if renamed in first else table.column)
+    count = count_targets if table.learns == "Texts" else count_numbers
+    count(summary, data, renamed if renamed in first else table.column)
     return summary
-
-
-def _count_whole(summary: DataSummary, data: Path) -> None:
-    """Count what the texts of a JSONL file have as wholes: a label, or a text to write."""
-    fields = {field for record in _records(summary, data) for field in ("label", "target") if field in record}
-    if fields == {"target"}:
-        _count_targets(summary, data, "target")
-    else:
-        _count_labels(summary, data)
-
-
-def _count_targets(summary: DataSummary, data: Path, field: str) -> None:
-    """Look at the texts to write; DataError if a record has none."""
-    spaced = 0
-    for record in _records(summary, data):
-        if not isinstance(record.get(field), str):
-            raise DataError(f"{record['where']}: {field!r} is no text; write one in every record, or none at all")
-        spaced += " " in record[field].strip()
-    summary.unspaced = summary.unspaced or spaced < summary.records / 2  # such as dates
-    summary.target, summary.label_kind = field, "Texts"
-    summary.notes.append(f"texts with a text to write each: {field!r} is learned from 'text'")
 
 
 def _choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]]) -> None:
@@ -170,7 +121,7 @@ def _choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]]) -> None:
 def _count(summary: DataSummary, data: Path) -> None:
     """Count records, words and labels; find out whether words are written without spaces between them."""
     unspaced_texts = unspaced_words = 0
-    for record in _records(summary, data):
+    for record in records(summary, data):
         words = record.get("words") or []
         summary.records += 1
         summary.words += len(words or record["text"].split())
@@ -181,16 +132,6 @@ def _count(summary: DataSummary, data: Path) -> None:
     if unspaced_words > summary.words / 2:
         summary.options["joiner"] = ""
     summary.unspaced = summary.options.get("joiner") == "" or unspaced_texts > summary.records / 2
-
-
-def _count_labels(summary: DataSummary, data: Path) -> None:
-    """Count the labels of texts; DataError if there are none, or not one for every text."""
-    if not any("label" in record for record in _records(summary, data)):
-        cure = "a line needs text and spans, or words and tags, or text and label, or text and target"
-        raise DataError(f"{data}: no spans and no tags in it, and no labels; {cure}")
-    summary.labels.update(label_of(record, "label") for record in _records(summary, data))
-    summary.label_kind = "Labels"
-    summary.notes.append("texts with one label each")
 
 
 def _columns(data: Path) -> dict[str, Any]:
@@ -220,8 +161,3 @@ def _count_tags(summary: DataSummary, tags: Sequence[str]) -> None:
             summary.labels[tag] += 1
         elif tag.startswith("B-"):
             summary.labels[tag[2:]] += 1
-
-
-def _records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
-    reader: Any = Plugins().find("reader", summary.use).load()(**summary.options)
-    return itertools.islice(reader.read(data), SENTENCES)

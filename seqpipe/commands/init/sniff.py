@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 SIGNS = {",": "csv", "\t": "tsv", ";": "csv"}
 USUAL = ("label", "intent", "class", "category", "sentiment", "topic", "target")
+MEASURED = ("score", "rating", "stars", "grade", "price", "similarity", "value")
+MANY = 20  # different whole numbers; no more may be classes, and so may a few with a fraction
+FEW = 5
 SOURCES = {"text", "source", "src", "input", "question", "document", "article"}
 TARGETS = {"target", "tgt", "output", "answer", "response", "summary", "translation"}
 LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja"}
@@ -24,12 +28,12 @@ class Table:
 
     use: str
     options: dict[str, Any]
-    learns: Literal["Labels", "Texts"]
+    learns: Literal["Labels", "Numbers", "Texts"]
     column: str
 
 
 def table_of(lines: Sequence[str], ending: str) -> Table | None:
-    """Return the table of texts with a label each, or a text to write; None if the lines are no such table."""
+    """Return the table of texts with a label, a number or a text to write each; None if the lines are no such table."""
     for sign in sorted(SIGNS, key=lambda sign: (SIGNS[sign] != ending, -lines[0].count(sign))):
         rows = _rows(lines, sign)
         if rows and (found := _roles(rows, SIGNS[sign]) or _pairs(rows, SIGNS[sign])):
@@ -59,19 +63,28 @@ def _rows(lines: Sequence[str], sign: str) -> list[list[str]]:
 
 
 def _roles(rows: list[list[str]], use: str) -> Table | None:
-    """Return the table with the options that say which column is the text and which the label; None if none can be."""
+    """Return the table with the options that say which column is the text and which the label or number, if any is."""
     head, cells = rows[0], list(zip(*rows[1:], strict=True))
     text = max(range(len(head)), key=lambda i: sum(map(len, cells[i])))
     if not any(" " in cell or not cell.isascii() for cell in cells[text]):
         return None
-    labels = [i for i in range(len(head)) if i != text and _is_label(cells[i])]
-    labels.sort(key=lambda i: (head[i].lower() not in USUAL, len({*cells[i]})))
+    measured = {i for i in range(len(head)) if i != text and _is_measured(cells[i])}
+    labels = [i for i in range(len(head)) if i != text and (i in measured or _is_label(cells[i]))]
+    labels.sort(key=lambda i: (head[i].lower() not in USUAL + MEASURED, i in measured, len({*cells[i]})))
     if not labels:
         return None
     label = labels[0]
-    if head[label] in cells[label] or len(head[text].split()) > 3:  # the first row is data
+    is_number = label in measured
+    if (
+        head[label] in cells[label] or (is_number and _NUMBER.fullmatch(head[label])) or len(head[text].split()) > 3
+    ):  # the first row is data
         names = {text: "text", label: "label"}
-        return Table(use, {"columns": [names.get(i, "_") for i in range(len(head))]}, "Labels", "label")
+        options: dict[str, Any] = {"columns": [names.get(i, "_") for i in range(len(head))]}
+        numbers = {"numbers": ["label"]} if is_number else {}
+        return Table(use, options | numbers, "Numbers" if is_number else "Labels", "label")
+    if is_number:
+        named = {} if head[text] == "text" else {"text": head[text]}
+        return Table(use, {**named, "numbers": [head[label]]}, "Numbers", head[label])
     options = {key: head[i] for key, i in (("text", text), ("label", label)) if head[i] != key}
     return Table(use, options, "Labels", head[label])
 
@@ -107,6 +120,22 @@ def _is_text(cells: Sequence[str]) -> bool:
     values = {*cells}
     plain = sum(bool(_NUMBER.fullmatch(cell) or _KEY.fullmatch(cell)) for cell in values)
     return all(cell.strip() for cell in values) and len(values) > len(cells) / 2 > 0 and plain < len(values) / 2
+
+
+def are_measured(values: Collection[float]) -> bool:
+    """Return whether numbers are measured, and no classes: many different ones, or several with a fraction."""
+    different = {*values}
+    has_fraction = any(value % 1 != 0 for value in different)
+    return len(different) > (FEW if has_fraction else MANY)
+
+
+def _is_measured(cells: Sequence[str]) -> bool:
+    """Return whether a column holds measured numbers, and does not count the rows."""
+    if not all(map(_NUMBER.fullmatch, cells)):
+        return False
+    numbers = [float(cell) for cell in cells]
+    counts = all(after - before == 1 for before, after in pairwise(numbers))
+    return not counts and are_measured(numbers)
 
 
 def _is_label(cells: Sequence[str]) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpipe.commands.init.inspect_data import DataSummary, summarise
+from seqpipe.commands.init.inspect_data import summarise
+from seqpipe.commands.init.summary import DataSummary
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import UsageError
 from seqpipe.files import write
@@ -81,7 +82,7 @@ def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
 def _model_keys(summary: DataSummary) -> Iterator[str]:
     if summary.unspaced:
         yield "tokenizer: {use: chars}"
-    elif summary.label_kind == "Texts":
+    elif summary.label_kind in ("Texts", "Numbers"):
         yield "tokenizer: {use: words, lowercase: true}"
     else:
         yield "tokenizer: {use: words, lowercase: true, fold_digits: true}"
@@ -95,6 +96,9 @@ def _model_keys(summary: DataSummary) -> Iterator[str]:
     yield f"encoder: {{use: lstm, hidden: {hidden}}}  # units in each direction"
     if summary.label_kind == "Texts":
         yield from _writing_head(summary, hidden)
+    elif summary.label_kind == "Numbers":
+        target = f"target: {_flow(summary.target)}"
+        yield f"head: {{use: score, {target}, pool: mean, dropout: 0.3}}  # bounds: [0, 100] keeps answers within"
     else:
         yield f"head: {_HEADS[summary.label_kind]}"
 
