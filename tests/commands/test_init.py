@@ -349,6 +349,38 @@ def test_a_record_without_its_number_is_an_error(tmp_path: Path) -> None:
         initialised(tmp_path, content, "a.jsonl")
 
 
+def squad(version: str = "", indent: int | None = None, context: str = "The bus to Lima leaves at ten.") -> str:
+    """Two questions on a passage; with a version 2, one of them has no answer."""
+    start = context.index("Lima")
+    asked = {"id": "1", "question": "Where to?", "answers": [{"text": "Lima", "answer_start": start}]}
+    other = {"id": "2", "question": "Who?", "answers": [], "is_impossible": True} if version else {**asked, "id": "2"}
+    articles = [{"title": "a", "paragraphs": [{"context": context, "qas": [asked, other]}]}]
+    return json.dumps({**({"version": version} if version else {}), "data": articles}, indent=indent)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("version", ["", "v2.0"])
+def test_questions_on_passages_are_found(version: str, indent: int | None, tmp_path: Path) -> None:
+    made = initialised(tmp_path, squad(version, indent), "a.json")
+    assert (made.data.reader.use, changed(made), made.head[0].use) == ("squad", {}, "answer-span")
+    assert made.head[0].options["no_answer"] == bool(version)
+    assert made.inputs[0].tokenizer.use == "words"
+    assert [record["question"] for record in read(made)] == ["Where to?", "Who?" if version else "Where to?"]
+    text = made.file.read_text(encoding="utf-8")
+    assert f"questions on passages, {1 if version else 0} without an answer" in text
+
+
+def test_chinese_passages_are_read_character_by_character(tmp_path: Path) -> None:
+    made = initialised(tmp_path, squad(context="去Lima的公交车"), "a.json")
+    assert (made.inputs[0].tokenizer.use, made.head[0].use) == ("chars", "answer-span")
+
+
+def test_a_text_that_quotes_squad_is_no_squad(tmp_path: Path) -> None:
+    quote = '{"data": [{"paragraphs": []}]}'
+    made = initialised(tmp_path, jsonl({"text": quote, "label": "x"}, {"text": "a", "label": "y"}), "a.jsonl")
+    assert (made.data.reader.use, made.head[0].use) == ("jsonl", "label")
+
+
 CONLLU = "# text = a b\n1\ta\t_\t{0}\tX\t_\t_\tdet\t_\t_\n2\tb\t_\t{0}\tY\t_\t_\troot\t_\t_\n\n"
 
 

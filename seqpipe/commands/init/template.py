@@ -80,7 +80,10 @@ def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
 
 
 def _model_keys(summary: DataSummary) -> Iterator[str]:
-    if summary.unspaced:
+    if summary.label_kind == "Answers":
+        use = "chars" if summary.unspaced else "words, lowercase: true"
+        yield f"tokenizer: {{use: {use}, field: [question, context]}}"
+    elif summary.unspaced:
         yield "tokenizer: {use: chars}"
     elif summary.label_kind in ("Texts", "Numbers"):
         yield "tokenizer: {use: words, lowercase: true}"
@@ -94,7 +97,11 @@ def _model_keys(summary: DataSummary) -> Iterator[str]:
         yield _SPELLING
     hidden = 128 if summary.records < SMALL else 200
     yield f"encoder: {{use: lstm, hidden: {hidden}}}  # units in each direction"
-    if summary.label_kind == "Texts":
+    if summary.label_kind == "Answers":
+        yield "# A pretrained encoder answers far better: pipelines/answer-span.yaml"
+        no_answer = _flow(summary.unanswered > 0)
+        yield f"head: {{use: answer-span, no_answer: {no_answer}}}  # whether a question may have no answer"
+    elif summary.label_kind == "Texts":
         yield from _writing_head(summary, hidden)
     elif summary.label_kind == "Numbers":
         target = f"target: {_flow(summary.target)}"
