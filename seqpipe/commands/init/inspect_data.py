@@ -139,6 +139,7 @@ def _count(summary: DataSummary, data: Path) -> None:
     for record in records(summary, data):
         words = record.get("words") or []
         summary.records += 1
+        summary.counted += bool(words) and words == [str(number) for number in range(1, len(words) + 1)]
         summary.words += len(words or record["text"].split())
         unspaced_words += sum(len(word) == 1 and bool(_CJK.match(word)) for word in words)
         unspaced_texts += not words and bool(_CJK.search(record["text"][:200]))

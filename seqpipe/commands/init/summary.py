@@ -30,6 +30,7 @@ class DataSummary:
             or answers within passages.
         target: The field of the number or of the text to write.
         unanswered: Number of questions without an answer.
+        counted: Number of records whose words count 1 2 3.
     """
 
     use: str
@@ -42,6 +43,7 @@ class DataSummary:
     label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers"] = "Entities"
     target: str = "target"
     unanswered: int = 0
+    counted: int = 0
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.commands.init.inspect_data import summarise
+from seqpipe.commands.init.refuse import refuse_useless
 from seqpipe.commands.init.summary import DataSummary
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import UsageError
@@ -29,14 +30,16 @@ def init_yaml(data: Path, output: Path | None = None) -> Path:
     """Look at `data` and write the YAML; return its path.
 
     Raises:
-        DataError: if the file is of no known format.
+        DataError: if the file is of no known format, or nothing can be learned from it.
         UsageError: if the YAML is there already.
     """
     stem = data.resolve().parent.name if data.stem in ("train", "training") else data.stem
     target = output or Path(f"{stem}.yaml")
     if target.exists():
         raise UsageError(f"{target} is there already; name another with --output, or remove it")
-    write(target, _yaml(summarise(data), data, target))
+    summary = summarise(data)
+    refuse_useless(summary, data)
+    write(target, _yaml(summary, data, target))
     return target
 
 
