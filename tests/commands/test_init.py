@@ -183,16 +183,16 @@ def test_words_or_chinese_characters_with_a_label_get_the_head_for_it_too(tmp_pa
 
 
 def test_spans_are_learned_where_a_text_has_a_label_beside_them(tmp_path: Path) -> None:
-    made = initialised(tmp_path, jsonl({"text": "in Bern", "spans": [[3, 7, "city"]], "label": "travel"}))
+    made = initialised(tmp_path, jsonl({"text": "in Bern", "spans": [[3, 7, "city"]], "label": "travel"}) * 2)
     assert made.head[0].use == "crf"
 
 
 def test_a_label_of_several_lines_cannot_break_out_of_its_comment(tmp_path: Path) -> None:
     label = "a\nname: b\u2028c\ud800"
     data = tmp_path / "train.jsonl"
-    data.write_text(json.dumps({"text": "x", "label": label}) + "\n")
+    data.write_text("".join(json.dumps({"text": "x", "label": name}) + "\n" for name in (label, label, "y")))
     made = config.load(init_yaml(data, tmp_path / "made.yaml"))
-    assert f"# Labels: {label!a} 1\n" in made.file.read_text(encoding="utf-8")
+    assert f"# Labels: {label!a} 2, y 1\n" in made.file.read_text(encoding="utf-8")
     assert made.name == "made"
 
 
@@ -208,7 +208,7 @@ def test_a_label_of_several_lines_cannot_break_out_of_its_comment(tmp_path: Path
 def test_words_in_json_are_looked_at_like_columns(
     words: list[str], tags: list[str], options: dict[str, Any], tmp_path: Path
 ) -> None:
-    made = initialised(tmp_path, jsonl({"words": words, "tags": tags}))
+    made = initialised(tmp_path, jsonl({"words": words, "tags": tags}) * 2)
     assert changed(made) == options
     assert read(made)[0]["text"] == ("" if "joiner" in options else " ").join(words)
 
@@ -349,13 +349,45 @@ def test_a_record_without_its_number_is_an_error(tmp_path: Path) -> None:
         initialised(tmp_path, content, "a.jsonl")
 
 
+def squad(version: str = "", indent: int | None = None, context: str = "The bus to Lima leaves at ten.") -> str:
+    """Two questions on a passage; with a version 2, one of them has no answer."""
+    start = context.index("Lima")
+    asked = {"id": "1", "question": "Where to?", "answers": [{"text": "Lima", "answer_start": start}]}
+    other = {"id": "2", "question": "Who?", "answers": [], "is_impossible": True} if version else {**asked, "id": "2"}
+    articles = [{"title": "a", "paragraphs": [{"context": context, "qas": [asked, other]}]}]
+    return json.dumps({**({"version": version} if version else {}), "data": articles}, indent=indent)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("version", ["", "v2.0"])
+def test_questions_on_passages_are_found(version: str, indent: int | None, tmp_path: Path) -> None:
+    made = initialised(tmp_path, squad(version, indent), "a.json")
+    assert (made.data.reader.use, changed(made), made.head[0].use) == ("squad", {}, "answer-span")
+    assert made.head[0].options["no_answer"] == bool(version)
+    assert made.inputs[0].tokenizer.use == "words"
+    assert [record["question"] for record in read(made)] == ["Where to?", "Who?" if version else "Where to?"]
+    text = made.file.read_text(encoding="utf-8")
+    assert f"questions on passages, {1 if version else 0} without an answer" in text
+
+
+def test_chinese_passages_are_read_character_by_character(tmp_path: Path) -> None:
+    made = initialised(tmp_path, squad(context="去Lima的公交车"), "a.json")
+    assert (made.inputs[0].tokenizer.use, made.head[0].use) == ("chars", "answer-span")
+
+
+def test_a_text_that_quotes_squad_is_no_squad(tmp_path: Path) -> None:
+    quote = '{"data": [{"paragraphs": []}]}'
+    made = initialised(tmp_path, jsonl({"text": quote, "label": "x"}, {"text": "a", "label": "y"}), "a.jsonl")
+    assert (made.data.reader.use, made.head[0].use) == ("jsonl", "label")
+
+
 CONLLU = "# text = a b\n1\ta\t_\t{0}\tX\t_\t_\tdet\t_\t_\n2\tb\t_\t{0}\tY\t_\t_\troot\t_\t_\n\n"
 
 
 @pytest.mark.parametrize("name", ["a.conllu", "a.txt", "a.conllu.gz"])
 @pytest.mark.parametrize(("upos", "options"), [("NOUN", {}), ("_", {"tags": "xpos"})])
 def test_universal_dependencies_are_found(name: str, upos: str, options: dict[str, Any], tmp_path: Path) -> None:
-    content = (CONLLU.format(upos) * 3).encode()
+    content = (CONLLU.format(upos) * 2 + CONLLU.format(upos).replace("NOUN", "DET")).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     made = config.load(init_yaml(tmp_path / name, tmp_path / "made.yaml"))
     assert (made.data.reader.use, changed(made), made.head[0].use) == ("conllu", options, "crf")
@@ -433,6 +465,25 @@ def test_a_file_of_no_known_form_is_an_error(content: bytes, message: str, tmp_p
     (tmp_path / "data").write_bytes(content)
     with pytest.raises(DataError, match=message):
         init_yaml(tmp_path / "data", tmp_path / "made.yaml")
+    assert not (tmp_path / "made.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"text": "a", "label": "x"}\n', "there is one record in it; give a file with many examples"),
+        ("in O\nBern B-city\n", "one record in it; .*; an empty line ends each sentence"),
+        ('{"text": "a", "label": "x"}\n' * 3, "every text has the same label, 'x'; give examples of at least two"),
+        ("a X\nb X\n\n" * 3, "every word has the same label, 'X'"),
+        ("in O\nBern O\n\n" * 3, "no record has a span; mark what is to be found"),
+        ('{"text": "in Bern", "spans": []}\n' * 3, "no spans and no tags in it, and no labels"),
+        ("1\tin\tO\n2\tBern\tB-city\n\n" * 3, "words of every record count 1 2 3 …; remove the column of numbers"),
+        ('{"words": ["1", "2"], "tags": ["O", "B-x"]}\n' * 3, "count 1 2 3 …; write the words themselves"),
+    ],
+)
+def test_data_that_teaches_nothing_is_refused(content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        initialised(tmp_path, content, "train.txt")
     assert not (tmp_path / "made.yaml").exists()
 
 

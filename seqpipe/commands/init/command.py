@@ -11,7 +11,9 @@ from seqpipe.console import Console
 
 
 def init(
-    data: Annotated[Path, typer.Option("--data", help="Training data: a CoNLL, CoNLL-U, JSONL, CSV or TSV file.")],
+    data: Annotated[
+        Path, typer.Option("--data", help="Training data: a CoNLL, CoNLL-U, JSONL, CSV, TSV or SQuAD file.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The YAML to write; default: the name of DATA with the extension .yaml."),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
-from seqpipe.commands.init.sniff import Table, is_conllu, table_of
+from seqpipe.commands.init.sniff import Table, is_conllu, is_squad, table_of
 from seqpipe.commands.init.summary import DataSummary, records
 from seqpipe.commands.init.whole_texts import count_labels, count_numbers, count_targets, count_whole
 from seqpipe.errors import DataError
@@ -27,6 +27,8 @@ def summarise(data: Path) -> DataSummary:
     """Look at a data file and return what it is like; DataError if it is of no known format."""
     lines = _first_lines(data)
     table = table_of(lines, "tsv" if ".tsv" in data.suffixes else "csv")
+    if is_squad(lines):
+        return _squad(data)
     if lines[0].startswith("{"):
         return _jsonl(data)
     if is_conllu(lines):
@@ -86,6 +88,19 @@ def _conllu(data: Path) -> DataSummary:
     return summary
 
 
+def _squad(data: Path) -> DataSummary:
+    summary = DataSummary("squad", label_kind="Answers")
+    unspaced = 0
+    for record in records(summary, data):
+        summary.records += 1
+        summary.words += len(record["question"].split()) + len(record["context"].split())
+        summary.unanswered += not record["answers"]["text"]
+        unspaced += bool(_CJK.search(record["context"][:200]))
+    summary.unspaced = unspaced > summary.records / 2
+    summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
+    return summary
+
+
 def _table(data: Path, table: Table) -> DataSummary:
     summary = DataSummary(table.use, table.options)
     _count(summary, data)
@@ -124,6 +139,7 @@ def _count(summary: DataSummary, data: Path) -> None:
     for record in records(summary, data):
         words = record.get("words") or []
         summary.records += 1
+        summary.counted += bool(words) and words == [str(number) for number in range(1, len(words) + 1)]
         summary.words += len(words or record["text"].split())
         unspaced_words += sum(len(word) == 1 and bool(_CJK.match(word)) for word in words)
         unspaced_texts += not words and bool(_CJK.search(record["text"][:200]))

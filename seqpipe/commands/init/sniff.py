@@ -19,6 +19,7 @@ TARGETS = {"target", "tgt", "output", "answer", "response", "summary", "translat
 LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja"}
 _NAME = re.compile(r"[A-Za-z_][\w-]*")  # of a column
 _KEY = re.compile(r"[A-Za-z]*[-_]?\d+|[0-9a-fA-F-]{16,}")  # what a row is called by, as in u-17
+_SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -45,6 +46,11 @@ def is_conllu(lines: Sequence[str]) -> bool:
     """Return whether the first line that is no comment has ten columns, and a number first."""
     first = next((line.split("\t") for line in lines if line.strip() and not line.startswith("#")), [])
     return len(first) == 10 and first[0].partition("-")[0].isdigit()
+
+
+def is_squad(lines: Sequence[str]) -> bool:
+    """Return whether the lines begin an object whose first key but for texts and numbers is a list `data`."""
+    return bool(_SQUAD.match("\n".join(lines)))
 
 
 def _rows(lines: Sequence[str], sign: str) -> list[list[str]]:

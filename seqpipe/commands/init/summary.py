@@ -26,8 +26,11 @@ class DataSummary:
         words: Number of words.
         unspaced: Whether its words are (or the texts to write) are written without spaces, as in Chinese.
         labels: How often each label occurs.
-        label_kind: What is learned: labels of spans, words or whole texts ("Labels"), a number or a text to write.
+        label_kind: What is learned: labels of spans, words or whole texts ("Labels"), a number or a text to write,
+            or answers within passages.
         target: The field of the number or of the text to write.
+        unanswered: Number of questions without an answer.
+        counted: Number of records whose words count 1 2 3.
     """
 
     use: str
@@ -37,8 +40,10 @@ class DataSummary:
     words: int = 0
     unspaced: bool = False
     labels: Counter[str] = field(default_factory=Counter)
-    label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts"] = "Entities"
+    label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers"] = "Entities"
     target: str = "target"
+    unanswered: int = 0
+    counted: int = 0
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:

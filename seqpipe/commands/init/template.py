@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.commands.init.inspect_data import summarise
+from seqpipe.commands.init.refuse import refuse_useless
 from seqpipe.commands.init.summary import DataSummary
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import UsageError
@@ -29,14 +30,16 @@ def init_yaml(data: Path, output: Path | None = None) -> Path:
     """Look at `data` and write the YAML; return its path.
 
     Raises:
-        DataError: if the file is of no known format.
+        DataError: if the file is of no known format, or nothing can be learned from it.
         UsageError: if the YAML is there already.
     """
     stem = data.resolve().parent.name if data.stem in ("train", "training") else data.stem
     target = output or Path(f"{stem}.yaml")
     if target.exists():
         raise UsageError(f"{target} is there already; name another with --output, or remove it")
-    write(target, _yaml(summarise(data), data, target))
+    summary = summarise(data)
+    refuse_useless(summary, data)
+    write(target, _yaml(summary, data, target))
     return target
 
 
@@ -80,7 +83,10 @@ def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
 
 
 def _model_keys(summary: DataSummary) -> Iterator[str]:
-    if summary.unspaced:
+    if summary.label_kind == "Answers":
+        use = "chars" if summary.unspaced else "words, lowercase: true"
+        yield f"tokenizer: {{use: {use}, field: [question, context]}}"
+    elif summary.unspaced:
         yield "tokenizer: {use: chars}"
     elif summary.label_kind in ("Texts", "Numbers"):
         yield "tokenizer: {use: words, lowercase: true}"
@@ -94,7 +100,11 @@ def _model_keys(summary: DataSummary) -> Iterator[str]:
         yield _SPELLING
     hidden = 128 if summary.records < SMALL else 200
     yield f"encoder: {{use: lstm, hidden: {hidden}}}  # units in each direction"
-    if summary.label_kind == "Texts":
+    if summary.label_kind == "Answers":
+        yield "# A pretrained encoder answers far better: pipelines/answer-span.yaml"
+        no_answer = _flow(summary.unanswered > 0)
+        yield f"head: {{use: answer-span, no_answer: {no_answer}}}  # whether a question may have no answer"
+    elif summary.label_kind == "Texts":
         yield from _writing_head(summary, hidden)
     elif summary.label_kind == "Numbers":
         target = f"target: {_flow(summary.target)}"
