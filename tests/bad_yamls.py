@@ -378,6 +378,7 @@ BAD = [
     Bad(data(*READER, "test: {a b: train.txt}"), ["4:15: data.test.a b"], "does not fit here"),
     Bad(data(*READER, "misaligned: ignore"), ["4:15: data.misaligned"], "'error', 'widen' or 'skip', not 'ignore'"),
     Bad(data(*READER, "valid: dev.txt"), ["4:3: data.valid"], "there is: reader, train, dev, test, misaligned"),
+    Bad(data(*READER, "overlaps: last"), ["4:13: data.overlaps"], "'error', 'longest' or 'first', not 'last'"),
     Bad(data(*READER, "tests: dev.txt"), ["4:3: data.tests"], "did you mean 'test'?"),
     Bad(
         data("reader: {use: lines, seperator: x}", "train: train.txt"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +164,6 @@ def _spans(value: object, text: str, where: str) -> list[Record]:
         raise DataError(f"{where}: `spans` is {_kind(value)}; it must be a list")
     spans = [_span(item, text, f"{where}: span {i}") for i, item in enumerate(value, 1)]
     spans.sort(key=lambda span: (span["start"], span["end"]))
-    for first, second in pairwise(spans):
-        if second["start"] < first["end"]:
-            pair = " and ".join(f"{s['start']}-{s['end']} {s['label']}" for s in (first, second))
-            raise DataError(f"{where}: the spans {pair} overlap; keep one of them")
     return spans
 
 

@@ -7,22 +7,26 @@ from dataclasses import dataclass, field
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
+from seqpipe.features.overlaps import Overlaps, kept_spans
 
 CURE = "set data.misaligned to widen or skip, or use another tokenizer"
 
 
 @dataclass
 class SpanRules:
-    """`data.misaligned`, and a record of each span to which it was applied.
+    """`data.misaligned` and `data.overlaps`, and a record of each span to which it was applied.
 
     Args:
         misaligned: What to do with a span that begins or ends within a word or a token: `error`, `widen` or `skip`.
+        overlaps: What to do with spans that overlap once they are widened: `error`, `longest` or `first`.
     """
 
     misaligned: str = "error"
+    overlaps: Overlaps = "error"
     count: int = field(default=0, init=False)  # spans so far, misaligned or not
     widened: list[Record] = field(default_factory=list, init=False)  # the record of each
     skipped: list[Record] = field(default_factory=list, init=False)
+    dropped: list[Record] = field(default_factory=list, init=False)
 
     def align(
         self, offsets: Sequence[tuple[int, int]], span: tuple[int, int], doc: Doc, record: Record, problem: str
@@ -48,16 +52,26 @@ class SpanRules:
         self.skipped.append(record)
         return None
 
+    def without_overlaps(self, spans: list[tuple[str, int, int]], record: Record) -> list[tuple[str, int, int]]:
+        """The spans of words (label, first, end) that remain; all of them if overlaps are an error."""
+        if self.overlaps == "error":
+            return spans
+        kept = kept_spans([(start, end) for _, start, end in spans], self.overlaps)
+        self.dropped += [record] * (len(spans) - len(kept))
+        return [spans[i] for i in kept]
+
     def messages(self) -> Iterator[str]:
-        """A line about the spans that were widened, and one about those that were skipped."""
+        """A line each about the spans that were widened, skipped, or dropped for an overlap of widened spans."""
         cut = "begin or end within a word or token"
         if self.widened:
             yield self._message(self.widened, f"{cut}, and are widened")
         if self.skipped:
             reason = cut if self.misaligned == "skip" else "cover no word or token"
             yield self._message(self.skipped, f"{reason}, and are skipped")
+        if self.dropped:
+            yield self._message(self.dropped, "overlap others once widened, and are dropped", "overlaps")
 
-    def _message(self, records: Sequence[Record], outcome: str) -> str:
+    def _message(self, records: Sequence[Record], outcome: str, key: str = "misaligned") -> str:
         first = records[0].get("where", "without a place")
-        message = f"{len(records):,} of {self.count:,} spans {outcome} (data.misaligned: {self.misaligned})"
+        message = f"{len(records):,} of {self.count:,} spans {outcome} (data.{key}: {getattr(self, key)})"
         return f"{message}; the first: {first}"

@@ -27,6 +27,7 @@ from seqpipe.answers.types import (
 )
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record, locate
+from seqpipe.features.overlaps import CURE
 from seqpipe.features.vocabulary import Vocabulary
 
 NO_SCHEME = "none"  # of a head that tags words: its labels are tags, not parts of spans
@@ -205,7 +206,7 @@ class Spans(Tags):
             try:
                 return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.scheme))}
             except ValueError as error:
-                raise DataError.at(record, f"{error} (in words); correct or remove one of the spans") from error
+                raise DataError.at(record, f"{error} (in words); {CURE}") from error
 
         return targets
 
@@ -290,4 +291,4 @@ def _word_spans(record: Record, doc: Doc, target: str | None, rules: SpanRules) 
         inside = rules.align(words, place, doc, record, problem)
         if inside is not None:
             spans.append((span["label"], inside[0], inside[1] + 1))
-    return spans
+    return rules.without_overlaps(spans, record)

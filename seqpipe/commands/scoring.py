@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.features.document import Record
+from seqpipe.features.overlaps import Overlaps, resolve_overlaps
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle_reader import reader_from
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import load
 from seqpipe.runtime.predictor import Predictor
+
+ReadRecords = Callable[[Path], Iterator[Record]]
 
 
 def score_target(
@@ -43,9 +46,9 @@ def score_target(
     The decode options are KEY=VALUE items.
     """
     if (target / bundle.MANIFEST).exists():
-        predictor, reader, test_sets = _open_bundle(target, device, data, console)
+        predictor, read, test_sets = _open_bundle(target, device, data, console)
     else:
-        predictor, reader, test_sets = _open_run(target, device, data, console)
+        predictor, read, test_sets = _open_run(target, device, data, console)
     if errors and len(test_sets) > 1:
         names = ", ".join(map(str, test_sets.values()))
         raise UsageError(f"--errors needs one data file; give one of {names} with --data")
@@ -53,7 +56,7 @@ def score_target(
     result: dict[str, Any] = {}
     for name, path in test_sets.items():
         census = Census(predictor.kind)
-        records = census.watch(_records(reader, path))
+        records = census.watch(read(path))
         scores = evaluate(predictor, records, by=by, errors=None if raw else errors, options=decode_options)
         result[name] = scores if by else scores[""]
         _print_scores(name, scores, predictor.metric_types, console)
@@ -61,7 +64,7 @@ def score_target(
             console.say(f"warning: {warning}")
         if raw:
             label = f"{name} (raw)"
-            records = _records(reader, path)
+            records = read(path)
             scores = evaluate(predictor, records, raw=True, by=by, errors=errors, options=decode_options)
             result[label] = scores if by else scores[""]
             _print_scores(label, scores, predictor.metric_types, console)
@@ -84,8 +87,10 @@ def _report_absent_metrics(predictor: Predictor, console: Console) -> None:
             console.say(f"note: {metrics} are absent here: pip install {package.replace('_', '-')}")
 
 
-def _open_run(folder: Path, device: str, data: Path | None, console: Console) -> tuple[Predictor, Any, dict[str, Path]]:
-    """Return the predictor of a run, its reader, and the files to score it on."""
+def _open_run(
+    folder: Path, device: str, data: Path | None, console: Console
+) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
+    """Return the predictor of a run, the function that reads its records, and the files to score it on."""
     from seqpipe.commands.runs.run_folder import load_trained, open_run
     from seqpipe.commands.runs.training_run import resolve_device
     from seqpipe.training.predictor import predictor
@@ -96,15 +101,15 @@ def _open_run(folder: Path, device: str, data: Path | None, console: Console) ->
         raise UsageError(f"{folder} has no test set; name a file with --data")
     return (
         predictor(load_trained(run).to(device), run.config, device),
-        build_component(run.config.data.reader),
+        _reading(build_component(run.config.data.reader), run.config.data.overlaps),
         test_sets,
     )
 
 
 def _open_bundle(
     path: Path, device: str, data: Path | None, console: Console
-) -> tuple[Predictor, Any, dict[str, Path]]:
-    """Return the predictor of a bundle, its reader, and the files to score it on."""
+) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
+    """Return the predictor of a bundle, the function that reads its records, and the files to score it on."""
     model, plugins = load(path, device), Plugins()
     reader = reader_from(model.manifest["reader"], plugins)
     if "own_metrics" in model.manifest:
@@ -115,7 +120,11 @@ def _open_bundle(
             if loaded:
                 model.predictor.metrics[head], score_types = loaded
                 model.predictor.metric_types |= score_types
-    return model.predictor, reader, {data.name: data} if data else _test_sets_beside(path)
+    return (
+        model.predictor,
+        _reading(reader, _overlaps_beside(path)),
+        {data.name: data} if data else _test_sets_beside(path),
+    )
 
 
 def _load_metrics(
@@ -152,6 +161,15 @@ def _test_sets_beside(path: Path) -> dict[str, Path]:
     }
 
 
-def _records(reader: Any, path: Path) -> Iterator[Record]:
-    records: Iterator[Record] = reader.read(path)
-    return records
+def _overlaps_beside(path: Path) -> Overlaps:
+    """Return `data.overlaps` of the run that the bundle lies in; `error` where it lies in none."""
+    file = path.resolve().parent / "pipeline.yaml"
+    if not file.exists():
+        return "error"
+    content: Any = yaml.parse(file.read_bytes(), str(file)).data
+    rule: Overlaps = content["data"].get("overlaps", "error")
+    return rule
+
+
+def _reading(reader: Any, overlaps: Overlaps) -> ReadRecords:
+    return lambda path: resolve_overlaps(reader.read(path), overlaps)

@@ -172,7 +172,8 @@ class _PipelineCheck(ComponentChecks):
         if keys is None or reader is None:
             return None
         tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
-        return Data(reader, files["train",], files.get(("dev",)), tests, keys.misaligned, keys.unseen_labels)
+        choices = keys.misaligned, keys.unseen_labels, keys.overlaps
+        return Data(reader, files["train",], files.get(("dev",)), tests, *choices)
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {

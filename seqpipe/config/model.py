@@ -11,6 +11,7 @@ from typing import Literal
 from seqpipe.config.component import Component, Input
 from seqpipe.config.schema import Export, PluginKeys, Train
 from seqpipe.config.yaml_text import Plain, plain
+from seqpipe.features.overlaps import Overlaps
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Data:
     tests: Mapping[str, Path]
     misaligned: Literal["error", "widen", "skip"]
     unseen_labels: Literal["error", "miss"] = "error"
+    overlaps: Overlaps = "error"
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
             "dev": path_text(data.dev) if data.dev else None,
             "test": tests["test"] if list(tests) == ["test"] else tests or None,
             "misaligned": data.misaligned,
+            "overlaps": data.overlaps,
             "unseen_labels": data.unseen_labels,
         },
         **_sources(config.inputs, component_keys, several),

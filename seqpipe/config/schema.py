@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+from seqpipe.features.overlaps import Overlaps
 from seqpipe.types import Fraction, Means
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -221,6 +222,10 @@ class DataKeys(_Keys):
     test: PathText | Paths | None = Field(default=None, description="Test data: a file, or several by name.")
     misaligned: Literal["error", "widen", "skip"] = Field(
         default="error", description="What to do with a span that begins or ends within a token."
+    )
+    overlaps: Overlaps = Field(
+        default="error",
+        description="What to do with spans that overlap: stop, or keep the `longest` of them or the `first` by start.",
     )
     unseen_labels: Literal["error", "miss"] = Field(
         default="error",

@@ -90,7 +90,7 @@ class DataForm(ABC):
         data = self.config.data
         path = next(iter(data.tests.values()), None) or data.dev
         if self.corpus is None:
-            return self.read(path) if path else read(data.reader, data.train, COMPARED)
+            return self.read(path) if path else read(data.reader, data.train, COMPARED, data.overlaps)
         source = Artifacts.load(folder).featurizer
         return prompt_records(
             Records(data.reader, path or data.train), source.docs, source.fields[-1], self.corpus.context
@@ -101,7 +101,7 @@ class ExampleData(DataForm):
     """Each record is an example: features, and targets or the text itself as the target."""
 
     def read(self, path: Path) -> Sequence[Record]:
-        return read(self.config.data.reader, path)
+        return read(self.config.data.reader, path, overlaps=self.config.data.overlaps)
 
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
         config, warnings = self.config, list[str]()

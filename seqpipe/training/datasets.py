@@ -19,6 +19,7 @@ from seqpipe.config.head_answers import answer_kind, answer_settings
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
+from seqpipe.features.overlaps import Overlaps, dropped_message, resolve_overlaps
 from seqpipe.features.vocabulary import BOS, SPECIALS
 from seqpipe.training.artifacts import Artifacts
 
@@ -37,9 +38,9 @@ class Example:
         return max([len(self.doc), *(len(target) for target in self.targets.values() if isinstance(target, list))])
 
 
-def read(reader: Component, path: Path, most: int | None = None) -> list[Record]:
+def read(reader: Component, path: Path, most: int | None = None, overlaps: Overlaps = "error") -> list[Record]:
     """The records of a file, or its first `most`; DataError if there are none."""
-    records = list(itertools.islice(build_component(reader).read(path), most))
+    records = list(itertools.islice(resolve_overlaps(build_component(reader).read(path), overlaps), most))
     if not records:
         raise DataError(f"{path}: holds no record")
     return records
@@ -50,12 +51,14 @@ def of_epoch(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[E
     reader, path = build_component(config.data.reader), config.data.train
     if not (has_member(reader, "epoch") and reader.changes(path)):
         return None
-    return lambda number: examples(config, artifacts, list(reader.epoch(path, number)))
+    return lambda number: examples(
+        config, artifacts, list(resolve_overlaps(reader.epoch(path, number), config.data.overlaps))
+    )
 
 
 def sample(config: Config, most: int) -> list[Record]:
     """The first records of the training file and, of texts with a label, one more of each label that comes later."""
-    reading: Iterator[Record] = build_component(config.data.reader).read(config.data.train)
+    reading = resolve_overlaps(build_component(config.data.reader).read(config.data.train), config.data.overlaps)
     records = list(itertools.islice(reading, most))
     heads = [head for head in config.head if not is_self_supervised(head)]
     seen = {label for record in records for label in _record_labels(heads, record)}
@@ -92,11 +95,11 @@ def examples(
         artifacts: Fitted to its training records.
         records: With their targets.
         skip_unseen: Leave out records with labels that training never saw.
-        warn: Called with a line about the empty texts, and about spans that were widened or skipped, if there are any.
+        warn: Called with a line each about empty texts and about spans that were widened, skipped or dropped.
     """
     makers, rules = [], list[SpanRules]()
     for head, task in zip(config.head, artifacts.tasks, strict=True):
-        rules.append(SpanRules(config.data.misaligned))
+        rules.append(SpanRules(config.data.misaligned, config.data.overlaps))
         make = task.kind.target_maker(answer_settings(head), rules[-1])
         makers.append((f"{task.name}." if task.name else "", make))
     data, empty = list[Example](), []
@@ -119,6 +122,8 @@ def examples(
         )
         warn(f"{message}; the first: {empty[0].get('where', 'without a place')}")
     if warn:
+        for line in dropped_message(records, config.data.overlaps):
+            warn(line)
         for line in dict.fromkeys(line for rule in rules for line in rule.messages()):  # two heads may have the same
             warn(line)
     if not data:

@@ -119,3 +119,22 @@ def test_check_and_run_count_the_spans_that_they_widen(tmp_path: Path) -> None:
         done = seqpipe(*command, "data.misaligned=widen", folder=tmp_path)
         assert done.code == 0, done.err
         assert done.err.count(message) == 1, done.err
+
+
+def test_check_run_and_evaluate_resolve_spans_that_overlap(tmp_path: Path) -> None:
+    yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    records = [{"text": f"Ada cat {n}", "spans": [[0, 3, "PER"], [0, 7, "LOC"]]} for n in range(3)]
+    for name in ("train", "dev", "test"):
+        write_jsonl(tmp_path / f"{name}.jsonl", records)
+    refused = seqpipe("check", yaml.name, folder=tmp_path)
+    assert refused.code == 3
+    assert "train.jsonl:1: the spans 0-3 PER and 0-7 LOC overlap;" in refused.err
+    message = "warning: 3 of 6 spans overlap others, and are dropped (data.overlaps: longest)"
+    for command in (["check", yaml.name], ["run", yaml.name, "train.epochs=1"]):
+        done = seqpipe(*command, "data.overlaps=longest", folder=tmp_path)
+        assert done.code == 0, done.err
+        assert done.err.count(message) == 1, done.err
+    (folder,) = (tmp_path / "runs").iterdir()
+    for target in (folder, folder / "bundle"):
+        done = seqpipe("evaluate", str(target), "--data", "test.jsonl", folder=tmp_path)
+        assert done.code == 0, done.err

@@ -192,8 +192,6 @@ BAD: list[tuple[str | bytes, dict[str, Any], str, str]] = [
     (spans([2, 4, "X"], text="😀ab"), {}, "1:", "3 code points (it would be within its UTF-16 units)"),
     (spans({**PER, "text": "runs"}), {}, "1:", "0 to 4 is 'John', not 'runs'; offsets must count code points"),
     (spans({"start": 2, "end": 4, "label": "X", "word": "ab"}, text="😀abc"), {}, "1:", "2 to 4 is 'bc', not 'ab'"),
-    (spans(PER, [3, 6, "X"]), {}, "1:", "the spans 0-4 PER and 3-6 X overlap; keep one of them"),
-    (spans(PER, PER), {}, "1:", "overlap"),
     (b'{"text": "a"}\n{"text": "\xe9"}\n', {}, "2:", "not UTF-8 (byte 0xe9 at place 11)"),
     ('{"text": "a"}'.encode("utf-16"), {}, "1:", "it looks like UTF-16"),
     (b'{"text": "a"}\n{"text": "\0"}\n', {}, "2:", "a NUL character"),

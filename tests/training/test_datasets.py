@@ -185,6 +185,20 @@ def test_two_spans_widened_to_one_word_are_an_error_with_its_line(tmp_path: Path
         spans(tmp_path, "widen", (0, 2, "PER"), (2, 4, "LOC"))
 
 
+def test_spans_that_overlap_once_widened_follow_the_rule_and_are_counted(tmp_path: Path) -> None:
+    yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    records = [{"text": "Adas cat", "spans": [[0, 2, "PER"], [2, 8, "LOC"]]}]
+    write_jsonl(tmp_path / "train.jsonl", records)
+    for rule, expected in (("first", ["B-PER", "O"]), ("longest", ["B-LOC", "I-LOC"])):
+        config, warnings = load(yaml, ["data.misaligned=widen", f"data.overlaps={rule}"]), list[str]()
+        read_records = read(config.data.reader, config.data.train)
+        artifacts = fit_artifacts(config, read_records)
+        (example,) = examples(config, artifacts, read_records, warn=warnings.append)
+        assert [artifacts.tasks[0].labels[tag] for tag in example.targets["tags"]] == expected
+        message = f"1 of 2 spans overlap others once widened, and are dropped (data.overlaps: {rule}); the first: "
+        assert warnings[-1].startswith(message)
+
+
 def test_only_the_first_records_are_read_when_no_more_are_asked_for(tmp_path: Path) -> None:
     yaml = writing(tmp_path)
     with (tmp_path / "train.jsonl").open("a") as file:

@@ -6,6 +6,7 @@ from seqpipe.config.component import build_component
 from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import DataError
+from seqpipe.features.overlaps import resolve_overlaps
 from seqpipe.runtime.limits import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import unseen_labels
@@ -18,7 +19,7 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
     for name, path in {"dev": config.data.dev, **config.data.tests}.items():
         if path is None:
             continue
-        for label, record in unseen_labels(artifacts, reader.read(path)):
+        for label, record in unseen_labels(artifacts, resolve_overlaps(reader.read(path), config.data.overlaps)):
             place = record.get("where", path)
             message = f"{place}: the {name} set holds the label {label!r}, which training never saw"
             problems.append(message)
