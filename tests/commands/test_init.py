@@ -439,6 +439,17 @@ def test_the_yaml_is_named_after_the_data_or_its_folder(tmp_path: Path, monkeypa
         init_yaml(Path("ner/small.conll"))
 
 
+@pytest.mark.parametrize("place", ["pets/train.conll", "pets/data.conll", "pets/data/train.conll.gz"])
+def test_a_name_that_says_nothing_is_never_used(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = conll("{0} {1}".format).encode()
+    Path(place).parent.mkdir(parents=True)
+    Path(place).write_bytes(gzip.compress(content) if place.endswith(".gz") else content)
+    made = init_yaml(Path(place))
+    assert (made, config.load(made).name) == (Path("pets.yaml"), "pets")
+    assert config.load(init_yaml(Path(place), Path("train.yaml"))).name == "pets"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

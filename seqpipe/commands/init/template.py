@@ -17,6 +17,7 @@ from seqpipe.files import write
 
 SMALL = 3000  # records: fewer make a smaller model, trained for longer
 LABELS = 12  # that a comment lists
+GENERIC = {"", "train", "training", "data", "dataset"}  # names that say nothing
 _SIBLINGS = {"dev": ("dev", "devel", "valid", "validation", "val"), "test": ("test", "testa", "testb")}
 _HEADS = {
     "Entities": "{use: crf, scheme: BIOES, dropout: 0.5}",
@@ -33,8 +34,7 @@ def init_yaml(data: Path, output: Path | None = None) -> Path:
         DataError: if the file is of no known format, or nothing can be learned from it.
         UsageError: if the YAML is there already.
     """
-    stem = data.resolve().parent.name if data.stem in ("train", "training") else data.stem
-    target = output or Path(f"{stem}.yaml")
+    target = output or Path(f"{_name(data)}.yaml")
     if target.exists():
         raise UsageError(f"{target} is there already; name another with --output, or remove it")
     summary = summarise(data)
@@ -47,12 +47,24 @@ def _yaml(summary: DataSummary, data: Path, target: Path) -> str:
     """Return the YAML for a data file."""
     lines = [
         *_comments(summary, data),
-        f"name: {_flow(re.sub('[^A-Za-z0-9._-]', '-', target.stem).lstrip('._-') or 'pipeline')}",
+        f"name: {_flow(_plain(_name(data) if target.stem in GENERIC else target.stem) or 'pipeline')}",
         *_data_keys(summary, data, target),
         *_model_keys(summary),
         *_train_keys(summary, has_dev=_sibling(data, "dev") is not None),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _name(data: Path) -> str:
+    """Return the name of a data file, or of the nearest folder that says more than train or data."""
+    path = data.resolve()
+    stem = path.with_suffix("").stem if path.suffix == ".gz" else path.stem
+    return next((name for name in (stem, *(folder.name for folder in path.parents)) if name not in GENERIC), "pipeline")
+
+
+def _plain(name: str) -> str:
+    """Return a name with only the characters that a run's may have."""
+    return re.sub("[^A-Za-z0-9._-]", "-", name).lstrip("._-")
 
 
 def _comments(summary: DataSummary, data: Path) -> Iterator[str]:
