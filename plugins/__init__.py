@@ -41,6 +41,7 @@ def register_embeddings() -> dict[str, str]:
         "elmo": "seqpipe_plugins.embeddings.elmo:ELMo",
         "linear": "seqpipe_plugins.embeddings.linear:Linear",
         "lookup": "seqpipe_plugins.embeddings.lookup:Lookup",
+        "ngrams": "seqpipe_plugins.embeddings.ngrams:Ngrams",
         "positions": "seqpipe_plugins.embeddings.positions:Positions",
         "pretrained": "seqpipe_plugins.embeddings.pretrained:Pretrained",
         "vectors": "seqpipe_plugins.embeddings.vectors:Vectors",

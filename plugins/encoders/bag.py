@@ -15,6 +15,9 @@ from seqpipe.errors import UsageError
 class Bag(nn.Module):
     """The sum, mean or maximum of a text's vectors, at each token: a baseline without word order.
 
+    `sqrtn` is the sum divided by the square root of the number of tokens: of vectors of equal length in directions that
+    have nothing to do with each other, it has the length of one of them.
+
     Layers of a deep averaging network (Iyyer et al. 2015), h = g(W h + b), may follow. The vector is returned as
     `state` (B, D'), and as x (B, T, D') at every token, so that any head with any pooling can follow; in the padding x
     is 0.
@@ -33,7 +36,7 @@ class Bag(nn.Module):
         self,
         dim: int,
         *,
-        pool: Literal["sum", "mean", "max"] = "mean",
+        pool: Literal["sum", "mean", "sqrtn", "max"] = "mean",
         hidden: PositiveInt | None = None,
         layers: PositiveInt = 1,
         activation: Literal["relu", "tanh"] = "relu",
@@ -57,4 +60,7 @@ class Bag(nn.Module):
         if self.pool == "max":
             return torch.where(real.any(1), torch.where(real, x, torch.finfo(x.dtype).min).amax(1), 0.0)
         total = torch.where(real, x, 0.0).sum(1)
-        return total if self.pool == "sum" else total / real.sum(1).clamp(min=1)
+        if self.pool == "sum":
+            return total
+        tokens = real.sum(1).clamp(min=1)
+        return total / (tokens.sqrt() if self.pool == "sqrtn" else tokens)

@@ -34,9 +34,20 @@ class Vocabulary(tuple[str, ...]):
         return vocabulary
 
 
-def counts_of(tokens: Sequence[str]) -> Sequence[int] | None:
-    """How often training has each token or label of a vocabulary; None where that is not known."""
-    return tokens.counts if isinstance(tokens, Vocabulary) else None
+class FeatureSize(int):
+    """How many values a feature has; `counts` says how many training texts have each, behind the number of texts."""
+
+    counts: Sequence[int] | None
+
+    def __new__(cls, size: int, counts: Sequence[int] | None = None) -> FeatureSize:
+        number = super().__new__(cls, size)
+        number.counts = counts
+        return number
+
+
+def counts_of(values: Sequence[str] | int) -> Sequence[int] | None:
+    """How often training has each token, label or value of a feature; None where that is not known."""
+    return values.counts if isinstance(values, Vocabulary | FeatureSize) else None
 
 
 def clean(text: str) -> str:

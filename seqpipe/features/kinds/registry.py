@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from seqpipe.features.kinds.column import Column
     from seqpipe.features.kinds.copy import Copy
     from seqpipe.features.kinds.matrix import Matrix
+    from seqpipe.features.kinds.ngrams import Ngrams
     from seqpipe.features.kinds.pieces import Pieces
     from seqpipe.features.kinds.segments import Segments
     from seqpipe.features.kinds.sentences import Sentences
 
-__all__ = ["Chars", "Column", "Copy", "Matrix", "Pieces", "Segments", "Sentences"]
+__all__ = ["Chars", "Column", "Copy", "Matrix", "Ngrams", "Pieces", "Segments", "Sentences"]
 
 
 def module_of(name: str) -> str:

@@ -1,0 +1,150 @@
+"""What `seqpipe init` chooses for text classification, against a linear SVM and fastText, by set and size.
+
+    python benchmarks/defaults.py --data FOLDER                    # every set and size, one seed
+    python benchmarks/defaults.py --data FOLDER --only sib200_zho --sizes 300 --seeds 3
+
+For each cell: `seqpipe init`, `seqpipe run` (its test score comes from onnxruntime, without PyTorch), then the SVM (C
+chosen on dev), then fastText, whose autotune gets the seconds that our training took. Subsets are random with a seed;
+a set without a dev part gives a tenth of its training records. A cell's line goes to runs/data/defaults/results.jsonl
+as well; cells found there are not run again.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import common
+from common import HERE, PREPARED, ROOT, RUNS
+
+SETS = (
+    "sib200_zho",
+    "subjectivity",
+    "sentence_polarity",
+    "movie_reviews",
+    "snips",
+    "crosswoz_intent",
+    "banking77",
+    "clinc150",
+)
+SIZES = (300, 3000)
+RECORDS_A_LABEL = 5  # a subset has at least
+PLACE = PREPARED / "defaults"
+RESULTS = PLACE / "results.jsonl"
+Rows = list[dict[str, Any]]
+
+
+def cells(names: list[str], sizes: list[int], seeds: int, data: Path) -> Iterator[tuple[str, int | None, int, Path]]:
+    """Name, size (None: the whole set), seed and folder of each cell; its files are written."""
+    for name in names:
+        train, dev, test = (parts := read(name, data))["train"], parts["dev"], parts["test"]
+        labels = {label for row in train for label in (row["labels"] if "labels" in row else [row["label"]])}
+        fitting: list[int | None] = [size for size in sizes if RECORDS_A_LABEL * len(labels) <= size < len(train)]
+        for size in (*fitting, *([None] if 0 in sizes else [])):
+            for seed in range(1, (seeds if size else 1) + 1):
+                folder = PLACE / f"{name}-{size or 'all'}-{seed}"
+                chosen = random.Random(seed).sample(train, size) if size else train
+                for part, rows in (("train", chosen), ("dev", dev), ("test", test)):
+                    common.write_jsonl(folder / f"{part}.jsonl", rows)
+                yield name, size, seed, folder
+
+
+def read(name: str, data: Path) -> dict[str, Rows]:
+    """The records of a set, by part."""
+    folder = common.data_path(data, name)
+    if name == "clinc150":
+        whole = json.loads((folder / "data_full.json").read_text())
+        parts = {part: [{"text": t, "label": l} for t, l in whole[key]] for part, key in _CLINC}
+    elif name == "snips":
+        parts = {part: _snips(folder / file) for part, file in (("train", "train"), ("dev", "valid"), ("test", "test"))}
+    else:
+        parts = {part: _rows(path) for part in ("train", "dev", "test") for path in folder.glob(f"{part}.*")}
+    if "dev" not in parts:
+        shuffled = random.Random(0).sample(parts["train"], len(parts["train"]))
+        parts["dev"], parts["train"] = shuffled[: len(shuffled) // 10], shuffled[len(shuffled) // 10 :]
+    return parts
+
+
+_CLINC = (("train", "train"), ("dev", "val"), ("test", "test"))
+
+
+def _snips(folder: Path) -> Rows:
+    texts, labels = ((folder / file).read_text(encoding="utf-8").splitlines() for file in ("seq.in", "label"))
+    return [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
+
+
+def _rows(path: Path) -> Rows:
+    """The records of a file: JSON lines, or a table with a header or of a label and a text."""
+    if ".jsonl" in path.suffixes:
+        opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+        with opened as file:
+            records = [json.loads(line) for line in file]
+        return [{key: r[key] for key in ("text", "label", "labels") if key in r} for r in records]
+    with path.open(encoding="utf-8", newline="") as file:
+        if path.suffix == ".csv":
+            return [{"text": r["text"], "label": r["category"]} for r in csv.DictReader(file)]
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    if "text" in rows[0]:
+        text, label = rows[0].index("text"), rows[0].index("category")
+        return [{"text": row[text], "label": row[label]} for row in rows[1:]]
+    return [{"text": row[1], "label": row[0]} for row in rows]
+
+
+def ours(folder: Path, seed: int) -> dict[str, Any]:
+    """What `init` and `run` give: the bundle's score on the test set, and seconds."""
+    config, run = folder / "pipeline.yaml", RUNS / f"defaults-{folder.name}"
+    config.unlink(missing_ok=True)
+    common.seqpipe("init", "--data", folder / "train.jsonl", "-o", config)
+    clock = time.perf_counter()
+    common.seqpipe("run", config, f"name={run.name}", f"train.seed={seed}", "-q")
+    seconds = time.perf_counter() - clock
+    scores = next(iter(common.seqpipe_json("evaluate", run / "bundle", "-q").values()))
+    figure = scores["accuracy"] if "accuracy" in scores else scores["micro_f1"]
+    return {"score": 100 * figure, "seconds": seconds, "bundle_mb": (run / "bundle" / "model.onnx").stat().st_size / 1e6}
+
+
+def peer(python: Path, *arguments: object) -> dict[str, Any]:
+    command = [python, HERE / "peers" / "linear_text.py", *arguments]
+    answer = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def main() -> None:
+    parser = common.parser(__doc__)
+    common.add_data_option(parser)
+    parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[*SIZES, 0], help="records; 0: the whole set")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--peers", type=Path, default=ROOT / ".peers-linear", help="environment of the peers")
+    arguments = parser.parse_args()
+    python = common.peer_python(arguments.peers.absolute(), "requirements-linear.txt")
+    PLACE.mkdir(parents=True, exist_ok=True)
+    done = {row["cell"]: row for row in map(json.loads, RESULTS.read_text().splitlines())} if RESULTS.exists() else {}
+    print("cell | ours | SVM | fastText | over the better")
+    for _, _, seed, folder in cells(arguments.only, arguments.sizes, arguments.seeds, arguments.data):
+        row = done.get(folder.name)
+        if row is None:
+            mine = ours(folder, seed)
+            budget = max(10, round(mine["seconds"]))
+            row = {"cell": folder.name, "ours": mine, "svm": peer(python, "svm", folder)}
+            row["fasttext"] = peer(python, "fasttext", folder, budget)
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        done[folder.name] = row
+        scores = [row[who]["score"] for who in ("ours", "svm", "fasttext")]
+        print(row["cell"], *(f"{s:.2f}" for s in scores), f"{scores[0] - max(scores[1:]):+.2f}", sep=" | ", flush=True)
+    gaps = [r["ours"]["score"] - max(r["svm"]["score"], r["fasttext"]["score"]) for r in done.values()]
+    print(f"mean {sum(gaps) / len(gaps):+.2f}, worst {min(gaps):+.2f}, {len(gaps)} cells")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""Feature kind `ngrams`: the n-grams of words that end at each token, and the n-grams of characters within it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from seqpipe.features.document import Doc
+from seqpipe.features.kinds.base import BATCH, TOKENS, FeatureKind, unknown_kind
+from seqpipe.features.vocabulary import FeatureSize
+
+MOST_WORDS, MOST_CHARACTERS = 10, 20  # of an n-gram, as a bundle may state it
+_CACHED = 100_000  # words whose n-grams are cached
+_LONGEST = 40  # code points of a word; the rest of a longer one is ignored
+_FACTOR, _MASK = 0x9E3779B1, 0xFFFFFFFF  # of the hash: a polynomial modulo 2**32
+_CHARACTERS, _WORDS = 1, 2  # where the hash of an n-gram starts
+
+
+@dataclass(frozen=True)
+class Ngrams(FeatureKind):
+    """The n-grams of words that end at each token, in the first `words` places, then those of its characters.
+
+    Numbers are positions + 1 in `hashes`, those of n-grams seen in training; 0 an n-gram not seen there, and padding
+    (Bojanowski et al. 2017; Joulin et al. 2017, where n-grams share the rows of a hash table). Case is folded.
+    """
+
+    words: int = 2
+    chars: tuple[int, int] | None = (2, 5)
+    max_size: int = field(default=100_000, compare=False)
+    hashes: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    _ids: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    _rows: dict[str, tuple[int, bytes]] = field(default_factory=dict, repr=False, compare=False)
+    kind = "ngrams"
+    shape = "(B, T, K)"
+    axes = (BATCH, TOKENS, "ngram_count")
+    shows_tokens = True
+
+    @property
+    def size(self) -> FeatureSize:
+        return FeatureSize(len(self.hashes) + 1, self.counts or None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("", *map(hex, self.hashes))
+
+    def fit(self, docs: Iterable[Doc]) -> Self:
+        """The same feature with the n-grams of these texts, those in most texts first, behind its own.
+
+        `counts` begins with the number of texts, followed by how many of them have each n-gram.
+        """
+        found: Counter[int] = Counter()
+        texts = 0
+        for doc in docs:
+            texts += 1
+            of_words = self._of_words([hash_of_word(word) for word in doc.words])
+            found.update({h for hashes in of_words for h in hashes})
+            found.update({h for word in {*doc.words} for h in self._of_characters(word)})
+        own = [*self.hashes, *sorted(found.keys() - {*self.hashes}, key=lambda h: (-found[h], h))]
+        own = own[: max(len(self.hashes), self.max_size)]
+        return self._with(own, (texts, *(found[h] for h in own)))
+
+    def initialise_from(self, older: FeatureKind | None) -> Self:
+        """The same feature with the n-grams of an older one of the same lengths behind its own."""
+        if not isinstance(older, Ngrams):
+            return self
+        return self._with([*self.hashes, *(h for h in older.hashes if h not in {*self.hashes})], ())
+
+    def _with(self, hashes: Iterable[int], counts: Iterable[int]) -> Self:
+        return replace(self, hashes=tuple(hashes), counts=tuple(counts), _ids={}, _rows={})
+
+    def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
+        read = [[self._rows.get(word) or self._row(word) for word in doc.words] for doc in docs]
+        most = max((len(row) for rows in read for _, row in rows), default=0)
+        empty, joined = bytes(most), bytearray()
+        for rows in read:
+            joined += b"".join([row.ljust(most, b"\0") for _, row in rows])
+            joined += empty * (longest - len(rows))
+        array = np.zeros((len(docs), longest, self.words + most // 8), np.int64)
+        array[:, :, self.words :] = np.frombuffer(joined, np.int64).reshape(len(docs), longest, most // 8)
+        for places, rows in zip(array, read, strict=True):
+            if rows and self.words:
+                places[: len(rows), : self.words] = self._word_ids([word for word, _ in rows])
+        return array  # (B, T, K)
+
+    def _word_ids(self, words: Sequence[int]) -> np.ndarray:  # (T, words)
+        """The numbers of the n-grams that end at each word, shortest first."""
+        get = self._numbers().get
+        columns = [[0] * (len(words) - len(hashes)) + [get(h, 0) for h in hashes] for hashes in self._of_words(words)]
+        return np.array(columns, np.int64).T
+
+    def _of_words(self, words: Sequence[int]) -> Iterator[list[int]]:
+        """The hashes of the n-grams of words, for each n: those of n - 1 words from the second on, then the first."""
+        hashes = [_WORDS] * (len(words) + 1)
+        for _ in range(self.words):
+            hashes = [(value * _FACTOR + word) & _MASK for value, word in zip(hashes[1:], words, strict=False)]
+            yield hashes
+
+    def _of_characters(self, word: str) -> Iterator[int]:
+        """The hashes of the n-grams of a word between `<` and `>`."""
+        if self.chars is None:
+            return
+        low, high = self.chars
+        points = [ord("<"), *folded(word), ord(">")]
+        for start in range(len(points) - low + 1):
+            value = _CHARACTERS
+            for n, point in enumerate(points[start : start + high], 1):
+                value = (value * _FACTOR + point) & _MASK
+                if n >= low:
+                    yield value
+
+    def _row(self, word: str) -> tuple[int, bytes]:
+        """A word's hash, and the numbers of the n-grams of its characters that are known."""
+        get = self._numbers().get
+        ids = [number for number in (get(h, 0) for h in self._of_characters(word)) if number]
+        if len(self._rows) >= _CACHED:
+            self._rows.clear()
+        row = self._rows[word] = (hash_of_word(word), np.array(ids, np.int64).tobytes())
+        return row  # another thread may clear the rows at any time
+
+    def _numbers(self) -> dict[int, int]:
+        if not self._ids:
+            self._ids.update({h: i for i, h in enumerate(self.hashes, 1)})
+        return self._ids
+
+    def manifest(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "words": self.words,
+            "chars": None if self.chars is None else list(self.chars),
+            "hashes": _packed(self.hashes),
+            "counts": _packed(self.counts),
+        }
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizers: Mapping[str, Any]) -> Self:
+        chars = manifest["chars"]
+        pair = None if chars is None else (int(chars[0]), int(chars[1]))
+        hashes, counts = (_unpacked(manifest[name]) for name in ("hashes", "counts"))
+        return cls(int(manifest["words"]), pair, max(1, len(hashes)), hashes, counts)
+
+    def out_of_bounds(self) -> str:
+        low, high = self.chars or (1, 1)
+        if not 0 <= self.words <= MOST_WORDS or not 1 <= low <= high <= MOST_CHARACTERS:
+            return f"ngrams: words {self.words} are above {MOST_WORDS}, or chars {self.chars} above {MOST_CHARACTERS}"
+        return ""
+
+
+def folded(word: str) -> list[int]:
+    """The first code points of a word in lower case, each by itself."""
+    return [ord(c) for c in "".join(map(str.lower, word[:_LONGEST]))]
+
+
+def hash_of_word(word: str) -> int:
+    """A 32-bit hash: the polynomial of the code points, mixed as MurmurHash3 ends."""
+    value = 0
+    for point in folded(word):
+        value = (value * _FACTOR + point) & _MASK
+    value = ((value ^ value >> 16) * 0x85EBCA6B) & _MASK
+    value = ((value ^ value >> 13) * 0xC2B2AE35) & _MASK
+    return value ^ value >> 16
+
+
+def _packed(numbers: Sequence[int]) -> str:
+    """Numbers below 2**32 as base64 of little-endian bytes, four each."""
+    return base64.b64encode(np.array(numbers, "<u4").tobytes()).decode("ascii")
+
+
+def _unpacked(text: str) -> tuple[int, ...]:
+    """The numbers; BundleError for what is not base64 of such bytes."""
+    try:
+        return tuple(np.frombuffer(base64.b64decode(text, validate=True), "<u4").tolist())
+    except (ValueError, binascii.Error) as error:
+        raise unknown_kind(f"{Ngrams.kind!r} with damaged hashes or counts") from error
