@@ -11,6 +11,7 @@ def register_readers() -> dict[str, str]:
         "conll": "seqpipe_plugins.readers.conll:Conll",
         "conllu": "seqpipe_plugins.readers.conllu:Conllu",
         "csv": "seqpipe_plugins.readers.csv:Csv",
+        "json": "seqpipe_plugins.readers.json:Json",
         "jsonl": "seqpipe_plugins.readers.jsonl:Jsonl",
         "lines": "seqpipe_plugins.readers.lines:Lines",
         "parallel": "seqpipe_plugins.readers.parallel:Parallel",

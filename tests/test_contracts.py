@@ -173,6 +173,7 @@ JSONL_RECORDS = [
     {"text": "Ada met", "spans": [{"start": 0, "end": 3, "label": "PER"}], "topic": "a"},
     {"text": "Oslo", "words": ["Oslo"], "tags": ["B-LOC"]},
 ]
+JSON = '[{"text": "Ada met", "spans": [[0, 3, "PER"]], "topic": "a"},\n{"words": ["Oslo"], "tags": ["B-LOC"]}]\n'
 CSV = 'text,topic,what\n"Ada met, Bo",a,x|y\n\nOslo,b,z\n'
 CSV_RECORDS = [
     {"text": "Ada met, Bo", "labels": ["x", "y"], "topic": "a"},
@@ -213,6 +214,7 @@ READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]]
     ("reader", "conll"): (CONLL, CONLL_RECORDS, {}),
     ("reader", "conllu"): (CONLLU * 2, [CONLLU_RECORD] * 2, {}),
     ("reader", "csv"): (CSV, CSV_RECORDS, {"labels": "what"}),
+    ("reader", "json"): (JSON, JSONL_RECORDS, {"joiner": " "}),
     ("reader", "jsonl"): (JSONL, JSONL_RECORDS, {"joiner": " "}),
     ("reader", "lines"): ("Ada met\n\nOslo\n", LINES_RECORDS, {}),
     ("reader", "parallel"): ("Ada met\nOslo\n", LINES_RECORDS, {"fields": {"text": "*.txt"}}),

@@ -10,6 +10,7 @@ from typing import Any
 from seqpipe.errors import DataError, nearest
 
 from . import IllFormed, Record, SchemeOption, TagError, free, numbered, read_file, to_iob2
+from .json_stream import DECODER
 
 _LABEL_KEYS = ("label", "entity_group", "entity", "type")
 
@@ -20,10 +21,13 @@ class Jsonl:
     With `text: null` lines may have any keys, such as two texts: `{"question": …, "context": …, …}`.
 
     Offsets count code points, and `end` is exclusive. All other keys become fields of the record; a list of `labels`
-    (for several labels) has no duplicates.
+    (for several labels) has no duplicates. What is within an object has a dotted name: of `{"user": {"says": "hi"}}`
+    the text is `user.says`, in the reader's options and as a field.
 
     Args:
         text: Key of the text; null if there is none, for example with two texts.
+        label: Key that becomes the field `label`; null if the keys already have the right names.
+        labels: Key that becomes the field `labels`: a list of labels.
         words: Key of the words of a pre-split text.
         tags: Key of the tags.
         spans: Key of the spans; a span may also be a list [start, end, label].
@@ -38,6 +42,8 @@ class Jsonl:
         self,
         *,
         text: str | None = "text",
+        label: str | None = None,
+        labels: str | None = None,
         words: str = "words",
         tags: str = "tags",
         spans: str = "spans",
@@ -46,6 +52,7 @@ class Jsonl:
         joiner: str = " ",
     ):
         self.text, self.words, self.tags, self.spans = text, words, tags, spans
+        self.renamed = {key: field for field, key in (("label", label), ("labels", labels)) if key is not None}
         self.scheme, self.ill_formed, self.joiner = scheme, ill_formed, joiner
 
     def read(self, path: Path) -> Iterator[Record]:
@@ -60,6 +67,7 @@ class Jsonl:
                 yield {**self._record(_parse(line, where), where), "where": where}
 
     def _record(self, item: dict[str, Any], where: str) -> Record:
+        item = self._fields(item, where)
         if self.text is None:
             return {"source_where" if key == "where" else key: value for key, value in item.items()}
         used = {self.words, self.tags} if self.words in item else {self.text, self.spans}
@@ -67,6 +75,20 @@ class Jsonl:
         if isinstance(item.get("labels"), list) and "labels" not in used:
             _check_labels(item["labels"], where)
         return {**record, **{free(key): value for key, value in item.items() if key not in used}}
+
+    def _fields(self, item: dict[str, Any], where: str) -> dict[str, Any]:
+        """The values of a line by their names: of what is within objects the dotted one, and `label` as renamed."""
+        if any(isinstance(value, dict) for value in item.values()):
+            item = item | {name: value for name, value in _within(item) if name not in item}
+        for key, field in self.renamed.items():
+            if key not in item:
+                names = ", ".join(item) or "none"
+                cure = f"correct the reader's option `{field}`, or the line"
+                raise DataError(f"{where}: `{key}` is no key here{nearest(key, item)} (keys: {names}); {cure}")
+            if key != field:
+                kept = {f"source_{name}" if name == field else name: value for name, value in item.items()}
+                item = {**kept, field: kept.pop(key)}
+        return item
 
     def _from_words(self, item: dict[str, Any], where: str) -> Record:
         if self.spans in item:
@@ -105,38 +127,29 @@ class Jsonl:
         return {"text": text, **({"spans": _spans(item[self.spans], text, where)} if self.spans in item else {})}
 
 
+def _within(item: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """The values within the objects of an object, each with its dotted name."""
+    for key, value in item.items():
+        if isinstance(value, dict):
+            yield from _within(value, f"{before}{key}.")
+        if before:
+            yield f"{before}{key}", value
+
+
 def _parse(line: str, where: str) -> dict[str, Any]:
     try:
-        item = json.loads(line, object_pairs_hook=_object, parse_constant=_refuse, parse_int=_whole)
+        item = DECODER.decode(line)
     except json.JSONDecodeError as error:
-        cure = "write one object a line" + ("; `jq -c '.[]'` makes lines of a list" if line.strip() in "[{" else "")
+        cure = "write one object a line" + ("; the reader `json` reads a list" if line.strip() in "[{" else "")
         raise DataError(f"{where}:{error.colno}: this is not JSON ({error.msg}); {cure}") from error
     except ValueError as error:
         raise DataError(f"{where}: {error}") from error
     except RecursionError as error:
         raise DataError(f"{where}: objects and lists are nested too deep; write flat objects") from error
     if not isinstance(item, dict):
-        cure = "; `jq -c '.[]'` makes lines of a list" if isinstance(item, list) else ""
+        cure = "; the reader `json` reads a list" if isinstance(item, list) else ""
         raise DataError(f"{where}: this line is {_kind(item)}; write one object a line{cure}")
     return item
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    item = dict(pairs)
-    if len(item) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice; keep one")
-    return item
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON; write null or a number")
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > 1_000:
-        raise ValueError(f"a number has {len(digits)} digits; write it as a string")
-    return int(digits)
 
 
 def _strings(value: object, key: str, where: str) -> list[str]:
