@@ -10,12 +10,12 @@ from seqpipe.errors import DataError, UsageError
 
 from . import IllFormed, Record, SchemeOption, opened
 from .json_stream import JsonStream
-from .jsonl import Jsonl
+from .objects import Objects
 
 _FORM = 'write a list of objects, such as [{"text": …, "label": …}, …]'
 
 
-class Json(Jsonl):
+class Json(Objects):
     """Reads one list of objects, such as `[{"text": …, "label": …}, …]`, or the list below a key of an object.
 
     An object is a record as in the reader `jsonl`, and the options have the same meaning. The list is read object by
@@ -74,7 +74,7 @@ class Json(Jsonl):
                 where, before = f"{where} (item {count})" if where == before else where, where
                 if not isinstance(item, dict):
                     raise DataError(f"{where}: this item of the list is no object; {_FORM}")
-                yield {**self._record(item, where), "where": where}
+                yield {**self.record(item, where), "where": where}
             stream.end("the list")
         if not count:
             raise DataError(f"{path}: there is no object in the list; give a file with at least one example")
