@@ -17,15 +17,17 @@ class Folders:
     their paths; folders and files whose names begin with a dot are left out.
 
     Args:
+        labels: The labels whose folders are read; null: all folders.
         pattern: Names of the files that are texts, with * for any characters.
     """
 
     fields = ("text", "label", "where")
+    folder = True
 
-    def __init__(self, *, pattern: str = "*.txt"):
+    def __init__(self, *, labels: list[str] | None = None, pattern: str = "*.txt"):
         if not pattern or PurePath(pattern).name != pattern:
             raise UsageError(f"folders.pattern: {pattern!r} is no name of files; write one such as '*.txt'")
-        self.pattern = pattern
+        self.labels, self.pattern = labels, pattern
 
     def files(self, path: Path) -> list[Path]:
         """Every file that is read; DataError if there is none."""
@@ -57,7 +59,13 @@ class Folders:
             yield {"text": "\n".join(lines).strip(), "label": label, "where": f"{file}:1"}
 
     def _folders(self, path: Path) -> list[Path]:
-        return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+        if self.labels is None:
+            return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+        for label in self.labels:
+            if not (path / label).is_dir():
+                cure = "correct the reader's option `labels`"
+                raise DataError(f"{path}: there is no folder {label!r} in this folder; {cure}")
+        return [path / label for label in self.labels]
 
 
 _FORM = "write each text as a file in the folder of its label, such as pos/17.txt, or set the reader's option `pattern`"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from seqpipe.errors import DataError, UsageError
+from seqpipe.commands.init.template import init_yaml
+from seqpipe.config import loader as config
+from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe_plugins.readers.folders import Folders
 
 
@@ -26,6 +28,9 @@ def test_the_folder_of_a_text_is_its_label(tmp_path: Path) -> None:
         {"text": "good\n\nfood", "label": "pos", "where": f"{path}/pos/2.txt:1"},
     ]
     assert [file.name for file in Folders().files(path)] == ["b.txt", "1.txt", "2.txt"]
+    assert [record["text"] for record in Folders(labels=["pos"]).read(path)] == ["gut", "good\n\nfood"]
+    with pytest.raises(DataError, match="there is no folder 'good' in this folder"):
+        Folders(labels=["good"]).files(path)
     assert [record["text"] for record in Folders(pattern="*.md").read(path)] == ["no"]
 
 
@@ -42,3 +47,12 @@ def test_what_is_no_folder_of_texts_is_an_error(tmp_path: Path) -> None:
         list(Folders(pattern="*.doc").read(path))
     with pytest.raises(UsageError, match=r"folders.pattern: 'a/\*' is no name"):
         Folders(pattern="a/*")
+
+
+def test_a_yaml_names_the_folder_and_no_file(tmp_path: Path) -> None:
+    path = tree(tmp_path / "mail", {"spam/1.txt": "x", "ham/1.txt": "y"})
+    made = init_yaml(path, tmp_path / "mail.yaml")
+    assert config.load(made).data.train == path
+    made.write_text(made.read_text().replace("train: mail", "train: mail/spam/1.txt"))
+    with pytest.raises(ConfigError, match="is a file, not a folder"):
+        config.load(made)

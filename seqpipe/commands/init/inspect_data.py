@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
+from seqpipe.commands.init.other_formats import refuse_binary, summarise_folder, summarise_lines, summarise_text
 from seqpipe.commands.init.sniff import Table, is_conllu, is_squad, table_of
 from seqpipe.commands.init.summary import DataSummary, records
 from seqpipe.commands.init.whole_texts import count_labels, count_numbers, count_targets, count_whole
@@ -25,7 +26,13 @@ _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 def summarise(data: Path) -> DataSummary:
     """Look at a data file and return what it is like; DataError if it is of no known format."""
+    if data.is_dir():
+        return summarise_folder(data)
+    refuse_binary(data)
     lines = _first_lines(data)
+    summary = summarise_lines(data, lines)
+    if summary is not None:
+        return summary
     table = table_of(lines, "tsv" if ".tsv" in data.suffixes else "csv")
     if is_squad(lines):
         return _squad(data)
@@ -33,7 +40,9 @@ def summarise(data: Path) -> DataSummary:
         return _jsonl(data)
     if is_conllu(lines):
         return _conllu(data)
-    return _table(data, table) if table else _conll(data)
+    if table:
+        return _table(data, table)
+    return summarise_text(data, lines) or _conll(data)
 
 
 def _open(data: Path) -> BinaryIO:

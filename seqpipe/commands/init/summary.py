@@ -27,10 +27,13 @@ class DataSummary:
         unspaced: Whether its words are (or the texts to write) are written without spaces, as in Chinese.
         labels: How often each label occurs.
         label_kind: What is learned: labels of spans, words or whole texts ("Labels"), a number or a text to write,
-            or answers within passages.
+            answers within passages, positions of points, or how a plain text continues.
         target: The field of the number or of the text to write.
         unanswered: Number of questions without an answer.
         counted: Number of records whose words count 1 2 3.
+        multi: Whether a text has any number of labels.
+        pointer: The options of a pointer network's head.
+        characters: Number of characters of a plain text.
     """
 
     use: str
@@ -40,10 +43,15 @@ class DataSummary:
     words: int = 0
     unspaced: bool = False
     labels: Counter[str] = field(default_factory=Counter)
-    label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers"] = "Entities"
+    label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers", "Pointers", "Continuations"] = (
+        "Entities"
+    )
     target: str = "target"
     unanswered: int = 0
     counted: int = 0
+    multi: bool = False
+    pointer: dict[str, Any] = field(default_factory=dict)
+    characters: int = 0
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
