@@ -13,6 +13,7 @@ from typing import Any
 
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
 from seqpipe.commands.init.files import open_bytes
+from seqpipe.commands.init.other_formats import refuse_binary, summarise_folder, summarise_lines, summarise_text
 from seqpipe.commands.init.roles import Roles, counts_of
 from seqpipe.commands.init.sniff import is_conllu, is_squad
 from seqpipe.commands.init.summary import DataSummary, records, scale
@@ -27,7 +28,13 @@ _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 def summarise(data: Path) -> DataSummary:
     """Look at a data file and return what it is like; DataError if it is of no known format."""
+    if data.is_dir():
+        return summarise_folder(data)
+    refuse_binary(data)
     lines = _first_lines(data)
+    summary = summarise_lines(data, lines)
+    if summary is not None:
+        return summary
     if is_squad(lines):
         return _squad(data)
     if lines[0].startswith("{"):
@@ -35,7 +42,9 @@ def summarise(data: Path) -> DataSummary:
     if is_conllu(lines):
         return _conllu(data)
     table = find_table(data, lines, None)
-    return _table(data, table) if table else _conll(data)
+    if table:
+        return _table(data, table)
+    return summarise_text(data, lines) or _conll(data)
 
 
 def _first_lines(data: Path) -> list[str]:

@@ -32,7 +32,7 @@ class DataSummary:
         unspaced: Whether its words are (or the texts to write) are written without spaces, as in Chinese.
         labels: How often each label occurs.
         label_kind: What is learned: labels of spans, words or whole texts ("Labels"), a number or a text to write,
-            or answers within passages.
+            answers within passages, positions of points, or how a plain text continues.
         target: The field of the number or of the text to write.
         unanswered: Number of questions without an answer.
         counted: Number of records whose words count 1 2 3.
@@ -40,6 +40,9 @@ class DataSummary:
         saw: What the file looks like, in one line.
         why: Why this is learned, in one line.
         sampled: Whether the records were counted in a sample of the file.
+        multi: Whether a text has any number of labels.
+        pointer: The options of a pointer network's head.
+        characters: Number of characters of a plain text.
     """
 
     use: str
@@ -49,7 +52,9 @@ class DataSummary:
     words: int = 0
     unspaced: bool = False
     labels: Counter[str] = field(default_factory=Counter)
-    label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers"] = "Entities"
+    label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers", "Pointers", "Continuations"] = (
+        "Entities"
+    )
     target: str = "target"
     unanswered: int = 0
     counted: int = 0
@@ -57,13 +62,17 @@ class DataSummary:
     saw: str = ""
     why: str = ""
     sampled: bool = False
+    multi: bool = False
+    pointer: dict[str, Any] = field(default_factory=dict)
+    characters: int = 0
 
     def lines(self) -> Iterator[str]:
-        """Yield what was seen in the file, and why this is learned."""
+        """Yield what was seen in the file, why this is learned, and what else there is to know."""
         if self.saw:
             yield f"Saw: {self.saw}."
         if self.why:
             yield f"Chose: {self.why}."
+        yield from (f"Note: {note}." for note in self.notes)
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
