@@ -12,7 +12,8 @@ from seqpipe.console import Console
 
 def init(
     data: Annotated[
-        Path, typer.Option("--data", help="Training data: a CoNLL, CoNLL-U, JSONL, CSV, TSV or SQuAD file.")
+        Path,
+        typer.Option("--data", help="Training data: a file in one of many formats, or a folder of texts by label."),
     ],
     output: Annotated[
         Path | None,
@@ -22,5 +23,6 @@ def init(
     """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.commands.init.template import init_yaml
 
-    path = init_yaml(data, output)
-    Console().say(f"wrote {path}\nnext: seqpipe check {path}")
+    console = Console()
+    path = init_yaml(data, output, say=console.say)
+    console.say(f"wrote {path}\nnext: seqpipe check {path}")
