@@ -147,6 +147,15 @@ def goodness(scores: Mapping[str, Any], metric: str | None, metrics: Mapping[str
     return -value if less_is_better else value
 
 
+def is_perfect(scores: Mapping[str, Any], metric: str | None, metrics: Mapping[str, Metric]) -> bool:
+    """Whether the deciding score can be no better: an error of 0, or all of a fraction."""
+    name, _ = deciding(scores, metric)
+    value, known = goodness(scores, metric, metrics), metric_of(name, metrics)
+    if (metric or "").startswith("-") or not known.more_is_better:
+        return value >= 0
+    return known.percent and value >= 1
+
+
 def _names(scores: Mapping[str, Any]) -> Iterator[str]:
     for name, score in scores.items():
         if not isinstance(score, Mapping):
