@@ -37,6 +37,7 @@ def export(
     console: Console,
     scores: Mapping[str, Any] | None = None,
     cache: GraphCache | None = None,
+    outcome: Mapping[str, Any] | None = None,
 ) -> Model:
     """Writes the bundle to `path` and returns it, open.
 
@@ -48,6 +49,7 @@ def export(
         console: For reports of progress.
         scores: PyTorch's scores on the test sets, for the manifest.
         cache: Where the graph is looked for first, and kept.
+        outcome: How training ended (`seqpipe.training.outcome`), for the manifest.
 
     Raises:
         ExportError: if a component does not export.
@@ -57,6 +59,7 @@ def export(
     docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.kind.question(record) for record in records])
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
+    manifest["training"] = dict(outcome or {})
     console.say("exporting to ONNX")
 
     def compare(graph: bytes) -> _ComparedBundle:
