@@ -81,19 +81,24 @@ class Console:
     @contextlib.contextmanager
     def _bar(self, what: str, total: int | None) -> Iterator[Tick]:
         from rich.console import Console as RichConsole
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            ProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
         )
+
+        amount: tuple[ProgressColumn, ...] = (MofNCompleteColumn(), TimeRemainingColumn())
+        if total is None:
+            amount = (TextColumn("{task.fields[count]}"), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), *amount, TextColumn("{task.fields[note]}"))
         with Progress(*columns, console=RichConsole(stderr=True), transient=True) as progress:
-            task = progress.add_task(what, total=total, note="")
+            task = progress.add_task(what, total=total, note="", count="")
 
             def tick(done: int, note: str = "") -> None:
-                progress.update(task, completed=done, note=note)
+                progress.update(task, completed=done, note=note, count=f"{done:,}")
 
             yield tick
