@@ -19,18 +19,18 @@ def printable(text: str) -> str:
 
 def text_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
     """Rows of cells as lines in columns; with `numbers`, all columns but the first are aligned at the right."""
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = []
         for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            gap = " " * (width - _width(cell))
+            gap = " " * (width - text_width(cell))
             cells.append(gap + cell if numbers and column else cell + gap)
         lines.append("  ".join(cells).rstrip())
     return lines
 
 
-def _width(text: str) -> int:
+def text_width(text: str) -> int:
     """Columns on a terminal: Chinese and Japanese characters take two."""
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 

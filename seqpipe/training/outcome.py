@@ -68,4 +68,4 @@ def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], com
     if epochs > 1 and not outcome["has_moved"]:
         stayed = f"the dev {metric} stayed at {value} in all {epochs} epochs"
         return [stayed, f"check the data and train.optimizer.lr, or, if the loss was falling, train longer: {longer}"]
-    return [f"ended after all {epochs} epoch{'s' * (epochs > 1)}: {best}"]
+    return [f"ended after {f'all {epochs} epochs' if epochs > 1 else '1 epoch'}: {best}"]

@@ -60,7 +60,7 @@ def test_a_last_epoch_that_is_perfect_or_the_only_one_is_not_still_improving(tmp
         assert not ended["still_improving"]
         count = len(scores)
         assert outcome_lines(ended, METRICS) == [
-            f"ended after all {count} epoch{'s' if count > 1 else ''}: "
+            f"ended after {'all 5 epochs' if count > 1 else '1 epoch'}: "
             f"the best dev f1 is {100 * scores[-1]:.2f}, of epoch {count} (step {count},000)"
         ]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from seqpipe import files
 from seqpipe.answers.metrics.table import shown
+from seqpipe.commands.runs.examples import print_answers
 from seqpipe.commands.runs.held_out import held_out_records, score_test_sets
 from seqpipe.commands.runs.run_folder import Run, start_run
 from seqpipe.commands.runs.training_run import train_run
@@ -20,10 +21,7 @@ from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
-from seqpipe.runtime.model import Model
 from seqpipe.training.predictor import predictor
-
-EXAMPLES = 4  # answers that are shown
 
 
 def run_all(
@@ -64,7 +62,7 @@ def _train_and_export(run: Run, console: Console, device: str, cache: GraphCache
     scores = score_test_sets(run, predictor(pipeline, config), console)
     files.write(run.folder / SCORES, json.dumps(files.finite(scores), indent=1, ensure_ascii=False))
     model = export(pipeline, config, held_out_records(run), run.bundle, console, scores, cache, run.outcome)
-    _print_answers(model, console)
+    print_answers(model, console)
     return scores
 
 
@@ -94,17 +92,3 @@ def run_seeds(
         mean, deviation = (shown(metric, value, metrics) for value in (summary[test]["mean"], spread))
         console.result(f"{test} {metric}: {mean} ± {deviation} over {seeds} seeds")
     return summary
-
-
-def _print_answers(model: Model, console: Console) -> None:
-    """Print the first golden examples that are answered without options."""
-    console.say("\nanswers of the bundle:")
-    examples = [example for example in model.manifest["golden"] if "options" not in example]
-    for example in examples[:EXAMPLES]:
-        record, answer = example["record"], example["answer"]
-        inputs = [
-            value if isinstance(value, str) else str(value)[:80] for name, value in record.items() if name != "words"
-        ]
-        console.say(f"  {' | '.join(inputs) or ' '.join(record.get('words', []))}")
-        for line in model.predictor.kind.lines(answer):
-            console.say(f"    {line[:200]}")
