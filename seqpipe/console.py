@@ -19,18 +19,18 @@ def printable(text: str) -> str:
 
 def text_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
     """Rows of cells as lines in columns; with `numbers`, all columns but the first are aligned at the right."""
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = []
         for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            gap = " " * (width - _width(cell))
+            gap = " " * (width - text_width(cell))
             cells.append(gap + cell if numbers and column else cell + gap)
         lines.append("  ".join(cells).rstrip())
     return lines
 
 
-def _width(text: str) -> int:
+def text_width(text: str) -> int:
     """Columns on a terminal: Chinese and Japanese characters take two."""
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
@@ -81,19 +81,24 @@ class Console:
     @contextlib.contextmanager
     def _bar(self, what: str, total: int | None) -> Iterator[Tick]:
         from rich.console import Console as RichConsole
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            ProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
         )
+
+        amount: tuple[ProgressColumn, ...] = (MofNCompleteColumn(), TimeRemainingColumn())
+        if total is None:
+            amount = (TextColumn("{task.fields[count]}"), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), *amount, TextColumn("{task.fields[note]}"))
         with Progress(*columns, console=RichConsole(stderr=True), transient=True) as progress:
-            task = progress.add_task(what, total=total, note="")
+            task = progress.add_task(what, total=total, note="", count="")
 
             def tick(done: int, note: str = "") -> None:
-                progress.update(task, completed=done, note=note)
+                progress.update(task, completed=done, note=note, count=f"{done:,}")
 
             yield tick

@@ -39,5 +39,6 @@ def export(
     cache = graph_cache(no_cache)
     with lock_around(path):
         run = open_run(folder, console, sets=sets or [])
-        export_bundle(load_trained(run), run.config, held_out_records(run), path, console, run.scores, cache)
+        pipeline, records = load_trained(run), held_out_records(run)
+        export_bundle(pipeline, run.config, records, path, console, run.scores, cache, run.outcome)
     console.say(f"\nnext: seqpipe predict {path}")

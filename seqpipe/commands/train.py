@@ -46,4 +46,6 @@ def train(
         raise UsageError(f"--resume: {folder} is no run yet; leave --resume out to start one")
     with start_run(config, console, fresh) as run:
         train_run(run, console, device)
+        for line in run.outcome_lines():
+            console.say(f"  {line}")
     console.say(f"\nnext: seqpipe evaluate {folder}, then seqpipe export {folder}")

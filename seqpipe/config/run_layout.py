@@ -7,12 +7,13 @@ from pathlib import Path
 from seqpipe.errors import UsageError
 
 STATE, YAML, SCORES, LEARNED = "run.json", "pipeline.yaml", "metrics.json", "learned.json"
+OUTCOME = "training.json"  # how training ended
 LOCK = ".lock"  # names the process that writes into the run, or was the last to
 CHECKPOINTS, LAST, BEST = "checkpoints", "last.ckpt", "best-*.safetensors"
 TOKENS = "tokens"  # files of tokens that language models learn from
 BUNDLE = "bundle.json"  # in the folder of a bundle
 # At the top of a run, written by who holds its lock.
-RUN_FILES = (STATE, YAML, SCORES, LEARNED, "*tokenizer*.json", "bundle", "vectors.*")
+RUN_FILES = (STATE, YAML, OUTCOME, SCORES, LEARNED, "*tokenizer*.json", "bundle", "vectors.*")
 FORM = 2  # of learned.json and of checkpoints
 
 

@@ -112,7 +112,9 @@ class Plateau(_Schedule):
 
     use: Literal["plateau"] = "plateau"
     factor: float = Field(default=0.5, gt=0, lt=1, description="Factor of the learning rate.")
-    patience: int = Field(default=2, gt=0, description="Number of epochs without improvement before the decay.")
+    patience: int = Field(
+        default=2, gt=0, description="Number of epochs without improvement before the decay, counted as train.patience."
+    )
 
 
 class Train(_Keys):
@@ -138,7 +140,9 @@ class Train(_Keys):
     )
     accumulate: PositiveInt = Field(default=1, description="Number of batches per step (gradient accumulation).")
     patience: PositiveInt | None = Field(
-        default=None, description="Early stopping: number of epochs without a better dev score; null: off."
+        default=None,
+        description="Early stopping: number of epochs without a better dev score, counted once the score has moved "
+        "from its first value; null: off.",
     )
     metric: str | None = Field(
         default=None,

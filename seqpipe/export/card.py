@@ -9,6 +9,7 @@ from typing import Any
 from seqpipe.answers.metrics.table import shown
 from seqpipe.answers.types import Metric
 from seqpipe.runtime.evaluate import headlines
+from seqpipe.training.outcome import outcome_lines
 
 
 def model_card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
@@ -32,14 +33,23 @@ def model_card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> st
         "",
     ]
     lines += ["`seqpipe verify PATH_OF_THIS_FOLDER` repeats the golden examples on this machine.", ""]
-    if manifest["metrics"]:
-        lines += ["## Scores", "", "| test set | metric | value |", "|---|---|---|"]
-        for name, scores in manifest["metrics"].items():
-            for metric, value in headlines(scores).items():
-                lines.append(f"| {name} | {metric} | {shown(metric, value, metrics)} |")
-        lines.append("")
+    lines += _scores(manifest, metrics)
     made_with, parity = manifest["made_with"], manifest["parity"]
     lines += ["## Made with", "", *(f"- {name} {version}" for name, version in made_with["packages"].items())]
     lines += [f"- {place}: {owner}" for place, owner in made_with["components"].items()]
     lines += ["", f"onnxruntime and PyTorch agreed on {parity['decisions']} decisions ({parity['ties']} ties).", ""]
     return "\n".join(lines)
+
+
+def _scores(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[str]:
+    """A table that leads with the metric that chose the weights, and how training ended."""
+    outcome, tests = manifest["training"], manifest["metrics"]
+    rows = {}
+    if "dev" in outcome and "dev" not in tests:
+        rows["dev"] = {outcome["metric"]: outcome["dev"]}
+    rows |= {name: headlines(scores, outcome.get("metric")) for name, scores in tests.items()}
+    lines = ["## Scores", "", "| data set | metric | value |", "|---|---|---|"]
+    for name, scores in rows.items():
+        lines += [f"| {name} | {metric} | {shown(metric, value, metrics)} |" for metric, value in scores.items()]
+    training = [f"Training: {'; '.join(described)}.", ""] if (described := outcome_lines(outcome, metrics)) else []
+    return [*lines, "", *training] if rows else training

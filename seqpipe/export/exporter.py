@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,7 @@ def export(
     console: Console,
     scores: Mapping[str, Any] | None = None,
     cache: GraphCache | None = None,
+    outcome: Mapping[str, Any] | None = None,
 ) -> Model:
     """Writes the bundle to `path` and returns it, open.
 
@@ -48,6 +50,7 @@ def export(
         console: For reports of progress.
         scores: PyTorch's scores on the test sets, for the manifest.
         cache: Where the graph is looked for first, and kept.
+        outcome: How training ended (`seqpipe.training.outcome`), for the manifest.
 
     Raises:
         ExportError: if a component does not export.
@@ -57,14 +60,16 @@ def export(
     docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.kind.question(record) for record in records])
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
+    manifest["training"] = dict(outcome or {})
     console.say("exporting to ONNX")
+    start = time.monotonic()
 
     def compare(graph: bytes) -> _ComparedBundle:
         files = bundle_files(pipeline, graph)
         model = _read_back(path, files, manifest)
-        console.say("comparing onnxruntime with PyTorch")
+        console.say(f"  {len(graph):,} bytes ({time.monotonic() - start:.1f} s)\ncomparing onnxruntime with PyTorch")
         comparison = Comparison(pipeline, config, model)
-        parity = verify_parity(comparison, records)
+        parity = verify_parity(comparison, records, console)
         return _ComparedBundle(comparison, model, files, parity, golden_examples(comparison, records))
 
     compared = use_graph(pipeline, config, cache, console, compare)
@@ -119,6 +124,7 @@ def _report_parity(parity: Mapping[str, Any], held_out: int, metrics: Mapping[st
 
 def _in_int8(compared: _ComparedBundle, records: Sequence[Record], path: Path, console: Console) -> _ComparedBundle:
     """The same bundle in int8; ParityError where it answers worse."""
+    console.say("quantizing to int8 and comparing with fp32")
     files = {**compared.files, "model.onnx": in_int8(compared.files["model.onnx"])}
     model = Model(bundle.Bundle(path, compared.model.manifest, files), "cpu")
     parity = compared.parity | judge_int8(compared.comparison, model, records)

@@ -47,7 +47,8 @@ def use_graph(
             why = str(error).partition(";")[0]  # the rest says what to do about a pipeline
             console.say(f"the cached graph was refused ({type(error).__name__}: {why}); it is deleted, exporting anew")
     with naming_stage_at_fault(pipeline, config.export.opset):
-        model = graph_without_weights(pipeline, *settings)
+        with console.progress("exporting", None):
+            model = graph_without_weights(pipeline, *settings)
         used = use(with_weights(model, pipeline))
     if cache is not None and key is not None and not _holds_weights(model):
         try:

@@ -118,7 +118,11 @@ def _perplexity_scores(
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
     """The name and value of the metric that decides which weights are best; NaN if a file has null there."""
     name, value = next(iter(scores.items()))
-    return name, math.nan if value is None else float(value)
+    return name, _number(value)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]:
@@ -130,9 +134,7 @@ def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]
     if metric is None:
         return headline(scores)
     name = metric.removeprefix("-")
-    value: Any = scores
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    value = _score(scores, name)
     if isinstance(value, Mapping) or value is None:
         names = [*_names(scores)]
         message = f"there is no dev score {name!r}{nearest(name, names)} (there is: {', '.join(names)})"
@@ -140,11 +142,28 @@ def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]
     return name, float(value)
 
 
+def _score(scores: Mapping[str, Any], name: str) -> Any:
+    """The score of this name, of a head's as `slots.f1`; None if it is not there."""
+    value: Any = scores
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
 def goodness(scores: Mapping[str, Any], metric: str | None, metrics: Mapping[str, Metric]) -> float:
     """The deciding score so that more is better: those of which less is better are negated."""
     name, value = deciding(scores, metric)
     less_is_better = (metric or "").startswith("-") or not metric_of(name, metrics).more_is_better
     return -value if less_is_better else value
+
+
+def is_perfect(scores: Mapping[str, Any], metric: str | None, metrics: Mapping[str, Metric]) -> bool:
+    """Whether the deciding score can be no better: an error of 0, or all of a fraction."""
+    name, _ = deciding(scores, metric)
+    value, known = goodness(scores, metric, metrics), metric_of(name, metrics)
+    if (metric or "").startswith("-") or not known.more_is_better:
+        return value >= 0
+    return known.percent and value >= 1
 
 
 def _names(scores: Mapping[str, Any]) -> Iterator[str]:
@@ -155,10 +174,16 @@ def _names(scores: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"{name}.{inner}" for inner in _names(score))
 
 
-def headlines(scores: Mapping[str, Any]) -> dict[str, float]:
-    """The headline of a head alone; of several heads together that of each, and first the mean of these."""
+def headlines(scores: Mapping[str, Any], metric: str | None = None) -> dict[str, float]:
+    """The headline of a head alone; of several heads together that of each, and first the mean of these.
+
+    Args:
+        scores: As `evaluate` gives them.
+        metric: The score that chose the weights, which then stands before these, if it is among the scores.
+    """
     parts = {name: headline(part) for name, part in scores.items() if isinstance(part, dict) and name != "labels"}
-    return dict([headline(scores)]) | {f"{name}.{metric}": value for name, (metric, value) in parts.items()}
+    chosen = {metric: _number(_score(scores, metric))} if metric and metric in _names(scores) else {}
+    return chosen | dict([headline(scores)]) | {f"{name}.{inner}": value for name, (inner, value) in parts.items()}
 
 
 def _counter(predictor: Predictor) -> Counts:

@@ -23,7 +23,7 @@ from seqpipe.config.run_layout import BEST, LAST
 from seqpipe.console import Console
 from seqpipe.errors import TrainingError
 from seqpipe.files import finite, make_folder, remove_torn, write
-from seqpipe.runtime.evaluate import deciding, goodness
+from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import TrainingBatches
 from seqpipe.training.datasets import Batch
@@ -157,14 +157,17 @@ class Trainer:
             if self._evaluate:
                 scores = dict(self._evaluate(self.stop_if_interrupted))
                 row["dev"] = {key: value for key, value in scores.items() if key != "labels"}
-            metric = goodness(scores, settings.metric, metric_types(self.config.head)) if scores else -row["loss"]
+            metrics = metric_types(self.config.head)
+            metric = goodness(scores, settings.metric, metrics) if scores else -row["loss"]
             is_better = not self._evaluate or (math.isfinite(metric) and (at.best is None or metric > at.best))
             if is_better:
                 at.improve(float(metric))
                 at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
         at.history.append(row)
-        at.next_epoch(settings, is_better, self._evaluate is not None)
+        if self._evaluate:
+            at.begin_patience(metric, is_perfect(scores, settings.metric, metrics))
+        at.next_epoch(settings, is_better)
         self.save()
         self._write_history()
         self._report(row)

@@ -51,6 +51,31 @@ def test_run_tells_what_it_does_and_gives_its_scores_as_json(here: Path) -> None
     ):
         assert part in said
     assert said.rstrip().endswith("next: seqpipe predict runs/tiny/bundle")
+    training = result["training"]
+    assert training == json.loads((here / "runs/tiny/training.json").read_text())
+    ending = said[said.index("answers of the bundle:") :]
+    assert f"the best dev f1 is {100 * training['dev']:.2f}, of epoch {training['best_epoch']} (step" in ending
+    test = result["scores"]["test"]
+    assert f"\ndev f1 {100 * training['dev']:.2f}\ntest f1 {100 * test['f1']:.2f}\n" in ending
+    card = (here / "runs/tiny/bundle/README.md").read_text()
+    assert f"| dev | f1 | {100 * training['dev']:.2f} |\n| test | f1 |" in card
+    assert f"of epoch {training['best_epoch']} (step" in card
+
+
+def test_the_metric_that_chose_the_weights_leads_the_scores_and_the_command_to_train_longer_works(
+    tmp_path: Path,
+) -> None:
+    tagging(tmp_path)
+    lines = ("train.metric=recall", "train.epochs=3", "embedding={use: lookup, dim: 8}")
+    done = seqpipe("run", "tiny.yaml", *lines, "-q", folder=tmp_path)
+    assert [line.split()[:2] for line in done.err.splitlines()] == [["dev", "recall"], ["test", "recall"]]
+    assert ", f1 " in done.err.splitlines()[1]
+    card = (tmp_path / "runs/tiny/bundle/README.md").read_text()
+    assert card.index("| dev | recall |") < card.index("| test | recall |") < card.index("| test | f1 |")
+    longer = seqpipe("train", "runs/tiny/pipeline.yaml", "train.epochs=4", "--fresh", folder=tmp_path)
+    assert longer.code == 0, longer.err
+    assert "epoch   4/4" in longer.err
+    assert (tmp_path / "runs/tiny.1/bundle").exists()
 
 
 def test_run_and_bundle_and_the_training_have_the_same_score(here: Path) -> None:

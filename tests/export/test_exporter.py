@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from tokenizers import normalizers
 
 from seqpipe import load
 from seqpipe.config.loader import Config
+from seqpipe.console import Console, Tick
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export.exporter import export
 from seqpipe.export.graph import to_onnx
@@ -77,6 +81,37 @@ def test_golden_examples_are_answered_again_with_and_without_words_and_options(m
     assert model.verify() == []
 
 
+class Recorded(Console):
+    """A console that keeps the progress that it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[tuple[str, int | None, list[tuple[int, str]]]] = []
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None) -> Iterator[Tick]:
+        ticks: list[tuple[int, str]] = []
+        self.shown.append((what, total, ticks))
+        yield lambda done, note="": ticks.append((done, note))
+
+
+def test_export_and_comparison_say_what_they_do_and_show_progress_up_to_their_totals(
+    made: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = Recorded()
+    export(made.pipeline, made.config, made.records[:4], made.path.parent / "progress", console)
+    said = capsys.readouterr().err.splitlines()
+    assert (said[0], said[2]) == ("exporting to ONNX", "comparing onnxruntime with PyTorch")
+    assert re.fullmatch(r"  [0-9,]+ bytes \([0-9.]+ s\)", said[1])
+    assert [what for what, _, _ in console.shown] == ["exporting", "comparing random inputs", "comparing texts"]
+    for _, total, ticks in console.shown[1:]:
+        done = [count for count, _ in ticks]
+        assert done == sorted({*done})
+        assert done[-1] == total
+    stages = dict.fromkeys(stage for _, stage in console.shown[-1][2])
+    assert list(stages) == ["features", "answers", "answers under decode options"]
+
+
 def test_the_model_card_names_labels_scores_and_makers(made: Trained) -> None:
     card = (made.path / "README.md").read_text()
     for part in ("# tiny", "`B-PER`", "| test | f1 | 50.00 |", "- torch ", "- encoder lstm: seqpipe-nlp", "agreed on"):
@@ -109,7 +144,7 @@ def other(made: Trained, **changes: Any) -> Model:
 
 
 def test_the_same_pipeline_is_the_same(made: Trained) -> None:
-    assert verify_parity(Comparison(made.pipeline, made.config, other(made)), made.records)["ties"] == 0
+    assert verify_parity(Comparison(made.pipeline, made.config, other(made)), made.records, QUIET)["ties"] == 0
 
 
 def test_a_bundle_that_reads_words_otherwise_is_refused(made: Trained) -> None:
@@ -120,7 +155,7 @@ def test_a_bundle_that_reads_words_otherwise_is_refused(made: Trained) -> None:
     tokenizer.normalizer = normalizers.Sequence([])  # no longer in lower case: names become unknown words
     model = other(made, featurizer=TextSource(tokenizer, featurizer.features))
     with pytest.raises(ParityError, match=r"test\.conll:\d+ .+ otherwise .+: its input 'ids' differs"):
-        verify_parity(Comparison(made.pipeline, made.config, model), made.records)
+        verify_parity(Comparison(made.pipeline, made.config, model), made.records, QUIET)
 
 
 def test_weights_that_changed_after_the_export_are_found(made: Trained) -> None:
@@ -130,7 +165,7 @@ def test_weights_that_changed_after_the_export_are_found(made: Trained) -> None:
         weight += 0.05 * torch.randn_like(weight)
     try:
         with pytest.raises(ParityError, match="decisions differ"):
-            verify_parity(Comparison(made.pipeline, made.config, other(made)), made.records)
+            verify_parity(Comparison(made.pipeline, made.config, other(made)), made.records, QUIET)
     finally:
         with torch.no_grad():
             weight.copy_(kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from seqpipe.answers.metrics.f1 import SPLIT
 from seqpipe.commands.scoring import score_target
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
-from seqpipe.runtime.evaluate import deciding, evaluate, goodness, headline
+from seqpipe.runtime.evaluate import deciding, evaluate, goodness, headline, headlines
 
 GOLD = [
     (["Anna", "calls", "Ben"], ["B-person", "O", "B-person"], "call"),
@@ -172,6 +173,14 @@ def test_the_deciding_score_is_told_as_it_is_and_more_of_its_goodness_is_better(
 ) -> None:
     assert deciding(SCORES, metric) == (name, value)
     assert goodness(SCORES, metric, {"mae": Metric(percent=False, more_is_better=False)}) == good
+
+
+def test_headlines_lead_with_the_score_that_chose_the_weights_where_it_is_there() -> None:
+    assert list(headlines(SCORES)) == ["mean", "rated.mae", "own.distance"]
+    assert next(iter(headlines(SCORES, "rated.pearson").items())) == ("rated.pearson", -0.5)
+    assert list(headlines(SCORES, "own.distance")) == ["own.distance", "mean", "rated.mae"]
+    assert list(headlines(SCORES, "perplexity")) == ["mean", "rated.mae", "own.distance"]
+    assert math.isnan(headlines({"f1": 0.5, "spearman": None}, "spearman")["spearman"])
 
 
 @pytest.mark.parametrize("metric", ["rated.pearsn", "rated", "labels", "-nothing"])

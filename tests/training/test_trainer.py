@@ -19,6 +19,7 @@ from seqpipe.training.progress import Progress
 from seqpipe.training.trainer import METRICS, train
 
 Weights = dict[str, torch.Tensor]
+PATIENT = ("train.epochs=9", "train.patience=2", "train.batch_tokens=9999")
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +149,52 @@ def test_with_a_dev_set_the_best_epoch_ships_and_patience_ends_training(tmp_path
     assert_close(two, weights)
     _, patient = trained(tiny(tmp_path, "train.epochs=5", "train.patience=3"), tmp_path / "c", 0.1, 0.5, 0.4, 0.5, 0.6)
     assert (patient.epoch, patient.best_epoch) == (5, 4)
+
+
+@pytest.mark.parametrize(
+    ("scores", "end", "best"),
+    [
+        ((0.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.05, 0.9), 7, 4),  # it stays at 0 for longer than the patience
+        ((0.25,) * 9, 9, 0),  # one that never moves: the epochs end training
+        ((0.5, 0.5, 0.5, 0.4, 0.4, 0.9), 5, 0),  # one that falls: counted from there
+        ((math.nan, math.nan, math.nan, 0.2, 0.1, math.nan, 0.9), 6, 3),  # none is defined at first
+        ((1.0, 1.0, 1.0), 3, 0),  # nothing better can come
+    ],
+)
+def test_patience_is_counted_once_the_dev_score_has_moved(
+    tmp_path: Path, scores: tuple[float, ...], end: int, best: int
+) -> None:
+    _, progress = trained(tiny(tmp_path, *PATIENT), tmp_path, *scores)
+    assert (progress.epoch, progress.best_epoch) == (end, best)
+
+
+def test_a_resumed_run_still_knows_whether_the_score_had_moved(tmp_path: Path) -> None:
+    class KilledError(Exception): ...
+
+    def killed_in_epoch(epoch: int, *scores: float) -> Callable[[Callable[[], None]], Mapping[str, Any]]:
+        left = iter(scores[:epoch])
+
+        def evaluate(check_interrupt: Callable[[], None]) -> Mapping[str, Any]:
+            if (score := next(left, None)) is None:
+                raise KilledError
+            return {"f1": score}
+
+        return evaluate
+
+    config, scores = tiny(tmp_path, *PATIENT), (0.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.9)
+    for killed in (2, 5):
+        folder = tmp_path / f"killed-{killed}"
+        pipeline, batches = parts(config)
+        with pytest.raises(KilledError):
+            train(pipeline, config, batches, killed_in_epoch(killed, *scores), folder / "checkpoints", QUIET)
+        _, progress = trained(config, folder, *scores[killed:])
+        assert (progress.epoch, progress.best_epoch) == (6, 3)
+
+
+def test_of_an_error_that_is_0_nothing_better_is_waited_for(tmp_path: Path) -> None:
+    config = tiny(tmp_path, *PATIENT, "train.metric=-f1")
+    assert trained(config, tmp_path / "a", 0.0, 0.0, 0.0)[1].epoch == 3
+    assert trained(config, tmp_path / "b", *[1.0] * 9)[1].epoch == 9
 
 
 def test_only_the_best_weights_and_the_last_state_are_kept(tmp_path: Path) -> None:

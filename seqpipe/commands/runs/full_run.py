@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from seqpipe import files
 from seqpipe.answers.metrics.table import shown
+from seqpipe.commands.runs.examples import print_answers
 from seqpipe.commands.runs.held_out import held_out_records, score_test_sets
 from seqpipe.commands.runs.run_folder import Run, start_run
 from seqpipe.commands.runs.training_run import train_run
@@ -19,11 +20,8 @@ from seqpipe.console import Console
 from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.runtime import bundle
-from seqpipe.runtime.evaluate import headline, headlines
-from seqpipe.runtime.model import Model
+from seqpipe.runtime.evaluate import headlines
 from seqpipe.training.predictor import predictor
-
-EXAMPLES = 4  # answers that are shown
 
 
 def run_all(
@@ -40,12 +38,22 @@ def run_all(
             console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
         else:
             scores = _train_and_export(run, console, device, cache)
-        metrics = metric_types(config.head)
-        for name, values in scores.items():
-            for metric, value in headlines(values).items():
-                console.result(f"{name} {metric} {shown(metric, value, metrics)}")
+        _print_scores(run, scores, console)
         console.say(f"\nnext: seqpipe predict {run.bundle}")
-        return {"run": str(run.folder), "bundle": str(run.bundle), "scores": scores}
+        return {"run": str(run.folder), "bundle": str(run.bundle), "training": run.outcome, "scores": scores}
+
+
+def _print_scores(run: Run, scores: Mapping[str, Any], console: Console) -> None:
+    """Print how training ended, then by test set the score of the metric that chose the weights, and others."""
+    metrics, outcome = metric_types(run.config.head), run.outcome
+    console.say("")
+    for line in run.outcome_lines():
+        console.say(line)
+    if "dev" in outcome and "dev" not in scores:
+        console.result(f"dev {outcome['metric']} {shown(outcome['metric'], outcome['dev'], metrics)}")
+    for name, values in scores.items():
+        listed = headlines(values, outcome.get("metric")).items()
+        console.result(f"{name} {', '.join(f'{metric} {shown(metric, value, metrics)}' for metric, value in listed)}")
 
 
 def _train_and_export(run: Run, console: Console, device: str, cache: GraphCache | None) -> dict[str, Any]:
@@ -53,8 +61,8 @@ def _train_and_export(run: Run, console: Console, device: str, cache: GraphCache
     pipeline = train_run(run, console, device)
     scores = score_test_sets(run, predictor(pipeline, config), console)
     files.write(run.folder / SCORES, json.dumps(files.finite(scores), indent=1, ensure_ascii=False))
-    model = export(pipeline, config, held_out_records(run), run.bundle, console, scores, cache)
-    _print_answers(model, console)
+    model = export(pipeline, config, held_out_records(run), run.bundle, console, scores, cache, run.outcome)
+    print_answers(model, console)
     return scores
 
 
@@ -72,28 +80,15 @@ def run_seeds(
     for seed in range(1, seeds + 1):
         console.say(f"\n== seed {seed} of {seeds}")
         config = load_with([f"train.seed={seed}", f"name={name}-seed{seed}"])
-        results.append(run_all(config, console, device, fresh, cache)["scores"])
+        results.append(run_all(config, console, device, fresh, cache))
     summary: dict[str, Any] = {}
-    for test in results[0]:
-        metric, _ = headline(results[0][test])
-        values = [headline(scores[test])[1] for scores in results]
+    for test in results[0]["scores"]:
+        by_seed = [headlines(result["scores"][test], result["training"].get("metric")) for result in results]
+        metric = next(iter(by_seed[0]))
+        values = [scores[metric] for scores in by_seed]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         summary[test] = {"metric": metric, "mean": statistics.mean(values), "deviation": spread, "values": values}
         metrics = metric_types(config.head)
         mean, deviation = (shown(metric, value, metrics) for value in (summary[test]["mean"], spread))
         console.result(f"{test} {metric}: {mean} ± {deviation} over {seeds} seeds")
     return summary
-
-
-def _print_answers(model: Model, console: Console) -> None:
-    """Print the first golden examples that are answered without options."""
-    console.say("\nanswers of the bundle:")
-    examples = [example for example in model.manifest["golden"] if "options" not in example]
-    for example in examples[:EXAMPLES]:
-        record, answer = example["record"], example["answer"]
-        inputs = [
-            value if isinstance(value, str) else str(value)[:80] for name, value in record.items() if name != "words"
-        ]
-        console.say(f"  {' | '.join(inputs) or ' '.join(record.get('words', []))}")
-        for line in model.predictor.kind.lines(answer):
-            console.say(f"    {line[:200]}")

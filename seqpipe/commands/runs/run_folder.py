@@ -14,13 +14,15 @@ from typing import Any
 from seqpipe import files
 from seqpipe.commands.runs.fingerprint import differences, fingerprint
 from seqpipe.commands.runs.run_lock import run_lock
+from seqpipe.config.head_answers import metric_types
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, SCORES, STATE, TOKENS, YAML, refuse_other_form
+from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, OUTCOME, SCORES, STATE, TOKENS, YAML, refuse_other_form
 from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.outcome import outcome_lines
 from seqpipe.training.pipeline import Pipeline
 
 RUNS = Path("runs")
@@ -45,6 +47,16 @@ class Run:
     def scores(self) -> dict[str, Any] | None:
         path = self.folder / SCORES
         return files.read_json(path) if path.exists() else None
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """How training ended (`seqpipe.training.outcome`); empty before."""
+        path = self.folder / OUTCOME
+        return files.read_json(path) if path.exists() else {}
+
+    def outcome_lines(self) -> list[str]:
+        """How training ended, as a person reads it, with the command that trains longer."""
+        return outcome_lines(self.outcome, metric_types(self.config.head), f"seqpipe run {self.folder / YAML}")
 
 
 @contextmanager

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import torch
 
+from seqpipe import files
 from seqpipe.commands.runs.data_checks import refuse_long_pairs, report_unseen_labels
 from seqpipe.commands.runs.run_folder import Run
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import LAST
+from seqpipe.config.run_layout import LAST, OUTCOME
 from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.evaluate import deciding
@@ -19,6 +21,7 @@ from seqpipe.training.dev_scores import DevScores
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.measures import calibrate
 from seqpipe.training.optim import check_precision
+from seqpipe.training.outcome import outcome_of
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import train
 from seqpipe.training.vocabulary_coverage import unknown_share, unwritable_notes
@@ -53,7 +56,9 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     report_unseen_labels(config, data.artifacts, console)
     refuse_long_pairs(config, pipeline)
     scores = _dev_scores(config, pipeline, data, device)
-    train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
+    progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
+    outcome = outcome_of(progress, config)
+    files.write(run.folder / OUTCOME, json.dumps(files.finite(outcome), indent=1))
     return pipeline
 
 

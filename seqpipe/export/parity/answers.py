@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from seqpipe.answers.base import Answer
@@ -38,6 +38,7 @@ class Comparison(Predictor):
         self.decisions = DecisionParity(pipeline, ours.run, model.run_all, ours.options)
         self.ties = 0  # among answers to records
         self.without_effect: list[str] = []  # decode options that changed none of PyTorch's decisions where tried
+        self.on_compared: Callable[[int], None] = lambda texts: None  # called with how many more texts were answered
         self._docs_read: list[Doc] = []
         self._tied: set[int] = set()  # of texts read, by identity
         self._graph_runs: deque[tuple[Arrays, Arrays]] = deque()  # inputs and decisions of the graph
@@ -51,7 +52,10 @@ class Comparison(Predictor):
             ParityError: if they differ and no tie explains it.
         """
         self._docs_read, self._tied, self._graph_runs = [], set(), deque()
-        expected = [*self.stream(records, **options)]
+        expected = []
+        for answer in self.stream(records, **options):
+            expected.append(answer)
+            self.on_compared(1)
         got = [*self._theirs.stream(records, **options)]
         tied = [id(doc) in self._tied for doc in self._docs_read]
         self.ties += sum(tied)

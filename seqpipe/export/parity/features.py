@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,11 @@ from seqpipe.runtime.predictor import ROWS, Predictor, chunks
 
 
 def check_features(
-    ours: Predictor, theirs: Predictor, records: Sequence[Record], probes: Iterable[Record] = ()
+    ours: Predictor,
+    theirs: Predictor,
+    records: Sequence[Record],
+    probes: Iterable[Record],
+    on_compared: Callable[[int], None],
 ) -> None:
     """ParityError if the bundle reads a record or a probe as other features than training does: that is exact.
 
@@ -22,12 +26,15 @@ def check_features(
         theirs: The bundle's.
         records: What both read without an error.
         probes: What both may refuse, with the same message.
+        on_compared: Called with how many more of these were read.
     """
     without_targets = [ours.kind.question(record) for record in records]
     for batch in chunks(without_targets, ROWS):
         _check_batch(ours, theirs, batch)
+        on_compared(len(batch))
     for probe in probes:
         _check_batch(ours, theirs, [probe])
+        on_compared(1)
 
 
 def same_array(first: np.ndarray | None, second: np.ndarray | None) -> bool:

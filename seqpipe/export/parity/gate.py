@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.types import Scores
+from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError
 from seqpipe.export.example_inputs import random_batches
 from seqpipe.export.parity.answers import Comparison
@@ -29,6 +31,7 @@ WITH_OPTIONS = {"records": MOST_RECORDS, "texts": 50}  # how many both also answ
 MOST_GARBAGE = 1_024  # tokens, padding included, of a random batch that is also run with other padding
 PROBED = 60  # tokens of such a probe
 SEED = 1  # of every sample
+SCORED = 2  # more times that a language model reads each record, for the perplexity of both sides
 TRIED = 3  # random batches in which a decode option may show an effect
 
 
@@ -44,7 +47,7 @@ def one_thread() -> Iterator[None]:
 
 
 @one_thread()
-def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str, Any]:
+def verify_parity(comparison: Comparison, records: Sequence[Record], console: Console) -> dict[str, Any]:
     """Compares what a pipeline and its bundle read of texts, decide about random features and answer to records.
 
     - Decisions on random ragged batches, under many decode options (`seqpipe.export.parity.decisions`).
@@ -56,6 +59,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
     Args:
         comparison: Of the two.
         records: With references.
+        console: For progress.
 
     Returns:
         The manifest's record of it: how many decisions, ties, the largest difference of a score, the metric.
@@ -64,12 +68,22 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
         ParityError: if they differ.
     """
     ours, theirs, decisions = comparison.ours, comparison.model.predictor, comparison.decisions
-    _compare_random_features(comparison)
+    tried = len(trial_options(ours.options)) + len(options_off_default(ours.options))
+    with _counting(comparison, "comparing random inputs", tried, console) as count:
+        _compare_random_features(comparison, count)
     probes = [*probe_records(ours.featurizer, ours.limits["tokens"], SEED)]
-    check_features(ours, theirs, records, probes)
     sample = sampled(records)
-    metric, pytorch, onnxruntime = _compare_metric(comparison, sample)
-    texts, with_options = _compare_options(comparison, sample, probes)
+    trials = _trials(comparison, sample, probes)
+    scored = len(sample) * (1 + SCORED * ours.kind.is_generated)
+    total = len(records) + len(probes) + scored + sum(len(texts) for texts, _ in trials.rounds())
+    with _counting(comparison, "comparing texts", total, console) as count:
+        count.stage = "features"
+        check_features(ours, theirs, records, probes, count)
+        count.stage = "answers"
+        metric, pytorch, onnxruntime = _compare_metric(comparison, sample)
+        count.stage = "answers under decode options"
+        for texts, decode_options in trials.rounds():
+            comparison.answer_both(texts, **decode_options)
     decisions.resolve_ties()
     tally = decisions.tally
     return {
@@ -78,9 +92,9 @@ def verify_parity(comparison: Comparison, records: Sequence[Record]) -> dict[str
         "worst_score": tally.worst,
         "records": len(sample),
         "read": len(records) + len(probes),
-        "texts": texts,
+        "texts": len(trials.texts),
         "without_effect": comparison.without_effect,
-        "records_with_options": with_options,
+        "records_with_options": len(trials.records) if any(trials.options) else 0,
         "metric": metric,
         "pytorch": pytorch,
         "onnxruntime": onnxruntime,
@@ -101,6 +115,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
         comparison.answer_both(without_targets[:ROWS])
         comparison.answer_both(without_targets[ROWS:], **with_short_texts(ours.options, {}))
         expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
+        comparison.on_compared(SCORED * len(records))
     else:
         both = comparison.answer_both(without_targets)
         expected_scores, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in both)
@@ -119,26 +134,56 @@ def _kind_headline(kind: AnswerKind, scores: Scores) -> tuple[str, float]:
     return headline({name: score for name, score in scores.items() if name in kind.metrics})
 
 
-def _compare_options(comparison: Comparison, records: Sequence[Record], probes: Sequence[Record]) -> tuple[int, int]:
-    """Compare answers to short probes, and under other decode options also to records; how many of each."""
+@dataclass(frozen=True)
+class _Trials:
+    """What both answer under decode options: short probes, under options off their defaults also records."""
+
+    texts: Sequence[Record]
+    records: Sequence[Record]
+    options: Sequence[Mapping[str, Any]]
+
+    def rounds(self) -> Iterator[tuple[Sequence[Record], Mapping[str, Any]]]:
+        for options in self.options:
+            yield [*self.texts, *self.records] if options else self.texts, options
+
+
+def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[Record]) -> _Trials:
     ours, draw = comparison.ours, random.Random(SEED)
     short = [ours.kind.question(probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
     texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
     without_targets = [ours.kind.question(record) for record in records]
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
-    trials = [with_short_texts(ours.options, options) for options in trial_options(ours.options)]
-    for options in trials:
-        comparison.answer_both([*texts, *again] if options else texts, **options)
-    return len(texts), len(again) if any(trials) else 0
+    return _Trials(texts, again, [with_short_texts(ours.options, options) for options in trial_options(ours.options)])
 
 
-def _compare_random_features(comparison: Comparison) -> None:
+class _Count:
+    """Adds up what was compared, and shows it as progress with the stage of the comparison."""
+
+    def __init__(self, tick: Tick):
+        self.tick, self.done, self.stage = tick, 0, ""
+
+    def __call__(self, more: int) -> None:
+        self.done += more
+        self.tick(self.done, self.stage)
+
+
+@contextlib.contextmanager
+def _counting(comparison: Comparison, what: str, total: int, console: Console) -> Iterator[_Count]:
+    """Show progress while the block counts what it has compared, as the comparison does of answers."""
+    with console.progress(what, total) as tick:
+        before, comparison.on_compared = comparison.on_compared, (count := _Count(tick))
+        yield count
+        comparison.on_compared = before
+
+
+def _compare_random_features(comparison: Comparison, on_compared: Callable[[int], None]) -> None:
     pipeline, decisions, options = comparison.pipeline, comparison.decisions, comparison.options
     for chosen in trial_options(options):
         small = {"sizes": (1, 3), "lengths": (1, 7)} if chosen else {}
         long = () if chosen else random_batches(pipeline.artifacts, 1, (2,), pipeline.long)
         batches = itertools.chain(random_batches(pipeline.artifacts, 1, **small), long)
         decisions.compare_batches(batches, chosen, MOST_GARBAGE)
+        on_compared(1)
     for name, candidates in options_off_default(options).items():
         tried = [next(random_batches(pipeline.artifacts, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
         trials = itertools.product(candidates, tried)
@@ -149,6 +194,7 @@ def _compare_random_features(comparison: Comparison) -> None:
             comparison.without_effect.append(name)
         chosen, feeds = effective or (candidates[0], tried[0])
         decisions.compare_batches([feeds], chosen, MOST_GARBAGE)
+        on_compared(1)
     if pipeline.cache:
         prompts = random_batches(pipeline.artifacts, SEED, (1, 3), (1, 7))
         compare_pieces(decisions, prompts)

@@ -60,7 +60,7 @@ class Trained:
         """Why a bundle that was written is refused now, as it is read and run."""
         model = load(self.folder / "bundle", "cpu")
         with pytest.raises(ParityError) as caught:
-            verify_parity(Comparison(self.pipeline, self.config, model), self.records)
+            verify_parity(Comparison(self.pipeline, self.config, model), self.records, QUIET)
         return str(caught.value)
 
 
@@ -232,7 +232,7 @@ def test_every_option_that_the_graph_ignores_is_found(tags: Trained, writer: Tra
             with pytest.MonkeyPatch.context() as planted:
                 ignore(planted, model, option)
                 with pytest.raises(ParityError):
-                    verify_parity(Comparison(made.pipeline, made.config, model), made.records)
+                    verify_parity(Comparison(made.pipeline, made.config, model), made.records, QUIET)
 
 
 def test_every_option_is_tried_off_its_default(writer: Trained) -> None:

@@ -1,0 +1,88 @@
+"""How training ended is said with its cause, its best epoch, and the cure where there is one."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import tiny
+
+from seqpipe.answers.types import Metric
+from seqpipe.training.outcome import outcome_lines, outcome_of
+from seqpipe.training.progress import Progress
+
+METRICS = {"f1": Metric(), "perplexity": Metric(percent=False, more_is_better=False)}
+
+
+def outcome(folder: Path, scores: list[float], *more: str, metric: str = "f1") -> dict[str, Any]:
+    """The outcome of a training of at most 5 epochs with patience 2 that had these dev scores."""
+    config = tiny(folder, "train.epochs=5", "train.patience=2", *more)
+    progress, sign = Progress(), -1 if metric == "perplexity" else 1
+    for score in scores:
+        assert not progress.done
+        is_better = progress.best is None or sign * score > progress.best
+        if is_better:
+            progress.improve(sign * score)
+        epoch = progress.epoch + 1
+        progress.history.append({"epoch": epoch, "step": 1000 * epoch, "dev": {metric: score}})
+        progress.begin_patience(sign * score, is_perfect=score == 1)
+        progress.next_epoch(config.train, is_better)
+    assert progress.done
+    return outcome_of(progress, config)
+
+
+def test_stopped_by_patience_is_said_with_the_best_epoch(tmp_path: Path) -> None:
+    assert outcome_lines(outcome(tmp_path, [0.25, 0.5, 0.25, 0.5]), METRICS, "seqpipe run a.yaml") == [
+        "stopped by patience after 2 evaluations without improvement: the best dev f1 is 50.00, of epoch 2 (step 2,000)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "cure"),
+    [
+        ("seqpipe run a.yaml", "to train longer: seqpipe run a.yaml train.epochs=10 --fresh"),
+        ("", "to train longer: set train.epochs=10"),
+    ],
+)
+def test_still_improving_is_said_with_the_cure(tmp_path: Path, command: str, cure: str) -> None:
+    assert outcome_lines(outcome(tmp_path, [9.0, 8.0, 7.0, 6.5, 6.25], metric="perplexity"), METRICS, command) == [
+        "still improving when it stopped, after all 5 epochs: the best dev perplexity is 6.25, of epoch 5 (step 5,000)",
+        cure,
+    ]
+
+
+def test_a_last_epoch_that_is_perfect_or_the_only_one_is_not_still_improving(tmp_path: Path) -> None:
+    for scores, more in (([0.2, 0.4, 0.6, 0.8, 1.0], ()), ([0.5], ("train.epochs=1",))):
+        ended = outcome(tmp_path, scores, *more)
+        assert not ended["still_improving"]
+        count = len(scores)
+        assert outcome_lines(ended, METRICS) == [
+            f"ended after {'all 5 epochs' if count > 1 else '1 epoch'}: "
+            f"the best dev f1 is {100 * scores[-1]:.2f}, of epoch {count} (step {count},000)"
+        ]
+
+
+def test_a_score_that_never_moved_is_said_to_have_stayed(tmp_path: Path) -> None:
+    ended = outcome(tmp_path, [0.0] * 5)
+    assert (ended["ended_by"], ended["waited"]) == ("epochs", 0)
+    first, cure = outcome_lines(ended, METRICS)
+    assert first == "the dev f1 stayed at 0.00 in all 5 epochs"
+    assert cure.endswith("train longer: set train.epochs=10")
+
+
+def test_without_dev_data_the_last_epoch_is_kept_and_nothing_is_said_of_it(tmp_path: Path) -> None:
+    config = tiny(tmp_path, "data.dev=null", "train.epochs=1")
+    progress = Progress(history=[{"epoch": 1, "step": 3, "loss": 0.5}])
+    progress.improve(-0.5)
+    progress.next_epoch(config.train, improved=True)
+    ended = outcome_of(progress, config)
+    assert ended == {"ended_by": "epochs", "epochs": 1, "max_epochs": 1, "best_epoch": 1, "best_step": 3}
+    assert outcome_lines(ended, METRICS) == []
+
+
+def test_an_outcome_is_json(tmp_path: Path) -> None:
+    ended = outcome(tmp_path, [0.25, 0.5, 0.25, math.nan])
+    assert json.loads(json.dumps(ended, allow_nan=False)) == ended
