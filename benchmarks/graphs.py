@@ -37,7 +37,7 @@ def export(folder: Path, names: Sequence[str]) -> None:
     from seqpipe.export.example_inputs import random_batches
     from seqpipe.export.graph import to_onnx
     from seqpipe.export.parity.trial_options import option_inputs, trial_options
-    from seqpipe.training.datasets import sample
+    from seqpipe.training.datasets import read
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.pipeline import Pipeline
     from seqpipe.training.predictor import option_table
@@ -45,7 +45,7 @@ def export(folder: Path, names: Sequence[str]) -> None:
     torch.set_num_threads(1)
     for name in names:
         config = load(Path("pipelines", f"{name}.yaml"))
-        artifacts = fit_artifacts(config, sample(config, 200))
+        artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, 200))
         torch.manual_seed(1)
         pipeline, options = Pipeline(config, artifacts).eval(), option_table(*config.head)
         data = to_onnx(pipeline, options, config.export.opset, config.export.explain)

@@ -146,13 +146,13 @@ def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     from seqpipe.export.manifest import bundle_files, bundle_manifest
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import Model
-    from seqpipe.training.datasets import sample
+    from seqpipe.training.datasets import read
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.pipeline import Pipeline
     from seqpipe.training.predictor import option_table
 
     config = load(path)
-    pipeline = Pipeline(config, fit_artifacts(config, sample(config, 9))).eval()
+    pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 9))).eval()
     options = option_table(*config.head)
     clock = time.perf_counter()
     graph = to_onnx(pipeline, options, config.export.opset)

@@ -200,7 +200,7 @@ class HeadAnswer(AnswerKind):
 
     @classmethod
     def record_labels(cls, record: Record, target: str | None) -> set[str]:
-        """The labels of one record as a whole: a sample of the data keeps one record of each."""
+        """The labels of one record as a whole."""
         return set()
 
     @classmethod

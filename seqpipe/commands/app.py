@@ -12,13 +12,18 @@ import itertools
 import os
 import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from seqpipe.commands.check import check
 from seqpipe.commands.doctor import doctor
-from seqpipe.commands.error_report import drop_unwritable_output, report, report_system_error
+from seqpipe.commands.error_report import (
+    drop_unwritable_output,
+    report,
+    report_command_line,
+    report_system_error,
+)
 from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
 from seqpipe.commands.export import export
@@ -62,6 +67,11 @@ def common(
 ) -> None: ...
 
 
+COMMAND_LINE_ERROR: Any = (
+    typer.BadParameter.__base__
+)  # click's UsageError; some versions of typer bundle their own click
+
+
 class TerminatedError(BaseException):
     """The process is to end with this exit code, once what was half written is removed."""
 
@@ -85,7 +95,10 @@ def main() -> None:
         arguments.insert(0, "--debug")
     handler_before = signal.signal(signal.SIGTERM, _raise_terminated)
     try:
-        app(args=arguments, standalone_mode=True)
+        exit_code = app(args=arguments, standalone_mode=False)
+    except COMMAND_LINE_ERROR as error:
+        report_command_line(error, as_json)
+        sys.exit(error.exit_code)
     except SeqpipeError as error:
         if debug:
             raise
@@ -105,6 +118,8 @@ def main() -> None:
             raise
         report_system_error(error, EnvError.exit_code, as_json)
         sys.exit(EnvError.exit_code)
+    else:
+        sys.exit(exit_code or 0)
     finally:
         signal.signal(signal.SIGTERM, handler_before or signal.SIG_DFL)
         drop_unwritable_output()

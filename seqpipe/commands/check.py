@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from typing import Annotated, Any
 
 import typer
 
@@ -37,15 +38,18 @@ def check(
     """Report all errors in a YAML, then build a small model, export it, run it and compare it with PyTorch."""
     console = make_console(quiet, verbose)
     config = load_config(console, file, overrides, sets, None)
+    result: dict[str, Any] = {"file": str(file)}
     if explain:
-        from seqpipe.config.checks.dataflow import explain as explain_dataflow
+        from seqpipe.config.checks import dataflow
 
-        typer.echo(explain_dataflow(config.inputs, config.head))
+        result["names"] = dataflow.explained_names(config.inputs, config.head)
+        if not as_json:
+            typer.echo(dataflow.explain(config.inputs, config.head))
     if static:
         console.say(f"{file}: ok")
-        return
-    from seqpipe.commands.trial_export import check_export
+    else:
+        from seqpipe.commands.trial_export import check_export
 
-    result = check_export(config, console, graph_cache(no_cache))
-    console.say(f"\nnext: seqpipe run {file}")
+        result |= check_export(config, console, graph_cache(no_cache))
+        console.say(f"\nnext: {shlex.join(['seqpipe', 'run', str(file), *(overrides or []), *(sets or [])])}")
     print_json(result, as_json)

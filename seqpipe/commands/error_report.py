@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from seqpipe.console import printable
-from seqpipe.errors import ConfigError, SeqpipeError
+from seqpipe.errors import ConfigError, SeqpipeError, UsageError
 
 _ROOM = "make room, or write to another place"
 _FILE = "a file stands where a folder has to be; move it, or give another path"
@@ -39,6 +39,13 @@ def report(error: SeqpipeError, as_json: bool = False) -> None:
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
     sys.stderr.write(printable(text) + "\n")  # messages quote files, which strangers may have written
+
+
+def report_command_line(error: Any, as_json: bool = False) -> None:
+    """Write click's error of a command line to standard error; with `--json` also to standard output."""
+    error.show()
+    if as_json:
+        _print_json(UsageError(), error.exit_code, error.format_message(), [])
 
 
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from seqpipe.commands.runs.data_checks import refuse_long_pairs, report_unseen_labels
+from seqpipe.commands.trial_build import Trial, build_trial
 from seqpipe.config.component import by_source, describe
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
@@ -26,22 +28,16 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.data_forms import data_form
-from seqpipe.training.datasets import Batch, read, sample
+from seqpipe.training.datasets import Batch, read
 from seqpipe.training.dev_scores import DevScores
-from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.measures import first_not_finite
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.predictor import option_table, predictor
-from seqpipe.training.vocabulary_coverage import unwritable_notes
-from seqpipe.training.warm_start import warm_start
-
-RECORDS = 200  # of the training file, enough to build from
 
 
 @one_thread()
 def check_export(config: Config, console: Console, cache: GraphCache | None = None) -> dict[str, Any]:
-    """Take one step of training on the first records, export, and compare with PyTorch on ragged batches.
+    """Build from all records, take one step of training, export, and compare with PyTorch on ragged batches.
 
     A graph that the cache has is not traced again.
 
@@ -49,24 +45,19 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     meet.
     """
     clock = time.monotonic()
-    records = sample(config, RECORDS)
-    artifacts = fit_artifacts(config, records)
+    trial = build_trial(config)
+    pipeline, artifacts = trial.pipeline, trial.pipeline.artifacts
     _try_hostile_texts(config, artifacts, console)
-    torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, artifacts)
-    init_report = warm_start(pipeline, config)
-    source = "train" if len(records) < RECORDS else f"the first {RECORDS} records of train"
-    form = data_form(config)
-    for warning in form.warnings(artifacts, source, records):
+    for warning in trial.data.warnings:
         console.say(f"warning: {warning}")
-    batch = form.first_batch(pipeline, records, lambda message: console.say(f"warning: {message}"))
-    loss = _backpropagate(pipeline, batch)
-    _check_metric(pipeline, config, batch)
+    _check_held_out(trial, config, console)
+    loss = _backpropagate(pipeline, trial.batch)
+    _check_metric(trial, config)
     weights = sum(p.numel() for p in pipeline.parameters())
-    for message in (*pipeline.messages(), *unwritable_notes(config, artifacts, records)):
+    for message in trial.messages:
         console.say(message)
-    console.say(f"builds: {weights:,} weights on the first {len(records)} records, loss {loss:.3f}")
-    for line in init_report:
+    console.say(f"builds: {weights:,} weights on {trial.size}, loss {loss:.3f}")
+    for line in trial.init_report:
         console.say(f"  {line}")
     pipeline.eval()
     tally = use_graph(pipeline, config, cache, console, partial(_compare_graph, pipeline, config, console))
@@ -86,11 +77,19 @@ def _backpropagate(pipeline: Pipeline, batch: Batch) -> float:
     return loss.item()
 
 
-def _check_metric(pipeline: Pipeline, config: Config, batch: Batch) -> None:
+def _check_held_out(trial: Trial, config: Config, console: Console) -> None:
+    """Raise DataError for records of dev or test that the run could not be scored on."""
+    if trial.data.dev_batches:
+        next(iter(trial.data.dev_batches()))  # the examples of all dev records are made for it
+    report_unseen_labels(config, trial.pipeline.artifacts, console)
+    refuse_long_pairs(config, trial.pipeline)
+
+
+def _check_metric(trial: Trial, config: Config) -> None:
     """Raise UsageError if the dev scores have none of the name that `train.metric` says."""
     data = config.data
     if config.train.metric and data.dev:
-        scores = DevScores(pipeline, config, read(data.reader, data.dev, 2), lambda: [batch], "cpu")
+        scores = DevScores(trial.pipeline, config, read(data.reader, data.dev, 2), lambda: [trial.batch], "cpu")
         deciding(scores(lambda: None, only_names=True), config.train.metric)
 
 

@@ -18,10 +18,8 @@ from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Record
-from seqpipe.runtime.limits import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, examples, of_epoch, read
-from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.token_corpus import Records, Windows, in_memory, token_file
 
 COMPARED = 200  # records of train that parity is shown on, without dev and test sets
@@ -78,12 +76,8 @@ class DataForm(ABC):
         """The training data of these records of train; what is cached lies in the folder of the run."""
 
     @abstractmethod
-    def warnings(self, artifacts: Artifacts, name: str, records: Iterable[Record]) -> Iterator[str]:
-        """What a person should know about a set of records."""
-
-    @abstractmethod
-    def first_batch(self, pipeline: Pipeline, records: Sequence[Record], warn: Callable[[str], None]) -> Batch:
-        """A training batch of these records alone; DataError for one that the pipeline cannot read as a whole."""
+    def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
+        """The training data of these records for one step; nothing is cached."""
 
     def compared_records(self, folder: Path) -> Sequence[Record]:
         """The records that parity is shown on: the first test set of a run, else dev, else the first of train."""
@@ -104,10 +98,13 @@ class ExampleData(DataForm):
         return read(self.config.data.reader, path, overlaps=self.config.data.overlaps)
 
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
+        return self.trial(artifacts, records)
+
+    def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
         config, warnings = self.config, list[str]()
         dev = self.read(config.data.dev) if config.data.dev else []
         data = examples(config, artifacts, records, warn=warnings.append)
-        warnings += [*self.warnings(artifacts, "train", records), *self.warnings(artifacts, "dev", dev)]
+        warnings += [*warnings_about(artifacts.kind, "train", records), *warnings_about(artifacts.kind, "dev", dev)]
         return TrainingData(
             artifacts,
             self._batches(artifacts, data, of_epoch(config, artifacts)),
@@ -117,15 +114,6 @@ class ExampleData(DataForm):
             self._dev_batches(artifacts, dev) if dev else None,
             warnings,
         )
-
-    def warnings(self, artifacts: Artifacts, name: str, records: Iterable[Record]) -> Iterator[str]:
-        return warnings_about(artifacts.kind, name, records)
-
-    def first_batch(self, pipeline: Pipeline, records: Sequence[Record], warn: Callable[[str], None]) -> Batch:
-        artifacts = pipeline.artifacts
-        refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
-        batches = self._batches(artifacts, examples(self.config, artifacts, records, warn=warn))
-        return batches(batches.order(0)[0])
 
     def _batches(
         self,
@@ -162,12 +150,9 @@ class TokenCorpus(DataForm):
         )
         return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], dev_batches, [])
 
-    def warnings(self, artifacts: Artifacts, name: str, records: Iterable[Record]) -> Iterator[str]:
-        return iter(())
-
-    def first_batch(self, pipeline: Pipeline, records: Sequence[Record], warn: Callable[[str], None]) -> Batch:
-        windows = self._windows(pipeline.artifacts, in_memory(pipeline.artifacts, records))
-        return windows(windows.order(0)[0])
+    def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
+        batches = self._windows(artifacts, in_memory(artifacts, records))
+        return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], None, [])
 
     def _of_file(
         self, windows: Callable[[Artifacts, np.ndarray], Windows], artifacts: Artifacts, path: Path, tokens: Path

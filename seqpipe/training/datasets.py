@@ -14,8 +14,8 @@ import torch
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import Targets, UnseenLabelError
 from seqpipe.config.component import build_component
-from seqpipe.config.contract import has_member, is_self_supervised
-from seqpipe.config.head_answers import answer_kind, answer_settings
+from seqpipe.config.contract import has_member
+from seqpipe.config.head_answers import answer_settings
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
@@ -54,31 +54,6 @@ def of_epoch(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[E
     return lambda number: examples(
         config, artifacts, list(resolve_overlaps(reader.epoch(path, number), config.data.overlaps))
     )
-
-
-def sample(config: Config, most: int) -> list[Record]:
-    """The first records of the training file and, of texts with a label, one more of each label that comes later."""
-    reading = resolve_overlaps(build_component(config.data.reader).read(config.data.train), config.data.overlaps)
-    records = list(itertools.islice(reading, most))
-    heads = [head for head in config.head if not is_self_supervised(head)]
-    seen = {label for record in records for label in _record_labels(heads, record)}
-    for record in reading if seen else ():
-        labels = _record_labels(heads, record)
-        if labels - seen:
-            seen |= labels
-            records.append(record)
-    if not records:
-        raise DataError(f"{config.data.train}: holds no record")
-    return records
-
-
-def _record_labels(heads: Sequence[Component], record: Record) -> set[tuple[str, str]]:
-    """The labels of a record as a whole, each with the key of its head."""
-    return {
-        (head.key, label)
-        for head in heads
-        for label in answer_kind(head).record_labels(record, head.common_keys.get("target"))
-    }
 
 
 def examples(

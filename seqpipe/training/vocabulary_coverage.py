@@ -10,8 +10,6 @@ from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.predictor import option_table
 
-CHECKED = 1000  # records whose targets are checked before training
-
 
 def unknown_share(artifacts: Artifacts, docs: Sequence[Doc]) -> float:
     """The share of tokens of all text sources that the vocabulary does not hold."""
@@ -28,12 +26,12 @@ def unwritable(artifacts: Artifacts, task: Task, records: Sequence[Record], long
         records: With their targets.
         longest: The default limit of tokens of a text, its end included.
     """
-    if records:
+    if records and task.target_tokenizer:
         yield from task.kind.unwritable(records, artifacts.featurizer.docs(records), longest)
 
 
 def unwritable_notes(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
-    """Report what heads that write text cannot write of the first records, a line each."""
+    """Report what heads that write text cannot write of the records, a line each."""
     for head, task in zip(config.head, artifacts.tasks, strict=True):
         longest = option_table(head).get("max_length", {}).get("default")
-        yield from (f"{head.key}: {note}" for note in unwritable(artifacts, task, records[:CHECKED], longest))
+        yield from (f"{head.key}: {note}" for note in unwritable(artifacts, task, records, longest))

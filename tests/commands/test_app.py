@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 import pytest
 import torch
 from factory import LEAN, Done, command, environ, process, seqpipe, tagging, write_jsonl
+
+from seqpipe.commands.app import app
+from seqpipe.commands.plugins.command import app as plugins_app
 
 CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
 
@@ -279,24 +283,57 @@ def test_with_json_an_error_is_one_json_object_and_the_exit_code_stays(here: Pat
     assert error["message"] in done.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "kind", "told"),
-    [
-        (["check", "gone.yaml"], 2, "ConfigError", "no such file"),
-        (["check", "unread.yaml"], 2, "ConfigError", "unread.yaml:1:"),
-        (["run", "tiny.yaml", "name=\udcff"], 2, "ConfigError", "is not UTF-8"),
-        (["verify", "gone"], 6, "BundleError", "no such folder"),
-        (["evaluate", "runs/tiny/bundle", "--by", "colour"], 3, "DataError", "no field 'colour'"),
-    ],
-)
-def test_every_command_with_json_gives_its_error_so(
+WITH_JSON = [  # with the exit code, and for an error its kind and what is told
+    (["run", "tiny.yaml", *CRF], 0, "", ""),
+    (["run", "tiny.yaml", "name=\udcff"], 2, "ConfigError", "is not UTF-8"),
+    (["run", "tiny.yaml", "--sed", "1"], 2, "UsageError", "No such option: --sed"),
+    (["check", "tiny.yaml", *CRF], 0, "", ""),
+    (["check", "tiny.yaml", "--static"], 0, "", ""),
+    (["check", "tiny.yaml", "--static", "--explain"], 0, "", ""),
+    (["check"], 2, "UsageError", "Missing argument 'FILE'"),
+    (["check", "gone.yaml"], 2, "ConfigError", "no such file"),
+    (["check", "unread.yaml"], 2, "ConfigError", "unread.yaml:1:"),
+    (["check", "tiny.yaml", "--explain", "encoder=lsmt"], 2, "ConfigError", "did you mean 'lstm'"),
+    (["check", "tiny.yaml", "--explain", "data.dev=unread.yaml"], 3, "DataError", "unread.yaml"),
+    (["evaluate", "runs/tiny"], 0, "", ""),
+    (["evaluate", "runs/tiny/bundle", "--raw", "--by", "topic", "--errors", "wrong.jsonl"], 0, "", ""),
+    (["evaluate", "runs/tiny/bundle", "--by", "colour"], 3, "DataError", "no field 'colour'"),
+    (["evaluate", "runs/tiny/bundle", "--beams", "many"], 2, "UsageError", "'--beams'"),
+    (["verify", "runs/tiny/bundle"], 0, "", ""),
+    (["verify", "gone"], 6, "BundleError", "no such folder"),
+    (["explain", "runs/tiny/bundle", "Ada left"], 2, "UsageError", "no attention weights"),
+    (["doctor"], 0, "", ""),
+    (["doctor", "--require", "tpu"], 2, "UsageError", "must be cuda"),
+    (["plugins", "check", "gone"], 2, "UsageError", "no installed distribution 'gone'"),
+    (["chekc"], 2, "UsageError", "No such command 'chekc'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "kind", "told"), WITH_JSON)
+def test_with_json_standard_output_is_one_json_document(
     here: Path, arguments: list[str], code: int, kind: str, told: str
 ) -> None:
     (here / "unread.yaml").write_text("name: [a\n")
     done = seqpipe(*arguments, "--json", folder=here)
     assert done.code == code, done.err
-    error = json.loads(done.out)["error"]
-    assert (error["kind"], error["exit_code"], told in error["message"]) == (kind, code, True), error
+    document = json.loads(done.out)
+    if code:
+        error = document["error"]
+        assert (error["kind"], error["exit_code"], told in error["message"]) == (kind, code, True), error
+    else:
+        assert document
+        assert "error" not in document
+
+
+def test_every_command_that_gives_json_is_among_these() -> None:
+    commands = [("", app), ("plugins ", plugins_app)]
+    with_json = {
+        prefix + command.callback.__name__
+        for prefix, group in commands
+        for command in group.registered_commands
+        if command.callback and "as_json" in command.callback.__annotations__
+    }
+    assert with_json == {" ".join(arguments[: 1 + (arguments[0] == "plugins")]) for arguments, *_ in WITH_JSON[:-1]}
 
 
 def test_with_json_a_full_disk_is_one_json_object_too(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,14 +398,28 @@ def test_a_pipe_that_closes_ends_predict_quietly(here: Path) -> None:
 def test_check_explains_who_provides_and_who_uses_each_name(here: Path) -> None:
     done = seqpipe("check", "tiny.yaml", "--static", "--explain", folder=here)
     assert (done.code, "tiny.yaml: ok" in done.err) == (0, True)
+    as_json = seqpipe("check", "tiny.yaml", "--static", "--explain", "--json", folder=here)
+    names = json.loads(as_json.out)["names"]
+    assert {"ids", "mask", "x", "dim"} <= {name["name"] for name in names}
+    assert all(name["name"] in done.out and name["from"] in done.out for name in names)
     assert "encoder.forward" in done.out
     assert "head.loss" in done.out
+
+
+def test_the_line_that_check_ends_with_repeats_the_overrides_for_a_shell(here: Path) -> None:
+    (here / "my own").mkdir()
+    tagging(here / "my own")
+    pattern = r"tokenizer.pattern=\w+|[^\w\s]"
+    done = seqpipe("check", "my own/tiny.yaml", *LEAN, "--set", pattern, folder=here)
+    assert done.code == 0, done.err
+    _, _, line = done.err.rstrip().rpartition("\nnext: ")
+    assert shlex.split(line) == ["seqpipe", "run", "my own/tiny.yaml", *LEAN, pattern]
 
 
 def test_check_builds_and_exports_in_the_small(here: Path) -> None:
     done = seqpipe("check", "tiny.yaml", *LEAN, "--json", folder=here)
     assert done.code == 0, done.err
     assert json.loads(done.out)["decisions"] == 12
-    assert done.err.rstrip().endswith("next: seqpipe run tiny.yaml")
+    assert done.err.rstrip().endswith(f"next: seqpipe run tiny.yaml '{LEAN[0]}' head=tags")
     wrong = write_jsonl(here / "no.jsonl", [{"text": "a"}])
     assert seqpipe("check", "tiny.yaml", f"data.train={wrong}", "data.reader=jsonl", folder=here).code == 3

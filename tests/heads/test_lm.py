@@ -32,7 +32,7 @@ from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import Model
-from seqpipe.training.datasets import sample
+from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.predictor import option_table, predictor
@@ -73,7 +73,7 @@ def yaml(folder: Path, **changes: Any) -> Path:
 def built(path: Path) -> tuple[Config, Pipeline]:
     config = load(path)
     torch.manual_seed(0)
-    return config, Pipeline(config, fit_artifacts(config, sample(config, 200))).eval()
+    return config, Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 200))).eval()
 
 
 class Peer:
@@ -415,6 +415,11 @@ class TestBadInput:
         ):
             with pytest.raises(ConfigError, match=f"writes token by token, and this encoder is not causal, .*; {cure}"):
                 load(yaml(tmp_path, encoder=encoder))
+
+    def test_an_encoder_with_an_unknown_option_is_told_once(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="no such option") as caught:
+            load(yaml(tmp_path, encoder={"use": "lstm", "directions": "forward"}))
+        assert len(caught.value.problems) == 1
 
     def test_states_that_nobody_carries(self, tmp_path: Path) -> None:
         gru = {"use": "gru", "hidden": 16, "direction": "forward"}

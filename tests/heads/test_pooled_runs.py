@@ -18,7 +18,7 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.runtime.evaluate import evaluate
-from seqpipe.training.datasets import collate, examples, sample
+from seqpipe.training.datasets import collate, examples
 from seqpipe.training.fit import fit_artifacts
 
 WORDS = {"sun": "weather", "rain": "weather", "goal": "sport", "match": "sport", "bank": "money", "tax": "money"}
@@ -126,13 +126,6 @@ def test_an_out_of_scope_label_that_no_training_text_has_can_be_answered(tmp_pat
     config = pipeline(tmp_path, {"use": "label", "out_of_scope": "none", "threshold": 0.5})
     labels = fit_artifacts(config, texts(40, 1)).tasks[0].labels
     assert (labels, labels.counts[labels.index("none")]) == (("money", "none", "other", "sport", "weather"), 0)
-
-
-def test_a_label_that_comes_late_among_several_is_sampled(tmp_path: Path) -> None:
-    config = pipeline(tmp_path, {"use": "label", "multi": True})
-    with (tmp_path / "train.jsonl").open("a") as file:
-        file.write('{"text": "a late text", "labels": ["sport", "late"]}\n')
-    assert sample(config, 20)[-1]["text"] == "a late text"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.nn import t5 as layers
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
-from seqpipe.training.datasets import collate, examples, sample
+from seqpipe.training.datasets import collate, examples, read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.optim import make_optimizer
 from seqpipe.training.pipeline import Pipeline
@@ -72,7 +72,9 @@ class Peer:
         never[[0, *range(len(self.tokenizer), len(never))]] = -1e4
         self.model.lm_head.register_forward_hook(lambda module, given, made: made + never)
         self.config = load(yaml(folder, {"checkpoint": str(self.folder)}))
-        self.pipeline = Pipeline(self.config, fit_artifacts(self.config, sample(self.config, 20))).eval()
+        self.pipeline = Pipeline(
+            self.config, fit_artifacts(self.config, read(self.config.data.reader, self.config.data.train, 20))
+        ).eval()
         options = option_table(*self.config.head)
         self.graph = to_onnx(self.pipeline, options, self.config.export.opset)
         manifest = bundle_manifest(self.pipeline, self.config, options, {})
@@ -186,7 +188,7 @@ def test_lower_layers_of_its_encoder_learn_slower(peer: Peer, tmp_path: Path) ->
     stage = {"checkpoint": str(peer.folder)}
     encoder = {"use": "pretrained-seq2seq", **stage, "layer_decay": 0.5, "lr": 0.01}
     config = load(yaml(tmp_path, stage, encoder=encoder))
-    pipeline = Pipeline(config, fit_artifacts(config, sample(config, 20)))
+    pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 20)))
     names = {id(parameter): name for name, parameter in pipeline.named_parameters()}
     groups = make_optimizer(pipeline, config).param_groups
     rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}

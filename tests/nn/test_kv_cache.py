@@ -19,7 +19,7 @@ from seqpipe.errors import ParityError
 from seqpipe.export.exporter import export
 from seqpipe.runtime.model import Model
 from seqpipe.testing import check_encoder
-from seqpipe.training.datasets import sample
+from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
@@ -40,7 +40,7 @@ def pipeline(folder: Path, encoder: type[Module]) -> tuple[Any, Pipeline]:
     path.write_text(dump(content), encoding="utf-8")
     config = load(path, plugins=plugins(attention=("encoder", encoder)))
     torch.manual_seed(1)
-    return config, Pipeline(config, fit_artifacts(config, sample(config, 200))).eval()
+    return config, Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 200))).eval()
 
 
 def bundled(folder: Path, encoder: type[Module] = Attention) -> Model:

@@ -17,7 +17,7 @@ from seqpipe.errors import ConfigError, PluginError
 from seqpipe.runtime.evaluate import evaluate, goodness
 from seqpipe.testing import check_head
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import collate, examples, sample
+from seqpipe.training.datasets import collate, examples, read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.measures import head_measures
 from seqpipe.training.pipeline import Pipeline
@@ -70,7 +70,7 @@ def backward(folder: Path, toy: type = Backward, **changes: Any) -> Any:
 
 def test_no_record_needs_a_target_and_the_loss_is_of_what_is_hidden(tmp_path: Path) -> None:
     config = backward(tmp_path)
-    records = sample(config, 12)
+    records = read(config.data.reader, config.data.train, 12)
     artifacts = fit_artifacts(config, records)
     artifacts.save(tmp_path)
     assert Artifacts.load(tmp_path).kind.manifest() == {"kind": "score", "target": None, "self_supervised": True}
@@ -90,7 +90,7 @@ def test_no_record_needs_a_target_and_the_loss_is_of_what_is_hidden(tmp_path: Pa
 
 def test_without_a_reference_the_mean_of_its_numbers_is_measured(tmp_path: Path) -> None:
     config = backward(tmp_path)
-    records = [*sample(config, 12), {"text": ""}]
+    records = [*read(config.data.reader, config.data.train, 12), {"text": ""}]
     torch.manual_seed(1)
     pipeline = Pipeline(config, fit_artifacts(config, records))
     answers = [answer["score"] for answer in predictor(pipeline, config).stream(records)]
@@ -110,8 +110,8 @@ def test_a_corruption_that_is_not_what_was_stated_is_reported(tmp_path: Path) ->
             return {"ids": ids}
 
     config = backward(tmp_path, Forgets)
-    artifacts = fit_artifacts(config, sample(config, 12))
-    batch = collate(artifacts, examples(config, artifacts, sample(config, 12)))
+    artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, 12))
+    batch = collate(artifacts, examples(config, artifacts, read(config.data.reader, config.data.train, 12)))
     message = "`corrupt_batch` returned no tensor 'turned', which its `corrupted_inputs` states"
     with pytest.raises(PluginError, match=message):
         Pipeline(config, artifacts).loss(batch)

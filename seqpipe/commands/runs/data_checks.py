@@ -15,6 +15,8 @@ from seqpipe.training.pipeline import Pipeline
 
 def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console) -> None:
     """Raise DataError for labels of dev or test that training never saw; with `unseen_labels: miss`, print them."""
+    if not any(task.labels for task in artifacts.tasks):
+        return
     reader, problems = build_component(config.data.reader), []
     for name, path in {"dev": config.data.dev, **config.data.tests}.items():
         if path is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from seqpipe.answers.types import Array
 from seqpipe.config.checks.corruption import corruption_problems
@@ -44,11 +45,19 @@ def _misspelt(inputs: Sequence[Input], head: Stages) -> Iterator[Problem]:
             yield stage.problem(f"{describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
 
 
+def explained_names(inputs: Sequence[Input], head: Stages) -> list[dict[str, Any]]:
+    """Every name: its shape and dtype, who provides it, who uses it."""
+    return [
+        {"name": name.name, "shape": name.shape, "dtype": name.dtype, "from": name.provider, "used_by": [*name.users]}
+        for name in _Trace(inputs, head).names
+    ]
+
+
 def explain(inputs: Sequence[Input], head: Stages) -> str:
     """A table of every name: its shape and dtype, who provides it, who uses it."""
     rows = [("name", "shape", "dtype", "from", "used by")]
-    for name in _Trace(inputs, head).names:
-        rows.append((name.name, name.shape, name.dtype, name.provider, ", ".join(name.users) or "-"))
+    for name in explained_names(inputs, head):
+        rows.append((*(name[key] for key in rows[0][:-1]), ", ".join(name["used_by"]) or "-"))
     return "\n".join(
         [
             *text_table(rows),

@@ -40,6 +40,8 @@ def _not_causal(encoder: Component) -> str:
     causal_fix = member(encoder.cls, "causal_fix")
     if causal_fix is None:
         return "choose transformer, lstm, gru, rnn or pretrained-decoder"
+    if not encoder.options:  # they are wrong, and that is reported
+        return ""
     setting = causal_fix(dict(encoder.options))
     return f"set {setting}" if setting else ""
 
