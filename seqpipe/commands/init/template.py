@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.commands.init.inspect_data import summarise
+from seqpipe.commands.init.label_models import label_keys
 from seqpipe.commands.init.other_formats import training_folder
 from seqpipe.commands.init.other_models import language_model_keys, pointer_keys
 from seqpipe.commands.init.refuse import refuse_useless
@@ -105,6 +106,8 @@ def _pipeline_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
         yield from pointer_keys(summary, _flow)
     elif summary.label_kind == "Continuations":
         yield from language_model_keys(summary)
+    elif summary.label_kind == "Labels" and len(summary.fields) == 1:
+        yield from label_keys(summary, has_dev)
     else:
         yield from _model_keys(summary)
         yield from _train_keys(summary, has_dev)
