@@ -38,3 +38,10 @@ def test_pieces_of_a_large_file_stand_for_all_of_it(tmp_path: Path) -> None:
     assert 250_000 < records < 350_000
     assert "city 1" in text
     assert "name 1" in text
+
+
+def test_a_fault_in_a_piece_of_a_large_file_has_its_line(tmp_path: Path) -> None:
+    data = tmp_path / "a.conll"
+    data.write_text("in O\nBern B-city\nit O\nrains O\n\n" * 160_000 + "my O\nname\n\n" * 1_000)
+    with pytest.raises(DataError, match=r"a\.conll:800002: one column in this line, but 2 in line 1"):
+        init_yaml(data, tmp_path / "a.yaml")

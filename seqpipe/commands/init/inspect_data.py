@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import re
 import zlib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
+from seqpipe.commands.init.conll import has_columns, layout_of, tag_sentences
 from seqpipe.commands.init.files import open_bytes
 from seqpipe.commands.init.other_formats import refuse_binary, summarise_folder, summarise_lines, summarise_text
 from seqpipe.commands.init.roles import Roles, counts_of
@@ -19,10 +18,10 @@ from seqpipe.commands.init.sniff import is_conllu, is_squad
 from seqpipe.commands.init.summary import DataSummary, records, scale
 from seqpipe.commands.init.table import find_table
 from seqpipe.commands.init.whole_texts import count_whole
+from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
-_GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, as in 科0 技1
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
@@ -44,7 +43,8 @@ def summarise(data: Path) -> DataSummary:
     table = find_table(data, lines, None)
     if table:
         return _table(data, table)
-    return summarise_text(data, lines) or _conll(data)
+    text = None if has_columns(lines) else summarise_text(data, lines)
+    return text or _conll(data)
 
 
 def _first_lines(data: Path) -> list[str]:
@@ -65,7 +65,7 @@ def _jsonl(data: Path) -> DataSummary:
     summary = DataSummary("jsonl")
     tags = [list(r["tags"]) for r in records(DataSummary("jsonl", {"scheme": "none"}), data) if "tags" in r]
     if tags:
-        _choose_scheme(summary, tags)
+        _choose_scheme(summary, tags, {tag for sentence in tags for tag in sentence})
     _count(summary, data)
     if not summary.labels:
         count_whole(summary, data)
@@ -76,9 +76,13 @@ def _jsonl(data: Path) -> DataSummary:
 
 
 def _conll(data: Path) -> DataSummary:
-    summary = DataSummary("conll", _columns(data))
-    tags = [list(r["tags"]) for r in records(DataSummary("conll", {**summary.options, "scheme": "none"}), data)]
-    _choose_scheme(summary, tags)
+    layout = layout_of(data)
+    summary = DataSummary("conll", layout.options(), saw=layout.saw(), why=layout.why())
+    _choose_scheme(summary, list(tag_sentences(data, layout)), {*layout.tags})
+    if summary.label_kind == "Tags" and not layout.comments and "#" in layout.columns[layout.word]:
+        summary.options["comment"] = None  # a sentence that begins with the word #
+    if layout.uneven:
+        _raise_fault(summary, data)
     _count(summary, data)
     scale(summary, data)
     return summary
@@ -92,7 +96,8 @@ def _conllu(data: Path) -> DataSummary:
     tags = next((name for name, full in columns.items() if full), None)
     if tags is None:
         raise DataError(f"{data}: words without tags: no column of {', '.join(columns)} is filled for every word")
-    summary = DataSummary("conllu", {} if tags == "upos" else {"tags": tags}, label_kind="Tags")
+    summary = DataSummary("conllu", {} if tags == "upos" else {"tags": tags}, label_kind="Tags", saw="CoNLL-U")
+    summary.why = f"the column {tags} is filled for every word"
     _count(summary, data)
     scale(summary, data)
     return summary
@@ -135,9 +140,15 @@ def _table(data: Path, roles: Roles) -> DataSummary:
     return summary
 
 
-def _choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]]) -> None:
-    """Set the tagging scheme that the tags keep, or break least."""
-    distinct = {tag for sentence in tags for tag in sentence}
+def _raise_fault(summary: DataSummary, data: Path) -> None:
+    """Read all of the file, for the DataError of its first fault."""
+    reader: Any = Plugins().find("reader", summary.use).load()(**summary.options)
+    for _ in reader.read(data):
+        pass
+
+
+def _choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]], distinct: set[str]) -> None:
+    """Set the tagging scheme that the tags keep, or break least; `distinct` are those of all of the file."""
     schemes = [*SCHEMES[1:], SCHEMES[0]]  # IOB2 first: most files are
     fitting = [s for s in schemes if all(belongs(tag, s) for tag in distinct)] if "O" in distinct else []
     if not fitting:
@@ -169,27 +180,6 @@ def _count(summary: DataSummary, data: Path) -> None:
     if unspaced_words > summary.words / 2:
         summary.options["joiner"] = ""
     summary.unspaced = summary.options.get("joiner") == "" or unspaced_texts > summary.records / 2
-
-
-def _columns(data: Path) -> dict[str, Any]:
-    """Return the options that say where words and tags are: tags are the last column whose cells look like them."""
-    rows: list[list[str]] = []
-    with io.TextIOWrapper(open_bytes(data), "utf-8-sig", "replace") as file:
-        for line in itertools.islice(file, 5000):
-            if line.strip() and not line.startswith(("# ", "-DOCSTART-")):
-                rows.append(line.rstrip("\r\n").split("\t") if "\t" in line else line.split())
-    width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
-    if width < 2 or count < 0.9 * len(rows):
-        raise DataError(
-            f"{data}: neither JSONL nor CoNLL: most lines have {width} column{'s' if width > 1 else ''} "
-            f"({count} of {len(rows)}); CoNLL has a word and its tag on a line, and a blank line after each sentence"
-        )
-    cells = [[row[i] for row in rows if len(row) == width] for i in range(width)]
-    shaped = [i for i in range(1, width) if all(re.fullmatch(r"O|[BIESLU](-.+)?", cell) for cell in cells[i])]
-    tag = shaped[-1] if shaped else width - 1
-    options: dict[str, Any] = {} if tag == width - 1 else {"tags": tag}
-    glued = sum(bool(_GLUED.fullmatch(word)) for word in cells[0])
-    return {**options, "pattern": "^(.)", "joiner": ""} if glued > 0.9 * count else options
 
 
 def _count_tags(summary: DataSummary, tags: Sequence[str]) -> None:
