@@ -296,7 +296,9 @@ def test_sentences_are_written_word_by_word(tmp_path: Path) -> None:
 
 def test_names_of_rows_are_no_texts_to_write(tmp_path: Path) -> None:
     content = "".join(f"u-{number},the {number}th{' of May' * (number % 3)}\n" for number in range(9))
-    with pytest.raises(DataError, match="neither JSONL nor CoNLL"):
+    with pytest.raises(
+        DataError, match="nothing to learn in it: the columns are 1 identifiers or row numbers, 2 texts"
+    ):
         initialised(tmp_path, content, "a.csv")
 
 

@@ -71,7 +71,9 @@ def _plain(name: str) -> str:
 
 def _comments(summary: DataSummary, data: Path) -> Iterator[str]:
     words = "" if summary.unspaced or not summary.words else f", {summary.words:,} words"
-    yield f"# Made by `seqpipe init` from {data.name}: {summary.records:,} records{words}."
+    about = "about " if summary.sampled else ""
+    yield f"# Made by `seqpipe init` from {data.name}: {about}{summary.records:,} records{words}."
+    yield from (f"# {line}" for line in summary.lines())
     labels = ", ".join(f"{_printable(label)} {count:,}" for label, count in summary.labels.most_common(LABELS))
     if labels:
         yield f"# {summary.label_kind}: {labels}{' …' if len(summary.labels) > LABELS else ''}"
@@ -107,15 +109,16 @@ def _pipeline_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
 
 
 def _model_keys(summary: DataSummary) -> Iterator[str]:
+    pair = f", field: {_flow(summary.fields)}" if len(summary.fields) > 1 else ""
     if summary.label_kind == "Answers":
         use = "chars" if summary.unspaced else "words, lowercase: true"
         yield f"tokenizer: {{use: {use}, field: [question, context]}}"
     elif summary.unspaced:
-        yield "tokenizer: {use: chars}"
+        yield f"tokenizer: {{use: chars{pair}}}"
     elif summary.label_kind in ("Texts", "Numbers"):
-        yield "tokenizer: {use: words, lowercase: true}"
+        yield f"tokenizer: {{use: words, lowercase: true{pair}}}"
     else:
-        yield "tokenizer: {use: words, lowercase: true, fold_digits: true}"
+        yield f"tokenizer: {{use: words, lowercase: true, fold_digits: true{pair}}}"
     yield "embedding:  # what each token is turned into; the parts are concatenated"
     if summary.unspaced:
         yield "  - {use: lookup, dim: 100, dropout: 0.3, word_dropout: 0.1}"
