@@ -94,7 +94,7 @@ def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
             yield f"  {role}: {relative(sibling)}"
         else:
             yield f"  # {role}: {role}{data.suffix}  # {meaning}; none was found beside {data.name}"
-    if summary.use == "jsonl" and summary.label_kind == "Entities":
+    if summary.use in ("jsonl", "json", "parquet") and summary.label_kind == "Entities":
         yield "  misaligned: error  # a span that cuts a word: error, widen or skip"
 
 
