@@ -12,12 +12,27 @@ from typing import Any
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
 from seqpipe.commands.init.conll import has_columns, layout_of, tag_sentences
 from seqpipe.commands.init.files import open_bytes
-from seqpipe.commands.init.other_formats import refuse_binary, summarise_folder, summarise_lines, summarise_text
+from seqpipe.commands.init.json_files import find_json
+from seqpipe.commands.init.objects import (
+    choose_roles,
+    find_labels,
+    find_spans,
+    find_words,
+    is_answers,
+    profile_objects,
+)
+from seqpipe.commands.init.other_formats import (
+    count_labels,
+    is_parquet,
+    refuse_binary,
+    summarise_folder,
+    summarise_lines,
+    summarise_text,
+)
 from seqpipe.commands.init.roles import Roles, counts_of
 from seqpipe.commands.init.sniff import is_conllu, is_squad
 from seqpipe.commands.init.summary import DataSummary, records, scale
 from seqpipe.commands.init.table import find_table
-from seqpipe.commands.init.whole_texts import count_whole
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 
@@ -29,15 +44,17 @@ def summarise(data: Path) -> DataSummary:
     """Look at a data file and return what it is like; DataError if it is of no known format."""
     if data.is_dir():
         return summarise_folder(data)
+    if is_parquet(data):
+        return _objects(data, "parquet", {})
     refuse_binary(data)
     lines = _first_lines(data)
     summary = summarise_lines(data, lines)
     if summary is not None:
         return summary
     if is_squad(lines):
-        return _squad(data)
-    if lines[0].startswith("{"):
-        return _jsonl(data)
+        return _answers(DataSummary("squad", label_kind="Answers"), data)
+    if (objects := find_json(data, lines)) is not None:
+        return _objects(data, *objects)
     if is_conllu(lines):
         return _conllu(data)
     table = find_table(data, lines, None)
@@ -61,17 +78,33 @@ def _first_lines(data: Path) -> list[str]:
     return [lines[0].lstrip(), *lines[1:]]
 
 
-def _jsonl(data: Path) -> DataSummary:
-    summary = DataSummary("jsonl")
-    tags = [list(r["tags"]) for r in records(DataSummary("jsonl", {"scheme": "none"}), data) if "tags" in r]
-    if tags:
+def _objects(data: Path, use: str, options: dict[str, Any]) -> DataSummary:
+    """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts."""
+    summary = DataSummary(use, options)
+    fields = profile_objects(summary, data)
+    if is_answers(fields):
+        return _answers(DataSummary(use, {**options, "text": None}, label_kind="Answers"), data)
+    if (words := find_words(fields, data)) is not None:
+        summary.options |= words
+        tagged = DataSummary(use, {**summary.options, "scheme": "none"})
+        tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
         _choose_scheme(summary, tags, {tag for sentence in tags for tag in sentence})
-    _count(summary, data)
-    if not summary.labels:
-        count_whole(summary, data)
+        summary.notes.append("records with words already split")
+        _count(summary, data)
+    elif (spans := find_spans(fields, data)) is not None:
+        summary.options |= spans
+        summary.notes.append("texts with character spans")
+        _count(summary, data)
+    elif (labels := find_labels(fields, data)) is not None:
+        names, summary.multi = labels
+        summary.options |= names
+        summary.notes.append(f"texts with {'several labels' if summary.multi else 'one label each'}")
+        count_labels(summary, data)
+    else:
+        roles = choose_roles(fields, data, None)
+        roles.use, roles.options = use, options | roles.options
+        return _table(data, roles)
     scale(summary, data)
-    if summary.label_kind in ("Entities", "Tags"):
-        summary.notes.append("records with words already split" if tags else "texts with character spans")
     return summary
 
 
@@ -103,8 +136,7 @@ def _conllu(data: Path) -> DataSummary:
     return summary
 
 
-def _squad(data: Path) -> DataSummary:
-    summary = DataSummary("squad", label_kind="Answers")
+def _answers(summary: DataSummary, data: Path) -> DataSummary:
     unspaced = 0
     for record in records(summary, data):
         summary.records += 1
@@ -137,6 +169,7 @@ def _table(data: Path, roles: Roles) -> DataSummary:
     if roles.learns == "Texts":
         summary.unspaced = summary.unspaced or target.blanks < target.cells / 2  # such as dates
         summary.notes.append(f"texts with a text to write each: {field!r} is learned from 'text'")
+    scale(summary, data)
     return summary
 
 

@@ -43,7 +43,7 @@ def init_yaml(data: Path, output: Path | None = None, say: Callable[[str], None]
     summary = summarise(data)
     refuse_useless(summary, data)
     if say:
-        for line in summary.lines():
+        for line in [*summary.reasons(), *summary.remarks()]:
             say(line)
     write(target, _yaml(summary, data, target))
     return target
@@ -76,10 +76,11 @@ def _comments(summary: DataSummary, data: Path) -> Iterator[str]:
     words = "" if summary.unspaced or not summary.words else f", {summary.words:,} words"
     about = "about " if summary.sampled else ""
     yield f"# Made by `seqpipe init` from {data.name}: {about}{summary.records:,} records{words}."
+    yield from (f"# {line}" for line in summary.reasons())
     labels = ", ".join(f"{_printable(label)} {count:,}" for label, count in summary.labels.most_common(LABELS))
     if labels:
         yield f"# {summary.label_kind}: {labels}{' …' if len(summary.labels) > LABELS else ''}"
-    yield from (f"# {line}" for line in summary.lines())
+    yield from (f"# {line}" for line in summary.remarks())
 
 
 def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
@@ -96,7 +97,7 @@ def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
             yield f"  {role}: {relative(sibling)}"
         else:
             yield f"  # {role}: {role}{data.suffix}  # {meaning}; none was found beside {data.name}"
-    if summary.use == "jsonl" and summary.label_kind == "Entities":
+    if summary.use in ("jsonl", "json", "parquet") and summary.label_kind == "Entities":
         yield "  misaligned: error  # a span that cuts a word: error, widen or skip"
 
 
