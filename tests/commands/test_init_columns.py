@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,38 @@ def test_a_fault_in_a_piece_of_a_large_file_has_its_line(tmp_path: Path) -> None
     data.write_text("in O\nBern B-city\nit O\nrains O\n\n" * 160_000 + "my O\nname\n\n" * 1_000)
     with pytest.raises(DataError, match=r"a\.conll:800002: one column in this line, but 2 in line 1"):
         init_yaml(data, tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.pdf", b"%PDF-1.7\n", "is a PDF, which no reader takes; .*pdftotext"),
+        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1", "of an old Office, .* save it as CSV"),
+        ("a.db", b"SQLite format 3\0", "sqlite3 -header -csv"),
+        ("a.pkl", b"\x80\x04\x95\x10", "is a pickle, .*to_json"),
+        ("a.csv", b"\x1f\x8b\x08\x00", "compressed with gzip, .* ends in .gz"),
+        ("a.csv.bz2", b"BZh91AY", "bunzip2"),
+        ("a.csv", "text,label\n".encode("utf-16"), "is text in UTF-16, .*iconv"),
+        ("a.tar", b"\0" * 257 + b"ustar\0" + b"\0" * 700, "is an archive, .* unpack it"),
+        ("a.ann", b"T1\tcity 3 7\tBern\nR1\tin Arg1:T1 Arg2:T2\nT2\tcity 8 9\tX\n", "brat's annotation .*JSONL"),
+        ("a.xml", b"<?xml version='1.0'?>\n<a/>\n", "is XML, .*CSV or JSONL"),
+    ],
+)
+def test_a_format_that_no_reader_takes_is_refused_with_what_to_do(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        init_yaml(tmp_path / name, tmp_path / "made.yaml")
+    assert not (tmp_path / "made.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [("xl/workbook.xml", "is a spreadsheet, .* CSV"), ("word/document.xml", "is a document"), ("a.csv", "an archive")],
+)
+def test_a_zip_is_told_by_its_parts(part: str, message: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "data", "w") as archive:
+        archive.writestr(part, "text")
+    with pytest.raises(DataError, match=message):
+        init_yaml(tmp_path / "data", tmp_path / "made.yaml")

@@ -11,6 +11,7 @@ from typing import Any
 
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
 from seqpipe.commands.init.conll import has_columns, layout_of, tag_sentences
+from seqpipe.commands.init.convert import refuse_convertible
 from seqpipe.commands.init.files import open_bytes
 from seqpipe.commands.init.json_files import find_json
 from seqpipe.commands.init.objects import (
@@ -46,6 +47,7 @@ def summarise(data: Path) -> DataSummary:
         return summarise_folder(data)
     if is_parquet(data):
         return _objects(data, "parquet", {})
+    refuse_convertible(data)
     refuse_binary(data)
     lines = _first_lines(data)
     summary = summarise_lines(data, lines)
