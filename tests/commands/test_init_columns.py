@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqpipe.commands.init.template import init_yaml
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, UsageError
 
 
 def _csv(rows: int) -> str:
@@ -81,3 +81,43 @@ def test_a_zip_is_told_by_its_parts(part: str, message: str, tmp_path: Path) -> 
         archive.writestr(part, "text")
     with pytest.raises(DataError, match=message):
         init_yaml(tmp_path / "data", tmp_path / "made.yaml")
+
+
+LABELLED = "".join(f"the dog {n} sees it\tthe cat {n} does\t{n % 2}\n" for n in range(30))
+SPANS = "".join(f'{{"text": "in Bern {n}", "spans": [[3, 7, "city"]], "label": "{n % 2}"}}\n' for n in range(9))
+
+
+@pytest.mark.parametrize(
+    ("content", "task", "contains"),
+    [
+        (LABELLED, "label", ["use: label", "columns: [text, text_pair, label]", "field: [text, text_pair]"]),
+        (LABELLED, "score", ["use: score", "numbers: [label]"]),
+        (LABELLED, "seq2seq", ["use: seq2seq", "columns: [text, target, _]"]),
+        (SPANS, "label", ["use: label"]),
+        (SPANS, "crf", ["use: crf"]),
+    ],
+)
+def test_a_task_that_is_asked_for_overrides_what_was_recognised(
+    content: str, task: str, contains: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    text = init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml", task=task).read_text()
+    assert [part for part in contains if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "task", "message"),
+    [
+        (LABELLED, "labels", "no task is named 'labels'; did you mean 'label'.* there is: crf, label, score, seq2seq"),
+        ("in O\nBern B-city\n\n" * 3, "label", "--task label needs texts with a label .* each; .* CoNLL.* --task crf"),
+        (LABELLED, "answer-span", "--task answer-span needs questions on passages"),
+        ("a good day\tx\na bad day\ty\n" * 3, "score", "--task score needs a column of numbers beside one of texts"),
+        ("a good day\tx\na bad day\ty\n" * 3, "seq2seq", "--task seq2seq needs two columns of texts"),
+        (SPANS, "seq2seq", "--task seq2seq needs"),
+    ],
+)
+def test_a_task_that_the_data_is_not_for_is_refused(content: str, task: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    with pytest.raises((DataError, UsageError), match=message):
+        init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml", task=task)
+    assert not (tmp_path / "a.yaml").exists()

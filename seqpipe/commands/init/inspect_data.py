@@ -30,10 +30,11 @@ from seqpipe.commands.init.other_formats import (
     summarise_lines,
     summarise_text,
 )
-from seqpipe.commands.init.roles import Roles, counts_of
+from seqpipe.commands.init.roles import Roles, Task, counts_of
 from seqpipe.commands.init.sniff import is_conllu, is_squad
 from seqpipe.commands.init.summary import DataSummary, records, scale
 from seqpipe.commands.init.table import find_table
+from seqpipe.commands.init.tasks import Wanted, refuse_other
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 
@@ -41,12 +42,24 @@ LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
-def summarise(data: Path) -> DataSummary:
-    """Look at a data file and return what it is like; DataError if it is of no known format."""
+def summarise(data: Path, wanted: Wanted | None = None) -> DataSummary:
+    """Look at a data file and return what it is like.
+
+    Raises:
+        DataError: if it is of no known format, or lacks what the wanted task needs.
+    """
+    summary = _summarise(data, wanted)
+    if wanted:
+        refuse_other(summary, data, wanted)
+    return summary
+
+
+def _summarise(data: Path, wanted: Wanted | None) -> DataSummary:
+    task = wanted.column if wanted else None
     if data.is_dir():
         return summarise_folder(data)
     if is_parquet(data):
-        return _objects(data, "parquet", {})
+        return _objects(data, "parquet", {}, task)
     refuse_convertible(data)
     refuse_binary(data)
     lines = _first_lines(data)
@@ -56,13 +69,18 @@ def summarise(data: Path) -> DataSummary:
     if is_squad(lines):
         return _answers(DataSummary("squad", label_kind="Answers"), data)
     if (objects := find_json(data, lines)) is not None:
-        return _objects(data, *objects)
+        return _objects(data, *objects, task)
     if is_conllu(lines):
         return _conllu(data)
-    table = find_table(data, lines, None)
+    if wanted and wanted.has_words:
+        return _conll(data)
+    if wanted and not (wanted.column or wanted.is_plain):
+        raise DataError(f"{data}: --task {wanted.head} needs {wanted.needs}, and the file does not look so")
+    table = None if wanted and wanted.is_plain else find_table(data, lines, task)
     if table:
         return _table(data, table)
-    text = None if has_columns(lines) else summarise_text(data, lines)
+    is_plain = wanted.is_plain if wanted else not has_columns(lines)
+    text = summarise_text(data, lines) if is_plain else None
     return text or _conll(data)
 
 
@@ -80,30 +98,30 @@ def _first_lines(data: Path) -> list[str]:
     return [lines[0].lstrip(), *lines[1:]]
 
 
-def _objects(data: Path, use: str, options: dict[str, Any]) -> DataSummary:
+def _objects(data: Path, use: str, options: dict[str, Any], task: Task | None) -> DataSummary:
     """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts."""
     summary = DataSummary(use, options)
     fields = profile_objects(summary, data)
     if is_answers(fields):
         return _answers(DataSummary(use, {**options, "text": None}, label_kind="Answers"), data)
-    if (words := find_words(fields, data)) is not None:
+    if task is None and (words := find_words(fields, data)) is not None:
         summary.options |= words
         tagged = DataSummary(use, {**summary.options, "scheme": "none"})
         tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
         _choose_scheme(summary, tags, {tag for sentence in tags for tag in sentence})
         summary.notes.append("records with words already split")
         _count(summary, data)
-    elif (spans := find_spans(fields, data)) is not None:
+    elif task is None and (spans := find_spans(fields, data)) is not None:
         summary.options |= spans
         summary.notes.append("texts with character spans")
         _count(summary, data)
-    elif (labels := find_labels(fields, data)) is not None:
+    elif task in (None, "Labels") and (labels := find_labels(fields, data)) is not None:
         names, summary.multi = labels
         summary.options |= names
         summary.notes.append(f"texts with {'several labels' if summary.multi else 'one label each'}")
         count_labels(summary, data)
     else:
-        roles = choose_roles(fields, data, None)
+        roles = choose_roles(fields, data, task)
         roles.use, roles.options = use, options | roles.options
         return _table(data, roles)
     scale(summary, data)
