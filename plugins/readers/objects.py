@@ -57,6 +57,8 @@ class Objects:
             if key != field:
                 kept = {f"source_{name}" if name == field else name: value for name, value in item.items()}
                 item = {**kept, field: kept.pop(key)}
+        if isinstance(item.get("label"), bool):
+            item = {**item, "label": "true" if item["label"] else "false"}
         return item
 
     def _from_words(self, item: dict[str, Any], where: str) -> Record:

@@ -190,7 +190,9 @@ def test_spans_are_learned_where_a_text_has_a_label_beside_them(tmp_path: Path) 
 def test_a_label_of_several_lines_cannot_break_out_of_its_comment(tmp_path: Path) -> None:
     label = "a\nname: b\u2028c\ud800"
     data = tmp_path / "train.jsonl"
-    data.write_text("".join(json.dumps({"text": "x", "label": name}) + "\n" for name in (label, label, "y")))
+    data.write_text(
+        "".join(json.dumps({"text": f"x {n}", "label": name}) + "\n" for n, name in enumerate((label, label, "y")))
+    )
     made = config.load(init_yaml(data, tmp_path / "made.yaml"))
     assert f"# Labels: {label!a} 2, y 1\n" in made.file.read_text(encoding="utf-8")
     assert made.name == "made"
@@ -303,7 +305,7 @@ def test_names_of_rows_are_no_texts_to_write(tmp_path: Path) -> None:
 
 
 def test_a_record_without_its_text_to_write_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r":2: 'target' is no text; write one in every record"):
+    with pytest.raises(DataError, match=r":2: no 'target' in this object; write one in every object"):
         initialised(tmp_path, jsonl({"text": "a", "target": "b"}, {"text": "c"}), "a.jsonl")
 
 
@@ -347,7 +349,7 @@ def test_few_numbers_are_labels(tmp_path: Path) -> None:
 
 def test_a_record_without_its_number_is_an_error(tmp_path: Path) -> None:
     content = jsonl(*({"text": text, "score": price} for text, price in PRICES), {"text": "a room"})
-    with pytest.raises(DataError, match=f":{len(PRICES) + 1}: no field 'score'"):
+    with pytest.raises(DataError, match=f":{len(PRICES) + 1}: no 'score' in this object"):
         initialised(tmp_path, content, "a.jsonl")
 
 
@@ -462,13 +464,13 @@ def test_a_name_that_says_nothing_is_never_used(place: str, tmp_path: Path, monk
         (b"Once upon a time\nthere was\na king\n", "neither JSONL nor CoNLL"),
         (
             b'{"text": "a"}\n',
-            "no spans and no tags in it, and no labels; a line needs text and spans, or words and tags",
+            "nothing to learn in it: .*give texts with a column of labels",
         ),
-        (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no field 'label'"),
-        (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no field 'label'"),
-        (b'{"text": "a", "label": 0.5}\n', ":1: field 'label' is 0.5; a label is a text or a whole number"),
-        (b'{"text": "a", "label": ["x", "y"]}\n', "a label is a text or a whole number"),
-        (b'{"text": "a", "spans": [[0, 9, "x"]]}\n', ":1: span 1: 0 to 9"),
+        (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no 'label' in this object"),
+        (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no 'label' in this object"),
+        (b'{"text": "a b", "label": 0.5}\n{"text": "b c", "label": 1.0}\n', "holds few numbers with a fraction"),
+        (b'{"text": "a", "label": ["x", "y"]}\n', "one JSON object without a list of objects"),
+        (b'{"text": "a"}\n{"text": "b", "spans": [[0, 9, "x"]]}\n', ":2: span 1: 0 to 9"),
         (b'{"text": \n', ":1"),
         (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data, not text \(a picture\)"),
@@ -489,8 +491,8 @@ def test_a_file_of_no_known_form_is_an_error(content: bytes, message: str, tmp_p
         ('{"text": "a", "label": "x"}\n' * 3, "every text has the same label, 'x'; give examples of at least two"),
         ("a X\nb X\n\n" * 3, "every word has the same label, 'X'"),
         ("in O\nBern O\n\n" * 3, "no record has a span; mark what is to be found"),
-        ('{"text": "in Bern", "spans": []}\n' * 3, "no spans and no tags in it, and no labels"),
-        ("1\tin\tO\n2\tBern\tB-city\n\n" * 3, "words of every record count 1 2 3 …; remove the column of numbers"),
+        ('{"text": "in Bern", "spans": []}\n' * 3, "nothing to learn in it"),
+        ("1\tO\n2\tB-city\n\n" * 3, "words of every record count 1 2 3 …; remove the column of numbers"),
         ('{"words": ["1", "2"], "tags": ["O", "B-x"]}\n' * 3, "count 1 2 3 …; write the words themselves"),
     ],
 )
@@ -505,3 +507,15 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         init_yaml(tmp_path / "nothing")
     with pytest.raises(DataError, match=r"there is no file \*\.txt in the folders of this folder"):
         init_yaml(tmp_path)
+
+
+def test_a_parquet_table_is_looked_at_like_json(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = {"review": ["good food", "cold soup", "fine wine", "bad bread"] * 3, "stars": [2, 1, 2, 1] * 3}
+    parquet.write_table(pa.table(rows), tmp_path / "reviews.parquet")
+    made = config.load(init_yaml(tmp_path / "reviews.parquet", tmp_path / "made.yaml"))
+    assert (made.data.reader.use, made.head[0].use) == ("parquet", "label")
+    assert changed(made) == {"text": "review", "label": "stars"}
+    assert [record["label"] for record in read(made)][:2] == [2, 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import zlib
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+from seqpipe.commands.init.files import open_bytes
 from seqpipe.commands.init.summary import DataSummary, records
 from seqpipe.errors import DataError
 
@@ -37,7 +37,7 @@ def summarise_folder(data: Path) -> DataSummary:
     without = [name for name in folders if name in _UNLABELLED]
     if without:
         summary.options["labels"] = [name for name in folders if name not in without]
-    _count_labels(summary, data)
+    count_labels(summary, data)
     left_out = f"; {', '.join(without)} has no labels and is left out" if without else ""
     summary.notes.append(f"a folder for each label, with a file for each text{left_out}")
     return summary
@@ -48,13 +48,23 @@ def training_folder(data: Path) -> Path:
     return next((data / name for name in _TRAIN if (data / name).is_dir()), data)
 
 
+def is_parquet(data: Path) -> bool:
+    """Return whether a file is a Parquet table."""
+    return _head(data)[:4] == b"PAR1"
+
+
+def _head(data: Path) -> bytes:
+    """Return the first bytes of a file; none if it cannot be read, which is said where all of it is read."""
+    try:
+        with open_bytes(data) as file:
+            return file.read(8_000)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
 def refuse_binary(data: Path) -> None:
     """DataError if the file is no text."""
-    try:
-        with gzip.open(data, "rb") if data.suffix == ".gz" else data.open("rb") as file:
-            head = file.read(8_000)
-    except (OSError, EOFError, zlib.error):
-        return  # said where the file is read
+    head = _head(data)
     if b"\0" not in head or head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return
     kind = next((f" ({name})" for start, name in _KINDS.items() if head.startswith(start)), "")
@@ -90,13 +100,13 @@ def _fasttext(data: Path) -> DataSummary:
     summary.multi = counts[1] < counts.total()
     if not summary.multi:
         summary.options = {}
-    _count_labels(summary, data)
+    count_labels(summary, data)
     several = f"{counts[2]:,} texts have several labels, {counts[0]:,} none" if summary.multi else "one label each"
     summary.notes.append(f"fastText's form, texts with labels that begin with {_PREFIX}: {several}")
     return summary
 
 
-def _count_labels(summary: DataSummary, data: Path) -> None:
+def count_labels(summary: DataSummary, data: Path) -> None:
     """Count records, words and labels of texts."""
     unspaced = 0
     summary.label_kind = "Labels"

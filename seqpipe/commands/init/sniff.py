@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-
-from seqpipe.commands.init.profile import FEW, SEVERAL
+from collections.abc import Sequence
 
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 
@@ -17,12 +15,5 @@ def is_conllu(lines: Sequence[str]) -> bool:
 
 
 def is_squad(lines: Sequence[str]) -> bool:
-    """Return whether the lines begin an object whose first key but for texts and numbers is a list `data`."""
-    return bool(_SQUAD.match("\n".join(lines)))
-
-
-def are_measured(values: Collection[float]) -> bool:
-    """Return whether numbers are measured, and no classes: many different ones, or several with a fraction."""
-    different = {*values}
-    has_fraction = any(value % 1 != 0 for value in different)
-    return len(different) > (FEW if has_fraction else SEVERAL)
+    """Return whether the lines begin an object whose first list is `data`, of articles with paragraphs."""
+    return bool(_SQUAD.match("\n".join(lines))) and any('"paragraphs"' in line for line in lines)

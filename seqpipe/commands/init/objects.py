@@ -1,0 +1,269 @@
+"""Find out what the objects of a JSON or Parquet file hold: texts, labels, words with tags, spans, numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from seqpipe.commands.init.choice import find_roles
+from seqpipe.commands.init.names import MEASURED, USUAL
+from seqpipe.commands.init.profile import Column
+from seqpipe.commands.init.roles import Roles, Task
+from seqpipe.commands.init.summary import DataSummary, records
+from seqpipe.errors import DataError
+
+BLOCK = 1_000  # objects taken account of at once
+_WORDS = ("words", "tokens", "tokens_list", "sentence", "text")
+_TAGS = ("tags", "ner_tags", "labels", "ner", "slots", "pos", "upos", "pos_tags", "bio", "iob")
+_SPANS = ("spans", "entities", "ents", "label", "labels", "annotations", "slots")
+_LABELS = ("labels", "label", "topics", "categories", "genres", "intents", "emotions", "classes", "tags", "keywords")
+_SPAN_LABELS = {"label", "entity_group", "entity", "type"}
+_NEEDED = {"text", "score"} | USUAL  # in every object, or in none
+_SCALARS = {"text", "number", "truth"}
+
+
+@dataclass
+class Field:
+    """What the values of one key are like.
+
+    Attributes:
+        column: Statistics of the values, if they are scalar.
+        kinds: How often each kind of value occurs.
+        missing_at: File and line of the first object without a value.
+        example: The first value that is no empty list.
+    """
+
+    column: Column
+    kinds: Counter[str] = field(default_factory=Counter)
+    missing_at: str = ""
+    example: Any = None
+
+    def add(self, values: Sequence[Any], every: int) -> None:
+        """Take account of further values; a missing one is None."""
+        self.kinds.update(map(_kind, values))
+        if self.example is None or self.example == []:
+            self.example = next((value for value in values if value not in (None, [])), self.example)
+        if self.is_scalar:
+            self.column.add([_cell(value) for value in values], every)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether all values are texts, numbers or truth values, or missing."""
+        return self.kinds.keys() <= _SCALARS | {"missing"}
+
+    def is_list_of(self, kind: str) -> bool:
+        """Whether all values are lists of this kind, or empty."""
+        return self.kinds[kind] > 0 and self.kinds.keys() <= {kind, "empty", "missing"}
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "missing"
+    if isinstance(value, bool):
+        return "truth"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, dict):
+        return "object"
+    return "list" if not isinstance(value, list) else _kind_of_list(value)
+
+
+def _kind_of_list(values: list[Any]) -> str:
+    if not values:
+        return "empty"
+    kinds = {_kind(value) for value in values}
+    return f"{kinds.pop()}s" if len(kinds) == 1 else "mixed list"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def profile_objects(summary: DataSummary, data: Path) -> dict[str, Field]:
+    """Return the statistics of each key of the objects, dotted within objects."""
+    raw = DataSummary(summary.use, {**summary.options, "text": None})
+    every = 1 + data.stat().st_size // 20_000_000
+    fields: dict[str, Field] = {}
+    rows = records(raw, data)
+    seen, first = 0, ""
+    while block := list(islice(rows, BLOCK)):
+        first = first or block[0]["where"]
+        for key in dict.fromkeys(key for row in block for key in row):
+            if key not in fields and key != "where":
+                fields[key] = Field(Column("where" if key == "source_where" else key))
+                if seen:
+                    fields[key].add([None] * seen, every)
+                    fields[key].missing_at = first
+        for key, values in fields.items():
+            cells = [row.get(key) for row in block]
+            if not values.missing_at and None in cells:
+                values.missing_at = block[cells.index(None)]["where"]
+            values.add(cells, every)
+        seen += len(block)
+    summary.sampled = raw.sampled
+    return {stats.column.first: stats for stats in fields.values()}
+
+
+def find_words(fields: Mapping[str, Field], data: Path) -> dict[str, Any] | None:
+    """Return the reader's options for words with tags; None if there are none.
+
+    Raises:
+        DataError: if the tags are numbers.
+    """
+    lists = [key for key, stats in fields.items() if stats.is_list_of("texts")]
+    words = _first_of(_WORDS, lists)
+    if words is None:
+        return None
+    size = len(fields[words].example)
+    tags = _first_of(_TAGS, [key for key in lists if key != words and len(fields[key].example) == size])
+    if tags is None:
+        numbers = _first_of(_TAGS, [key for key, stats in fields.items() if stats.is_list_of("numbers")])
+        if numbers and len(fields[numbers].example) == size:
+            cure = "replace them by their names, such as O and B-city, which the data set's page lists"
+            raise DataError(f"{data}: the tags {numbers!r} of the words {words!r} are numbers; {cure}")
+        return None
+    return {key: name for key, name in (("words", words), ("tags", tags)) if key != name}
+
+
+def find_spans(fields: Mapping[str, Field], data: Path) -> dict[str, Any] | None:
+    """Return the reader's options for texts with spans; None if there are none.
+
+    Raises:
+        DataError: if the spans have another form than the reader's.
+    """
+    lists = [key for key, stats in fields.items() if stats.is_list_of("objects") or stats.is_list_of("mixed lists")]
+    spans = _first_of(_SPANS, lists)
+    if spans is None:
+        return None
+    (first, *_) = fields[spans].example
+    form = '{"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
+    if isinstance(first, list):
+        fits = len(first) == 3 and [type(part) for part in first] == [int, int, str]
+    else:
+        fits = {"start", "end"} <= first.keys() and not _SPAN_LABELS.isdisjoint(first)
+    if not fits:
+        raise DataError(f"{data}: the items of {spans!r} are like {first!r}, a form that is not read; write {form}")
+    texts = [key for key, stats in fields.items() if stats.is_scalar and stats.kinds["text"] and stats.column.is_spaced]
+    text = "text" if "text" in fields else max(texts, key=lambda key: fields[key].column.characters, default=None)
+    if text is None:
+        return None
+    return {key: name for key, name in (("text", text), ("spans", spans)) if key != name}
+
+
+def find_labels(fields: Mapping[str, Field], data: Path) -> tuple[dict[str, Any], bool] | None:
+    """Return the reader's options for texts with a list of labels, or for words with one label; None for others.
+
+    The second value says whether a text has several labels.
+
+    Raises:
+        DataError: if no key is that of the texts, or several may be.
+    """
+    lists = [key for key, stats in fields.items() if stats.is_list_of("texts")]
+    several = _first_of(_LABELS, lists)
+    if several is not None:
+        text = find_text(fields, data)
+        return {key: name for key, name in (("text", text), ("labels", several)) if key != name}, True
+    words = _first_of(_WORDS, lists)
+    labels = [key for key, stats in fields.items() if stats.is_scalar and _last(key) in USUAL]
+    if words is None or len(labels) != 1:
+        return None
+    return {key: name for key, name in (("words", words), ("label", labels[0])) if key != name}, False
+
+
+def is_answers(fields: Mapping[str, Field]) -> bool:
+    """Return whether the objects are questions on passages, as in SQuAD's tables."""
+    return {"question", "context"} <= fields.keys() and not {"answers", "answers.text"}.isdisjoint(fields)
+
+
+def find_text(fields: Mapping[str, Field], data: Path) -> str:
+    """Return the key of the one text; DataError if there is none, or several."""
+    columns = {key: stats.column for key, stats in fields.items() if stats.is_scalar}
+    texts = [key for key, column in columns.items() if column.is_text and column.is_spaced and not column.is_key]
+    if "text" in columns or len(texts) == 1:
+        return "text" if "text" in columns else texts[0]
+    problem = f"{len(texts)} keys hold texts ({', '.join(texts)})" if texts else "no key holds texts"
+    raise DataError(f"{data}: {problem}; name the key of the text 'text'")
+
+
+def choose_roles(fields: Mapping[str, Field], data: Path, task: Task | None) -> Roles:
+    """Return which keys are the text and what is learned, as in a table.
+
+    Raises:
+        DataError: if there is nothing to learn, or the keys leave a choice open.
+    """
+    stats = {key: each for key, each in fields.items() if each.is_scalar}
+    if not stats:
+        seen = ", ".join(f"{key!r} {' or '.join(sorted(each.kinds))}" for key, each in fields.items())
+        raise DataError(
+            f"{data}: nothing to learn in it: its keys hold {seen}; give a text and its label in each object"
+        )
+    for key, each in stats.items():
+        if _last(key) in _NEEDED:
+            _check_missing(key, each)
+    names, last = list(stats), [_last(key) for key in stats]
+    columns = [each.column for each in stats.values()]
+    for column, name, short in zip(columns, names, last, strict=True):
+        column.first = short if last.count(short) == 1 else name
+    roles = (_stated(columns) if task is None else None) or find_roles(columns, True, task, str(data), must=True)
+    assert roles is not None  # `must`
+    roles.names = names
+    text, target = names[roles.texts[0]], names[roles.target]
+    roles.options = {} if text == "text" else {"text": text}
+    if roles.learns == "Labels" and target != "label":
+        roles.options["label"] = target
+    for key in (target, *(names[i] for i in roles.texts)):
+        _check_missing(key, stats[key])
+    _check_numbers(roles, stats[target], f"{data}: {target!r}")
+    return roles
+
+
+def _check_missing(key: str, values: Field) -> None:
+    """DataError if some objects have the key and some have not."""
+    if values.missing_at and values.kinds.total() > values.kinds["missing"]:
+        raise DataError(
+            f"{values.missing_at}: no {key!r} in this object; write one in every object, or leave it out of all"
+        )
+
+
+def _check_numbers(roles: Roles, target: Field, where: str) -> None:
+    """DataError for numbers that are written as texts, or labels that are fractions."""
+    if roles.learns == "Numbers" and {*target.kinds} != {"number"}:
+        raise DataError(
+            f"{where} holds numbers written as texts, or none; write a number without quotes in each object"
+        )
+    if roles.learns == "Labels" and target.kinds["number"] and any("." in value for value in target.column.values):
+        raise DataError(f"{where} holds few numbers with a fraction; to learn labels, write them as texts")
+
+
+def _stated(columns: list[Column]) -> Roles | None:
+    """Return the roles of one text with a key that is named as labels are, though few of its values repeat."""
+    names = [column.first.lower() for column in columns]
+    labels = [i for i, name in enumerate(names) if name in USUAL - MEASURED - {"target"}]
+    texts = [i for i, column in enumerate(columns) if column.is_text and not column.is_key and i not in labels]
+    if len(labels) != 1 or len(texts) != 1:
+        return None
+    label = columns[labels[0]]
+    is_long = sum(len(value.split()) > 4 for value in label.values) > len(label.values) / 2
+    if label.is_measured or label.is_repeated or label.empty or is_long:
+        return None
+    why = f"key {label.first!r} has {len(label.values):,} values in {label.cells:,} records"
+    return Roles(columns, names, "Labels", texts, labels[0], [], why)
+
+
+def _last(key: str) -> str:
+    """Return the last part of a dotted name, in lower case."""
+    return key.rpartition(".")[2].lower()
+
+
+def _first_of(names: Sequence[str], keys: Sequence[str]) -> str | None:
+    """Return the key whose last part comes first in `names`; None if none has one of them."""
+    last = {_last(key): key for key in reversed(keys)}
+    return next((last[name] for name in names if name in last), None)
