@@ -7,23 +7,26 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpipe.errors import DataError, nearest
+from seqpipe.errors import DataError
 
-from . import IllFormed, Record, SchemeOption, TagError, free, numbered, read_file, to_iob2
+from . import Record, numbered, read_file
+from .json_stream import DECODER
+from .objects import Objects, kind_of
 
-_LABEL_KEYS = ("label", "entity_group", "entity", "type")
 
-
-class Jsonl:
+class Jsonl(Objects):
     """Reads JSON lines such as `{"text": …, "spans": [{"start", "end", "label"}]}` or `{"words": […], "tags": […]}`.
 
     With `text: null` lines may have any keys, such as two texts: `{"question": …, "context": …, …}`.
 
     Offsets count code points, and `end` is exclusive. All other keys become fields of the record; a list of `labels`
-    (for several labels) has no duplicates.
+    (for several labels) has no duplicates. What is within an object has a dotted name: of `{"user": {"says": "hi"}}`
+    the text is `user.says`, in the reader's options and as a field.
 
     Args:
         text: Key of the text; null if there is none, for example with two texts.
+        label: Key that becomes the field `label`; null if the keys already have the right names.
+        labels: Key that becomes the field `labels`: a list of labels.
         words: Key of the words of a pre-split text.
         tags: Key of the tags.
         spans: Key of the spans; a span may also be a list [start, end, label].
@@ -31,22 +34,6 @@ class Jsonl:
         ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
         joiner: Text between two words; "" for Chinese characters.
     """
-
-    fields = ("text", "words", "tags", "spans", "where")
-
-    def __init__(
-        self,
-        *,
-        text: str | None = "text",
-        words: str = "words",
-        tags: str = "tags",
-        spans: str = "spans",
-        scheme: SchemeOption = "IOB2",
-        ill_formed: IllFormed = "error",
-        joiner: str = " ",
-    ):
-        self.text, self.words, self.tags, self.spans = text, words, tags, spans
-        self.scheme, self.ill_formed, self.joiner = scheme, ill_formed, joiner
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
@@ -57,153 +44,20 @@ class Jsonl:
         for number, line in numbered(lines, name):
             if line.strip():
                 where = f"{name}:{number}"
-                yield {**self._record(_parse(line, where), where), "where": where}
-
-    def _record(self, item: dict[str, Any], where: str) -> Record:
-        if self.text is None:
-            return {"source_where" if key == "where" else key: value for key, value in item.items()}
-        used = {self.words, self.tags} if self.words in item else {self.text, self.spans}
-        record = self._from_words(item, where) if self.words in item else self._from_text(item, where)
-        if isinstance(item.get("labels"), list) and "labels" not in used:
-            _check_labels(item["labels"], where)
-        return {**record, **{free(key): value for key, value in item.items() if key not in used}}
-
-    def _from_words(self, item: dict[str, Any], where: str) -> Record:
-        if self.spans in item:
-            cure = f"give the words `{self.tags}`, or spans of a `{self.text}` without `{self.words}`"
-            raise DataError(
-                f"{where}: `{self.spans}` count characters of a text, and this line is split into words; {cure}"
-            )
-        words = _strings(item[self.words], self.words, where)
-        record: Record = {"text": self.joiner.join(words), "words": words}
-        if self.tags in item:
-            tags = _strings(item[self.tags], self.tags, where)
-            if len(tags) != len(words):
-                raise DataError(
-                    f"{where}: {len(words)} `{self.words}` but {len(tags)} `{self.tags}`; give one tag a word"
-                )
-            try:
-                record["tags"] = to_iob2(tags, self.scheme, self.ill_formed)
-            except TagError as error:
-                raise DataError(f"{where}: tag {error.position + 1}: {error}") from error
-        return record
-
-    def _from_text(self, item: dict[str, Any], where: str) -> Record:
-        if self.text not in item:
-            keys = ", ".join(item) or "none"
-            hint = nearest(self.text or "", item) or nearest(self.words, item)
-            cure = "name them with the reader's options `text` and `words`, or set `text: null` if there are two texts"
-            raise DataError(
-                f"{where}: neither `{self.text}` nor `{self.words}` is a key here{hint} (keys: {keys}); {cure}"
-            )
-        text = item[self.text]
-        if not isinstance(text, str):
-            raise DataError(f"{where}: `{self.text}` is {_kind(text)}; it must be a string")
-        if self.tags in item:
-            cure = f"`{self.words}` too, or name another key with the reader's option `tags`"
-            raise DataError(f"{where}: `{self.tags}` belong to words, and there are none in this line; give {cure}")
-        return {"text": text, **({"spans": _spans(item[self.spans], text, where)} if self.spans in item else {})}
+                yield {**self.record(_parse(line, where), where), "where": where}
 
 
 def _parse(line: str, where: str) -> dict[str, Any]:
     try:
-        item = json.loads(line, object_pairs_hook=_object, parse_constant=_refuse, parse_int=_whole)
+        item = DECODER.decode(line)
     except json.JSONDecodeError as error:
-        cure = "write one object a line" + ("; `jq -c '.[]'` makes lines of a list" if line.strip() in "[{" else "")
+        cure = "write one object a line" + ("; the reader `json` reads a list" if line.strip() in "[{" else "")
         raise DataError(f"{where}:{error.colno}: this is not JSON ({error.msg}); {cure}") from error
     except ValueError as error:
         raise DataError(f"{where}: {error}") from error
     except RecursionError as error:
         raise DataError(f"{where}: objects and lists are nested too deep; write flat objects") from error
     if not isinstance(item, dict):
-        cure = "; `jq -c '.[]'` makes lines of a list" if isinstance(item, list) else ""
-        raise DataError(f"{where}: this line is {_kind(item)}; write one object a line{cure}")
+        cure = "; the reader `json` reads a list" if isinstance(item, list) else ""
+        raise DataError(f"{where}: this line is {kind_of(item)}; write one object a line{cure}")
     return item
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    item = dict(pairs)
-    if len(item) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice; keep one")
-    return item
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON; write null or a number")
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > 1_000:
-        raise ValueError(f"a number has {len(digits)} digits; write it as a string")
-    return int(digits)
-
-
-def _strings(value: object, key: str, where: str) -> list[str]:
-    if not isinstance(value, list):
-        raise DataError(f"{where}: `{key}` is {_kind(value)}; it must be a list of strings")
-    for i, item in enumerate(value, 1):
-        if not isinstance(item, str) or not item:
-            kind = "an empty string" if item == "" else _kind(item)
-            raise DataError(f"{where}: item {i} of `{key}` is {kind}; it must be a string with something in it")
-    return list(value)
-
-
-def _check_labels(labels: list[Any], where: str) -> None:
-    cure = "if they are the words' tags, set the reader's option `tags: labels`"
-    for i, label in enumerate(labels, 1):
-        if not isinstance(label, str) or not label:
-            kind = "an empty string" if label == "" else _kind(label)
-            raise DataError(f"{where}: item {i} of `labels` is {kind}; write a string with something in it; {cure}")
-        if label in labels[: i - 1]:
-            raise DataError(f"{where}: `labels` holds {label!r} twice; write each label once; {cure}")
-
-
-def _spans(value: object, text: str, where: str) -> list[Record]:
-    if not isinstance(value, list):
-        raise DataError(f"{where}: `spans` is {_kind(value)}; it must be a list")
-    spans = [_span(item, text, f"{where}: span {i}") for i, item in enumerate(value, 1)]
-    spans.sort(key=lambda span: (span["start"], span["end"]))
-    return spans
-
-
-def _span(item: object, text: str, where: str) -> Record:
-    if isinstance(item, list) and len(item) == 3:
-        item = dict(zip(("start", "end", "label"), item, strict=True))
-    if not isinstance(item, dict):
-        raise DataError(f'{where} is {_kind(item)}; write {{"start": 0, "end": 5, "label": "PER"}} or [0, 5, "PER"]')
-    start, end = _offset(item, "start", where), _offset(item, "end", where)
-    label = next((item[key] for key in _LABEL_KEYS if key in item), None)
-    if not isinstance(label, str) or not label:
-        raise DataError(f"{where} has {_kind(label)} as `label`; it must be a string with something in it")
-    if not 0 <= start < end <= len(text):
-        size = f"the text's {len(text)} code points"
-        raise DataError(
-            f"{where}: {start} to {end} is empty or not within {size}{_unit(end, text)}; correct the offsets"
-        )
-    for key in ("text", "word"):
-        stated, there = item.get(key), text[start:end]
-        if isinstance(stated, str) and "".join(stated.split()).casefold() != "".join(there.split()).casefold():
-            raise DataError(f"{where}: {start} to {end} is {there!r}, not {stated!r}; offsets must count code points")
-    return {"start": start, "end": end, "label": label}
-
-
-def _offset(span: dict[str, Any], key: str, where: str) -> int:
-    offset = span.get(key)
-    if not isinstance(offset, int) or isinstance(offset, bool):
-        raise DataError(f"{where} has {_kind(offset)} as `{key}`; it must be a whole number")
-    return offset
-
-
-def _unit(end: int, text: str) -> str:
-    """A guess at the unit that was counted, where an end lies behind the text's."""
-    if len(text) < end <= len(text.encode("utf-16-le", "surrogatepass")) // 2:
-        return " (it would be within its UTF-16 units)"
-    if len(text) < end <= len(text.encode("utf-8", "surrogatepass")):
-        return " (it would be within its UTF-8 bytes)"
-    return ""
-
-
-def _kind(value: object) -> str:
-    names = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    return names.get(type(value), "null or missing")

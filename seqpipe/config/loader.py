@@ -168,7 +168,9 @@ class _PipelineCheck(ComponentChecks):
         keys, mistakes = validate(DataKeys, rest)
         self.report(mistakes, ("data",), ["reader", *DataKeys.model_fields], "'data'", "key")
         wrong = {mistake.where[0] for mistake in mistakes}
-        files = {where: self.file(text, ("data", *where)) for where, text in _paths(rest) if where[0] not in wrong}
+        folder = reader is not None and contract.member(reader.cls, "folder")
+        paths = [(where, text) for where, text in _paths(rest) if where[0] not in wrong]
+        files = {where: self.file(text, ("data", *where), folder) for where, text in paths}
         if keys is None or reader is None:
             return None
         tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}

@@ -44,6 +44,7 @@ MEMBERS: Mapping[str, Member] = {
         ("reader",), "method", "(lines, name) -> iterator of records", "Read lines of text, such as standard input."
     ),
     "files": Member(("reader",), "method", "(path) -> list of paths", "Every file that belongs to a path."),
+    "folder": Member(("reader",), "class attribute", "bool", "Whether it reads a folder in place of a file.", False),
     "changes": Member(("reader",), "method", "(path) -> bool", "Whether each epoch has other records.", ABSENT),
     "epoch": Member(("reader",), "method", "(path, number) -> iterator of records", "The records of one epoch."),
     # tokenizers

@@ -296,7 +296,9 @@ def test_sentences_are_written_word_by_word(tmp_path: Path) -> None:
 
 def test_names_of_rows_are_no_texts_to_write(tmp_path: Path) -> None:
     content = "".join(f"u-{number},the {number}th{' of May' * (number % 3)}\n" for number in range(9))
-    with pytest.raises(DataError, match="neither JSONL nor CoNLL"):
+    with pytest.raises(
+        DataError, match="nothing to learn in it: the columns are 1 identifiers or row numbers, 2 texts"
+    ):
         initialised(tmp_path, content, "a.csv")
 
 
@@ -469,7 +471,7 @@ def test_a_name_that_says_nothing_is_never_used(place: str, tmp_path: Path, monk
         (b'{"text": "a", "spans": [[0, 9, "x"]]}\n', ":1: span 1: 0 to 9"),
         (b'{"text": \n', ":1"),
         (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", "neither JSONL nor CoNLL"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data, not text \(a picture\)"),
     ],
 )
 def test_a_file_of_no_known_form_is_an_error(content: bytes, message: str, tmp_path: Path) -> None:
@@ -501,5 +503,5 @@ def test_data_that_teaches_nothing_is_refused(content: str, message: str, tmp_pa
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing: cannot be read: No such file"):
         init_yaml(tmp_path / "nothing")
-    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+    with pytest.raises(DataError, match=r"there is no file \*\.txt in the folders of this folder"):
         init_yaml(tmp_path)

@@ -12,7 +12,8 @@ from seqpipe.console import Console
 
 def init(
     data: Annotated[
-        Path, typer.Option("--data", help="Training data: a CoNLL, CoNLL-U, JSONL, CSV, TSV or SQuAD file.")
+        Path,
+        typer.Option("--data", help="Training data: a file in one of many formats, or a folder of texts by label."),
     ],
     output: Annotated[
         Path | None,

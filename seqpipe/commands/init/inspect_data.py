@@ -1,8 +1,7 @@
-"""What a data file is like: its format, its labels, how it is written; found by looking at its first records."""
+"""What a data file is like: its format, its labels, how it is written; found by looking at all of it."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import itertools
 import re
@@ -10,12 +9,16 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
-from seqpipe.commands.init.sniff import Table, is_conllu, is_squad, table_of
-from seqpipe.commands.init.summary import DataSummary, records
-from seqpipe.commands.init.whole_texts import count_labels, count_numbers, count_targets, count_whole
+from seqpipe.commands.init.files import open_bytes
+from seqpipe.commands.init.other_formats import refuse_binary, summarise_folder, summarise_lines, summarise_text
+from seqpipe.commands.init.roles import Roles, counts_of
+from seqpipe.commands.init.sniff import is_conllu, is_squad
+from seqpipe.commands.init.summary import DataSummary, records, scale
+from seqpipe.commands.init.table import find_table
+from seqpipe.commands.init.whole_texts import count_whole
 from seqpipe.errors import DataError
 
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
@@ -25,25 +28,29 @@ _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 def summarise(data: Path) -> DataSummary:
     """Look at a data file and return what it is like; DataError if it is of no known format."""
+    if data.is_dir():
+        return summarise_folder(data)
+    refuse_binary(data)
     lines = _first_lines(data)
-    table = table_of(lines, "tsv" if ".tsv" in data.suffixes else "csv")
+    summary = summarise_lines(data, lines)
+    if summary is not None:
+        return summary
     if is_squad(lines):
         return _squad(data)
     if lines[0].startswith("{"):
         return _jsonl(data)
     if is_conllu(lines):
         return _conllu(data)
-    return _table(data, table) if table else _conll(data)
-
-
-def _open(data: Path) -> BinaryIO:
-    return gzip.open(data, "rb") if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
+    table = find_table(data, lines, None)
+    if table:
+        return _table(data, table)
+    return summarise_text(data, lines) or _conll(data)
 
 
 def _first_lines(data: Path) -> list[str]:
     """Return the first lines without their ends, from the first that is not blank."""
     try:
-        with _open(data) as file:
+        with open_bytes(data) as file:
             text = file.read(BYTES).decode("utf-8-sig", "replace")
     except (OSError, EOFError, zlib.error) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -62,6 +69,7 @@ def _jsonl(data: Path) -> DataSummary:
     _count(summary, data)
     if not summary.labels:
         count_whole(summary, data)
+    scale(summary, data)
     if summary.label_kind in ("Entities", "Tags"):
         summary.notes.append("records with words already split" if tags else "texts with character spans")
     return summary
@@ -72,6 +80,7 @@ def _conll(data: Path) -> DataSummary:
     tags = [list(r["tags"]) for r in records(DataSummary("conll", {**summary.options, "scheme": "none"}), data)]
     _choose_scheme(summary, tags)
     _count(summary, data)
+    scale(summary, data)
     return summary
 
 
@@ -85,6 +94,7 @@ def _conllu(data: Path) -> DataSummary:
         raise DataError(f"{data}: words without tags: no column of {', '.join(columns)} is filled for every word")
     summary = DataSummary("conllu", {} if tags == "upos" else {"tags": tags}, label_kind="Tags")
     _count(summary, data)
+    scale(summary, data)
     return summary
 
 
@@ -101,16 +111,27 @@ def _squad(data: Path) -> DataSummary:
     return summary
 
 
-def _table(data: Path, table: Table) -> DataSummary:
-    summary = DataSummary(table.use, table.options)
-    _count(summary, data)
-    if table.learns == "Labels":
-        count_labels(summary, data)
-        return summary
-    first = next(records(summary, data))
-    renamed = f"source_{table.column}"  # by the reader, where the column has the name of another field
-    count = count_targets if table.learns == "Texts" else count_numbers
-    count(summary, data, renamed if renamed in first else table.column)
+def _table(data: Path, roles: Roles) -> DataSummary:
+    summary = DataSummary(roles.use, roles.options, label_kind=roles.learns, saw=roles.saw, why=roles.why)
+    first, *_ = itertools.islice(records(summary, data), LINES)  # DataError if the reader cannot read them
+    summary.records = roles.columns[roles.target].cells
+    texts = [roles.columns[i] for i in roles.texts]
+    summary.words = sum(column.words for column in texts)
+    summary.fields = roles.text_fields
+    summary.unspaced = any(column.is_unspaced for column in texts)
+    renamed = f"source_{roles.target_field}"  # by the reader, where the column has the name of another field
+    field = renamed if renamed in first else roles.target_field
+    target = roles.columns[roles.target]
+    if roles.learns == "Labels":
+        summary.labels = counts_of(roles)
+        summary.notes.append("texts with one label each")
+    else:
+        summary.target = field
+    if roles.learns == "Numbers":
+        summary.notes.append(f"texts with a number each: {field!r}, {target.low:g} to {target.high:g}")
+    if roles.learns == "Texts":
+        summary.unspaced = summary.unspaced or target.blanks < target.cells / 2  # such as dates
+        summary.notes.append(f"texts with a text to write each: {field!r} is learned from 'text'")
     return summary
 
 
@@ -153,7 +174,7 @@ def _count(summary: DataSummary, data: Path) -> None:
 def _columns(data: Path) -> dict[str, Any]:
     """Return the options that say where words and tags are: tags are the last column whose cells look like them."""
     rows: list[list[str]] = []
-    with io.TextIOWrapper(_open(data), "utf-8-sig", "replace") as file:
+    with io.TextIOWrapper(open_bytes(data), "utf-8-sig", "replace") as file:
         for line in itertools.islice(file, 5000):
             if line.strip() and not line.startswith(("# ", "-DOCSTART-")):
                 rows.append(line.rstrip("\r\n").split("\t") if "\t" in line else line.split())

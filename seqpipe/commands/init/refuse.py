@@ -18,7 +18,7 @@ def refuse_useless(summary: DataSummary, data: Path) -> None:
     """DataError if the data is one record, has one label only, or numbers in place of words."""
     if summary.counted == summary.records and summary.use in _COUNTED:
         raise DataError(f"{data}: the words of every record count 1 2 3 …; {_COUNTED[summary.use]}")
-    if summary.records == 1:
+    if summary.records == 1 and summary.label_kind != "Continuations":
         hint = "; an empty line ends each sentence" if summary.use == "conll" else ""
         raise DataError(f"{data}: there is one record in it; give a file with many examples{hint}")
     if summary.label_kind in ("Labels", "Tags") and len(summary.labels) == 1:

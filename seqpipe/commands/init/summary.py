@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from seqpipe.commands.init.files import Pieces, Unit
 from seqpipe.config.plugins import Plugins
+from seqpipe.errors import DataError
 
-SENTENCES = 20_000  # looked at
+_BLOCKS: dict[str, Unit] = {
+    "conll": "sentence",
+    "conllu": "sentence",
+    "jsonl": "line",
+}  # what is read a piece at a time
 
 
 @dataclass
@@ -27,10 +32,17 @@ class DataSummary:
         unspaced: Whether its words are (or the texts to write) are written without spaces, as in Chinese.
         labels: How often each label occurs.
         label_kind: What is learned: labels of spans, words or whole texts ("Labels"), a number or a text to write,
-            or answers within passages.
+            answers within passages, positions of points, or how a plain text continues.
         target: The field of the number or of the text to write.
         unanswered: Number of questions without an answer.
         counted: Number of records whose words count 1 2 3.
+        multi: Whether a text has any number of labels.
+        pointer: The options of a pointer network's head.
+        characters: Number of characters of a plain text.
+        fields: The fields of the text, or of a pair of texts.
+        saw: What the file looks like, in one line.
+        why: Why this is learned, in one line.
+        sampled: Whether the records were counted in a sample of the file.
     """
 
     use: str
@@ -40,12 +52,54 @@ class DataSummary:
     words: int = 0
     unspaced: bool = False
     labels: Counter[str] = field(default_factory=Counter)
-    label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers"] = "Entities"
+    label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers", "Pointers", "Continuations"] = (
+        "Entities"
+    )
     target: str = "target"
     unanswered: int = 0
     counted: int = 0
+    multi: bool = False
+    pointer: dict[str, Any] = field(default_factory=dict)
+    characters: int = 0
+    fields: list[str] = field(default_factory=lambda: ["text"])
+    saw: str = ""
+    why: str = ""
+    sampled: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was seen in the file, and why this is learned."""
+        if self.saw:
+            yield f"Saw: {self.saw}."
+        if self.why:
+            yield f"Chose: {self.why}."
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file; of a large one, those of pieces that are evenly spread over it.
+
+    Raises:
+        DataError: for a record that cannot be read, with its line.
+    """
     reader: Any = Plugins().find("reader", summary.use).load()(**summary.options)
-    return itertools.islice(reader.read(data), SENTENCES)
+    blocks = _BLOCKS.get(summary.use)
+    pieces = Pieces(data, blocks) if blocks else None
+    if pieces is None or pieces.is_whole:
+        yield from reader.read(data)
+        return
+    summary.sampled = True
+    try:
+        yield from reader.records(pieces.lines(), str(data))
+    except DataError:
+        for _ in reader.read(data):
+            pass  # until the same fault, which then has its line in the file
+        raise
+
+
+def scale(summary: DataSummary, data: Path) -> None:
+    """Turn the numbers that were counted in pieces of a file into estimates for all of it."""
+    if summary.sampled:
+        factor = Pieces(data, _BLOCKS[summary.use]).factor
+        summary.records = round(summary.records * factor)
+        summary.words = round(summary.words * factor)
+        summary.counted = round(summary.counted * factor)
+        summary.labels = Counter({label: round(count * factor) for label, count in summary.labels.items()})

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.commands.init.inspect_data import summarise
+from seqpipe.commands.init.other_formats import training_folder
+from seqpipe.commands.init.other_models import language_model_keys, pointer_keys
 from seqpipe.commands.init.refuse import refuse_useless
 from seqpipe.commands.init.summary import DataSummary
 from seqpipe.config.yaml_text import dump
@@ -34,6 +36,7 @@ def init_yaml(data: Path, output: Path | None = None) -> Path:
         DataError: if the file is of no known format, or nothing can be learned from it.
         UsageError: if the YAML is there already.
     """
+    data = training_folder(data)
     target = output or Path(f"{_name(data)}.yaml")
     if target.exists():
         raise UsageError(f"{target} is there already; name another with --output, or remove it")
@@ -49,8 +52,7 @@ def _yaml(summary: DataSummary, data: Path, target: Path) -> str:
         *_comments(summary, data),
         f"name: {_flow(_plain(_name(data) if target.stem in GENERIC else target.stem) or 'pipeline')}",
         *_data_keys(summary, data, target),
-        *_model_keys(summary),
-        *_train_keys(summary, has_dev=_sibling(data, "dev") is not None),
+        *_pipeline_keys(summary, has_dev=_sibling(data, "dev") is not None),
     ]
     return "\n".join(lines) + "\n"
 
@@ -68,8 +70,10 @@ def _plain(name: str) -> str:
 
 
 def _comments(summary: DataSummary, data: Path) -> Iterator[str]:
-    words = "" if summary.unspaced else f", {summary.words:,} words"
-    yield f"# Made by `seqpipe init` from {data.name}: {summary.records:,} records{words}."
+    words = "" if summary.unspaced or not summary.words else f", {summary.words:,} words"
+    about = "about " if summary.sampled else ""
+    yield f"# Made by `seqpipe init` from {data.name}: {about}{summary.records:,} records{words}."
+    yield from (f"# {line}" for line in summary.lines())
     labels = ", ".join(f"{_printable(label)} {count:,}" for label, count in summary.labels.most_common(LABELS))
     if labels:
         yield f"# {summary.label_kind}: {labels}{' …' if len(summary.labels) > LABELS else ''}"
@@ -94,16 +98,27 @@ def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
         yield "  misaligned: error  # a span that cuts a word: error, widen or skip"
 
 
+def _pipeline_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
+    if summary.label_kind == "Pointers":
+        yield from pointer_keys(summary, _flow)
+    elif summary.label_kind == "Continuations":
+        yield from language_model_keys(summary)
+    else:
+        yield from _model_keys(summary)
+        yield from _train_keys(summary, has_dev)
+
+
 def _model_keys(summary: DataSummary) -> Iterator[str]:
+    pair = f", field: {_flow(summary.fields)}" if len(summary.fields) > 1 else ""
     if summary.label_kind == "Answers":
         use = "chars" if summary.unspaced else "words, lowercase: true"
         yield f"tokenizer: {{use: {use}, field: [question, context]}}"
     elif summary.unspaced:
-        yield "tokenizer: {use: chars}"
+        yield f"tokenizer: {{use: chars{pair}}}"
     elif summary.label_kind in ("Texts", "Numbers"):
-        yield "tokenizer: {use: words, lowercase: true}"
+        yield f"tokenizer: {{use: words, lowercase: true{pair}}}"
     else:
-        yield "tokenizer: {use: words, lowercase: true, fold_digits: true}"
+        yield f"tokenizer: {{use: words, lowercase: true, fold_digits: true{pair}}}"
     yield "embedding:  # what each token is turned into; the parts are concatenated"
     if summary.unspaced:
         yield "  - {use: lookup, dim: 100, dropout: 0.3, word_dropout: 0.1}"
@@ -121,6 +136,8 @@ def _model_keys(summary: DataSummary) -> Iterator[str]:
     elif summary.label_kind == "Numbers":
         target = f"target: {_flow(summary.target)}"
         yield f"head: {{use: score, {target}, pool: mean, dropout: 0.3}}  # bounds: [0, 100] keeps answers within"
+    elif summary.multi:
+        yield "head: {use: label, multi: true, pool: max, dropout: 0.5}  # a text has any number of labels"
     else:
         yield f"head: {_HEADS[summary.label_kind]}"
 

@@ -191,13 +191,14 @@ class ComponentChecks(KeyChecks):
             return {key: self.paths(item, (*path, key)) for key, item in value.items()}
         return value
 
-    def file(self, text: str, path: Where) -> Path:
-        """A path of the YAML, from the folder of the YAML; a problem if no file is there."""
+    def file(self, text: str, path: Where, folder: bool = False) -> Path:
+        """A path of the YAML, from the folder of the YAML; a problem if no file, or no folder, is there."""
         at = Path(os.path.abspath(self.root / text))
         if "\0" in text:
             self.complain(path, "a path cannot hold the character U+0000")
-        elif self.files and os.path.isdir(at):
-            self.complain(path, f"{text!r} is a folder, not a file (looked at {at})")
+        elif self.files and os.path.exists(at) and os.path.isdir(at) != folder:
+            kinds = ("a file, not a folder", "a folder, not a file")
+            self.complain(path, f"{text!r} is {kinds[not folder]} (looked at {at})")
         elif self.files and not os.path.exists(at):
             hint = "; no URL is fetched: download the file first" if "://" in text else _neighbour(at)
             self.complain(path, f"no such file {text!r} (looked for {at}){hint}")

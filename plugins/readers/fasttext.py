@@ -1,0 +1,61 @@
+"""Reader of fastText's training files: labels that begin with `__label__`, and a text, in each line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from seqpipe.errors import DataError, UsageError
+
+from . import Record, numbered, read_file
+
+
+class FastText:
+    """Reads fastText's files (Joulin et al. 2017), one record a line: `__label__a __label__b the text`.
+
+    Words with the prefix are labels, wherever they are in the line; blank lines are skipped.
+
+    Args:
+        multi: Whether a text has any number of labels, which become the field `labels`; else it has one, `label`.
+        prefix: What the words that are labels begin with.
+    """
+
+    fields = ("text", "label", "labels", "where")
+
+    def __init__(self, *, multi: bool = False, prefix: str = "__label__"):
+        if not prefix or prefix.split() != [prefix]:
+            raise UsageError(f"fasttext.prefix: {prefix!r} must be characters without blanks, such as '__label__'")
+        self.multi, self.prefix = multi, prefix
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        return read_file(path, self.records)
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        for number, line in numbered(lines, name):
+            if line.strip():
+                where = f"{name}:{number}"
+                yield {**self._record(line, where), "where": where}
+
+    def _record(self, line: str, where: str) -> Record:
+        labels: list[str] = []
+        rest = line.strip()
+        while rest.startswith(self.prefix):  # the text keeps its blanks
+            label, *more = rest.split(maxsplit=1)
+            labels.append(label)
+            rest = more[0] if more else ""
+        if self.prefix in rest:
+            words = rest.split()
+            labels += [word for word in words if word.startswith(self.prefix)]
+            rest = " ".join(word for word in words if not word.startswith(self.prefix))
+        labels = list(dict.fromkeys(label.removeprefix(self.prefix).strip() for label in labels))
+        if "" in labels:
+            raise DataError(f"{where}: nothing stands behind {self.prefix!r}; write a label without blanks")
+        if self.multi:
+            return {"text": rest, "labels": labels}
+        if len(labels) != 1:
+            count = f"{len(labels)} labels" if labels else f"no word that begins with {self.prefix!r}"
+            cure = "set the reader's option `multi: true`" if labels else "label each line"
+            raise DataError(f"{where}: this line has {count}; {cure}")
+        return {"text": rest, "label": labels[0]}

@@ -1,0 +1,75 @@
+"""Reader of folders of texts: one folder a label, one file a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+from seqpipe.errors import DataError, UsageError
+
+from . import LONGEST_LINE, Record, file_lines, numbered
+
+
+class Folders:
+    """Reads folders of texts, one for each label: of `reviews/pos/17.txt` the label is `pos`, the text is the file.
+
+    `data.train` names the folder of the labels' folders (`reviews`, or `reviews/train`). Files are read in the order of
+    their paths; folders and files whose names begin with a dot are left out.
+
+    Args:
+        labels: The labels whose folders are read; null: all folders.
+        pattern: Names of the files that are texts, with * for any characters.
+    """
+
+    fields = ("text", "label", "where")
+    folder = True
+
+    def __init__(self, *, labels: list[str] | None = None, pattern: str = "*.txt"):
+        if not pattern or PurePath(pattern).name != pattern:
+            raise UsageError(f"folders.pattern: {pattern!r} is no name of files; write one such as '*.txt'")
+        self.labels, self.pattern = labels, pattern
+
+    def files(self, path: Path) -> list[Path]:
+        """Every file that is read; DataError if there is none."""
+        path = Path(path)
+        try:
+            if not path.is_dir():
+                state = "is a file" if path.exists() else "there is no such folder"
+                raise DataError(f"{path}: {state}; give the folder that holds a folder for each label")
+            inner = (file for folder in self._folders(path) for file in sorted(folder.rglob(self.pattern)))
+            files = [file for file in inner if file.is_file() and not _is_hidden(file, path)]
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        if not files:
+            raise DataError(f"{path}: there is no file {self.pattern} in the folders of this folder; {_FORM}")
+        return files
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The text of each file, one at a time; DataError names file, line and cure."""
+        for file in self.files(path):
+            lines: list[str] = []
+            size = 0
+            for _, line in numbered(file_lines(file), str(file)):
+                lines.append(line)
+                size += len(line)
+                if size > LONGEST_LINE:
+                    limit = f"{LONGEST_LINE // 1_000_000} MB"
+                    raise DataError(f"{file}:{len(lines)}: the text is longer than {limit}; split it")
+            label = file.relative_to(path).parts[0]
+            yield {"text": "\n".join(lines).strip(), "label": label, "where": f"{file}:1"}
+
+    def _folders(self, path: Path) -> list[Path]:
+        if self.labels is None:
+            return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+        for label in self.labels:
+            if not (path / label).is_dir():
+                cure = "correct the reader's option `labels`"
+                raise DataError(f"{path}: there is no folder {label!r} in this folder; {cure}")
+        return [path / label for label in self.labels]
+
+
+_FORM = "write each text as a file in the folder of its label, such as pos/17.txt, or set the reader's option `pattern`"
+
+
+def _is_hidden(file: Path, path: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(path).parts)

@@ -1,0 +1,84 @@
+"""Reader of Parquet tables, one row a record as in JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from seqpipe.errors import DataError, EnvError
+
+from . import Record
+from .objects import Objects
+
+_ROWS = 256  # read at once
+_HINT = "is it a Parquet file, and whole?"
+
+
+class Parquet(Objects):
+    """Reads Parquet tables, one record a row: texts with spans, a label or labels, words with tags, or either alone.
+
+    The options have the same meaning as those of the reader `jsonl`. Numbers of a column whose names the file states,
+    as files of the library `datasets` do, become these names. `where` counts rows. It needs pyarrow: `pip install
+    "seqpipe-nlp[parquet]"`.
+
+    Args:
+        text: Column of the text; null if there is none, for example with two texts.
+        label: Column that becomes the field `label`; null if the columns already have the right names.
+        labels: Column that becomes the field `labels`: a list of labels.
+        words: Column of the words of a pre-split text.
+        tags: Column of the tags.
+        spans: Column of the spans; a span may also be a list [start, end, label].
+        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        joiner: Text between two words; "" for Chinese characters.
+    """
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a file, one at a time; DataError names file, row and cure."""
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError as error:
+            cure = 'pip install "seqpipe-nlp[parquet]"'
+            raise EnvError(f"{path}: pyarrow, which reads Parquet, is not installed: {cure}") from error
+        row = 0
+        try:
+            with parquet.ParquetFile(path) as file:
+                named = _names((file.schema_arrow.metadata or {}).get(b"huggingface"))
+                for batch in file.iter_batches(_ROWS):
+                    for item in batch.to_pylist():
+                        row += 1
+                        where = f"{path}:{row}"
+                        item = {key: named[key](value) if key in named else value for key, value in item.items()}
+                        yield {**self.record(item, where), "where": where}
+        except (OSError, pa.ArrowException) as error:
+            text = " ".join(str(error).split())
+            raise DataError(f"{path}: cannot be read after row {row} ({text}); {_HINT}") from error
+        if not row:
+            raise DataError(f"{path}: there is no row in this file; give one with at least one example")
+
+
+def _names(stated: bytes | None) -> dict[str, Callable[[Any], Any]]:
+    """What turns the numbers of a column into names, for the columns whose names the library `datasets` states."""
+    try:
+        features = json.loads(stated or b"{}").get("info", {}).get("features", {})
+    except ValueError:
+        return {}
+    return {
+        key: _namer(names)
+        for key, feature in features.items()
+        if isinstance(feature, Mapping)
+        and (names := feature.get("names") or (feature.get("feature") or {}).get("names"))
+        and isinstance(names, list)
+    }
+
+
+def _namer(names: list[str]) -> Callable[[Any], Any]:
+    def name(value: Any) -> Any:
+        if isinstance(value, list):
+            return [name(item) for item in value]
+        return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+
+    return name

@@ -1,0 +1,119 @@
+"""Lists of objects in a JSON file, nested objects and renamed keys, through the readers json and jsonl."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqpipe.errors import DataError, UsageError
+from seqpipe_plugins.readers.json import Json
+from seqpipe_plugins.readers.jsonl import Jsonl
+
+ITEMS = [{"text": "in Bern", "label": "city"}, {"text": "你好", "label": "greeting"}]
+
+
+def read(content: Any, folder: Path, **options: Any) -> list[dict[str, Any]]:
+    path = folder / "data.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return list(Json(**options).read(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (ITEMS, {}),
+        ({"version": 1, "data": ITEMS, "more": [1, {}]}, {"list": "data"}),
+        ({"a": {"c": {"b": [1]}, "b": ITEMS}}, {"list": "a.b"}),
+    ],
+)
+def test_a_list_is_read_wherever_it_is(content: Any, options: dict[str, str], tmp_path: Path) -> None:
+    records = read(content, tmp_path, **options)
+    path = tmp_path / "data.json"
+    assert records == [
+        {**ITEMS[0], "where": f"{path}:1"},
+        {**ITEMS[1], "where": f"{path}:1 (item 2)"},
+    ]
+
+
+def test_lines_are_counted_and_gzip_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "data.json.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + json.dumps(ITEMS, indent=1).encode()))
+    assert [record["where"] for record in Json().read(path)] == [f"{path}:2", f"{path}:6"]
+
+
+def test_nested_keys_have_dotted_names(tmp_path: Path) -> None:
+    item = {"user": {"says": {"text": "hi"}, "id": 3}, "meta": {"intent": "greet", "label": "x"}, "label": "y"}
+    options = {"text": "user.says.text", "label": "meta.intent"}
+    (record,) = read([item], tmp_path, **options)
+    assert record["text"] == "hi"
+    assert (record["label"], record["source_label"], record["meta.label"], record["user.id"]) == ("greet", "y", "x", 3)
+    assert "user.says.text" not in record
+    (line,) = Jsonl(**options).records([json.dumps(item)], str(tmp_path / "data.json"))
+    assert line == record
+
+
+def test_words_spans_and_pairs_are_read_as_in_lines(tmp_path: Path) -> None:
+    (record,) = read(
+        [{"tokens": ["in", "Bern"], "ner": ["O", "S-c"]}], tmp_path, words="tokens", tags="ner", scheme="BIOES"
+    )
+    assert (record["text"], record["tags"]) == ("in Bern", ["O", "B-c"])
+    entities = [{"start": 3, "end": 7, "entity": "city", "value": "Bern"}]
+    (record,) = read([{"text": "in Bern", "entities": entities}], tmp_path, spans="entities")
+    assert record["spans"] == [{"start": 3, "end": 7, "label": "city"}]
+    (record,) = read([{"a": "x", "b": {"c": "y"}}], tmp_path, text=None)
+    assert (record["a"], record["b.c"]) == ("x", "y")
+
+
+def test_several_labels_are_a_list_under_any_key(tmp_path: Path) -> None:
+    assert read([{"text": "a", "topics": ["x", "y"]}], tmp_path, labels="topics")[0]["labels"] == ["x", "y"]
+    with pytest.raises(DataError, match=r"`labels` holds 'x' twice"):
+        read([{"text": "a", "topics": ["x", "x"]}], tmp_path, labels="topics")
+
+
+def test_a_large_list_is_not_held_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([{"text": f"{number} " * 20} for number in range(40_000)]))
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in Json().read(path))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 40_000
+    assert most < path.stat().st_size / 4
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (b"", {}, r":1: this is not a JSON list: a list belongs here; write a list of objects"),
+        (b"[]", {}, r"there is no object in the list"),
+        (b"[1]", {}, r":1: this item of the list is no object"),
+        (b'[{"text": "a"},\n{"text": "b"}\n{"text": "c"}]', {}, r":3: .*a comma or \] belongs here"),
+        (b'[{"text": "a"},\n{"text": 1}]', {}, r":2: `text` is a number; it must be a string"),
+        (b'[{"text": "a"},\n{"text": "b", "text": "c"}]', {}, r":2: the key 'text' is given twice"),
+        (b'[{"text": "a"},\n{"text": NaN}]', {}, r":2: NaN is not JSON; write null or a number"),
+        (b'[{"text": "a"},\n{"text": "b"', {}, r"this is not JSON .*is the file whole"),
+        (b'[{"text": "a"}]\n[]', {}, r":2: something stands behind the end of the list"),
+        (b'[{"text": "a"},\n{"text": "\xff"}]', {}, r":2: this is not UTF-8"),
+        (b"[" * 100_000, {}, r"nested too deep"),
+        (b'{"data": []}', {}, r":1: here is an object, not a list; name the key"),
+        (b'{"data": []}', {"list": "date"}, r"no key 'date' in this object"),
+        (b'[{"text": "a", "intent": "x"}]', {"label": "intend"}, r"`intend` is no key here; did you mean 'intent'"),
+    ],
+)
+def test_what_is_no_list_of_records_is_an_error_with_its_line(
+    content: bytes, options: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        read(content, tmp_path, **options)
+
+
+def test_a_key_without_a_name_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"json.list: 'a\.\.b' is no key"):
+        Json(list="a..b")
