@@ -316,8 +316,17 @@ class Bundle:
             out = dict(zip(self.outputs, self.session.run(None, feeds), strict=True))
             for b, i in enumerate(full):
                 each = {before: self.read(before, out, b, *given[i][0]) for before in self.parts}
+                each = {before: self.warned(before, one, given[i]) for before, one in each.items()}
                 found[i] = joined(each)
         return found
+
+    def warned(self, before: str, answer: Any, parts: Sequence[tuple[str, Sequence[Token]]]) -> Any:
+        """The answer, with a warning if the record is longer than those of training."""
+        trained, n = self.manifest["limits"].get("trained"), sum(len(tokens) for _, tokens in parts)
+        if trained is None or n <= trained or self.parts[before]["kind"] not in ("text", "span-infilling", "pointers"):
+            return answer
+        warning = {"warning": f"longer than any input in training ({n:,} tokens; at most {trained:,} in training)"}
+        return [one | warning for one in answer] if isinstance(answer, list) else answer | warning
 
     def size(self, name: str, feeds: Mapping[str, np.ndarray], otherwise: int) -> int:
         if name in feeds:

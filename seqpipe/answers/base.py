@@ -31,6 +31,7 @@ from seqpipe.features.vocabulary import Vocabulary
 
 LOOSE = 0.02  # how far numbers of an answer may differ in int8, of those over 1 as a share
 NOTHING = "(nothing)"  # how an answer without content reads
+WARNING = "warning"  # the key of an answer that says what a person should know about its input
 
 
 class AnswerKind(ABC):
@@ -111,6 +112,14 @@ class AnswerKind(ABC):
     def lines(self, answer: Answer) -> list[str]:
         """An answer as a person reads it, a line each part; "(nothing)" where there is none."""
 
+    @abstractmethod
+    def with_warning(self, answer: Answer, warning: str) -> Answer:
+        """The answer to an input longer than any in training, with a warning if this kind gives one."""
+
+    @abstractmethod
+    def warning(self, answer: Answer) -> str:
+        """The warning that an answer holds; "" if none."""
+
     @property
     def is_comparable(self) -> bool:
         """Whether an answer can be right or wrong."""
@@ -146,6 +155,7 @@ class HeadAnswer(AnswerKind):
     is_numeric: bool = False  # whether answers are numbers: an infinite one is none, and metrics differ in rounding
     scored_labels: ClassVar[str] = ""  # the output whose last axis is as long as `labels`
     step_output: ClassVar[str] = ""  # the output (B, K, N) of what is written or pointed at step by step
+    warns_of_length: ClassVar[bool] = False  # whether it tends to be wrong for inputs longer than any in training
     copies: Any = None  # the feature by which words of the input are copied, if they are
     self_supervised: bool = False  # whether no record says what is right
     labels: Sequence[str] = ()
@@ -251,6 +261,16 @@ class HeadAnswer(AnswerKind):
     def is_right(self, gold: Any, predicted: Any) -> bool:
         """Whether an answer is right; without a reference none is wrong."""
         return self.self_supervised or bool(gold == predicted)
+
+    def with_warning(self, answer: Answer, warning: str) -> Answer:
+        if not self.warns_of_length:
+            return answer
+        if isinstance(answer, list):
+            return [{**alternative, WARNING: warning} for alternative in answer]
+        return {**answer, WARNING: warning}
+
+    def warning(self, answer: Answer) -> str:
+        return str(best_of(answer).get(WARNING, "")) if self.warns_of_length else ""
 
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
         """Which numbers of an output make no answer."""

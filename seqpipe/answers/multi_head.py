@@ -40,6 +40,12 @@ class MultiHead(AnswerKind):
     def empty_for(self, options: Arrays) -> Answer:
         return {head: part.empty_for(part_of(options, head)) for head, part in self.parts.items()}
 
+    def with_warning(self, answer: Answer, warning: str) -> Answer:
+        return {head: part.with_warning(answer[head], warning) for head, part in self.parts.items()}
+
+    def warning(self, answer: Answer) -> str:
+        return next(filter(None, (part.warning(answer[head]) for head, part in self.parts.items())), "")
+
     def lines(self, answer: Answer) -> list[str]:
         return [f"{head}: {line}" for head, part in self.parts.items() for line in part.lines(answer[head])]
 

@@ -79,6 +79,7 @@ class Pointers(HeadAnswer):
     metrics = {"exact_match": Metric(), "position_accuracy": Metric()}
     choices = (Choice(("pointers",), ranked=True),)
     is_stepwise = True
+    warns_of_length = True
     step_output = "pointers"
 
     def __init__(

@@ -64,14 +64,16 @@ class SpanRules:
         """A line each about the spans that were widened, skipped, or dropped for an overlap of widened spans."""
         cut = "begin or end within a word or token"
         if self.widened:
-            yield self._message(self.widened, f"{cut}, and are widened")
+            yield self._message(self.widened, f"{cut}, and are widened", f"misaligned: {self.misaligned}")
         if self.skipped:
             reason = cut if self.misaligned == "skip" else "cover no word or token"
-            yield self._message(self.skipped, f"{reason}, and are skipped")
+            yield self._message(self.skipped, f"{reason}, and are skipped", f"misaligned: {self.misaligned}")
         if self.dropped:
-            yield self._message(self.dropped, "overlap others once widened, and are dropped", "overlaps")
+            yield self._message(
+                self.dropped, "overlap others once widened, and are dropped", f"overlaps: {self.overlaps}"
+            )
 
-    def _message(self, records: Sequence[Record], outcome: str, key: str = "misaligned") -> str:
+    def _message(self, records: Sequence[Record], outcome: str, setting: str) -> str:
         first = records[0].get("where", "without a place")
-        message = f"{len(records):,} of {self.count:,} spans {outcome} (data.{key}: {getattr(self, key)})"
+        message = f"{len(records):,} of {self.count:,} spans {outcome} (data.{setting})"
         return f"{message}; the first: {first}"

@@ -60,6 +60,7 @@ class Text(HeadAnswer):
     needs_tokenizer = True
     has_target_text = True
     is_stepwise = True
+    warns_of_length = True
     counts_tokens = True
     step_output = "tokens"
 

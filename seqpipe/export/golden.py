@@ -11,6 +11,7 @@ from seqpipe.export.parity.trial_options import with_short_texts
 from seqpipe.features.document import Record
 from seqpipe.features.sources import columns
 from seqpipe.features.text_source import TextSource
+from seqpipe.runtime.limits import TRAINED
 from seqpipe.runtime.model import TOLERANCE, same_answer
 
 EXAMPLES, TOKENS = 8, 40  # that a bundle carries, and of the longest of them
@@ -54,22 +55,23 @@ def _answered(
 
 
 def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
-    """Some records of at least one token and at most `TOKENS`."""
+    """Some records of at least one token and at most `TOKENS`, none longer than the inputs of training."""
+    most = min(TOKENS, comparison.limits.get(TRAINED, TOKENS))
     without_targets = [comparison.kind.question(record) for record in records]
     lengths = [len(doc) for doc in comparison.docs(without_targets)]
-    short = [i for i, length in enumerate(lengths) if 0 < length <= TOKENS]
+    short = [i for i, length in enumerate(lengths) if 0 < length <= most]
     if short:
         return [without_targets[i] for i in short[:: max(1, len(short) // EXAMPLES)][:EXAMPLES]]
     if any(lengths):
         shortest = min((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
-        return [_cut(comparison, without_targets[shortest])]
-    return [next(iter(probe_records(comparison.featurizer, TOKENS)))]
+        return [_cut(comparison, without_targets[shortest], most)]
+    return [next(iter(probe_records(comparison.featurizer, most)))]
 
 
-def _cut(comparison: Comparison, record: Record) -> Record:
+def _cut(comparison: Comparison, record: Record, most: int) -> Record:
     """The beginning of a long record: each of its fields is halved, at a blank if there is one, until it is short."""
     record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
-    while len(comparison.docs([record])[0]) > TOKENS:
+    while len(comparison.docs([record])[0]) > most:
         read = [name for name in (*comparison.featurizer.fields, "words") if record.get(name) is not None]
         halved = {**record, **{name: _half(record[name]) for name in read}}
         if halved == record or not len(comparison.docs([halved])[0]):

@@ -14,6 +14,7 @@ from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.yaml_text import plain
 from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
 from seqpipe.files import finite
+from seqpipe.runtime.limits import TRAINED
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
 
@@ -73,10 +74,16 @@ def bundle_manifest(
 
 
 def _limits(pipeline: Pipeline, config: Config, longest: int) -> dict[str, int]:
-    """The most tokens of a text: what the YAML says, else several times as many as the longest that was seen."""
-    limits, seen = pipeline.limits, max(pipeline.artifacts.longest, longest)
+    """The most tokens of a text: what the YAML says, else several times as many as the longest that was seen.
+
+    Where answers warn of inputs that are longer than any in training, also the tokens of the longest of those.
+    """
+    trained = pipeline.artifacts.longest
+    limits, seen = pipeline.limits, max(trained, longest)
     most = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits["tokens"])
-    return limits | {"tokens": min(limits["tokens"], most)}
+    limits = limits | {"tokens": min(limits["tokens"], most)}
+    warns = any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values())
+    return limits | {TRAINED: trained} if warns and trained else limits
 
 
 def _bounded(name: str, option: Mapping[str, Any], beams: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from seqpipe.errors import BundleError
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.runtime.decode_options import MOST_SIZE
+from seqpipe.runtime.limits import TRAINED
 
 MOST_TOKENS = 1_000_000  # that `limits` may let into one text
 MOST_GROWTH = 100  # how many times longer a tokenizer may make a text by replacing
@@ -21,7 +22,7 @@ MOST_GROWTH = 100  # how many times longer a tokenizer may make a text by replac
 
 def limits_of(stated: Mapping[str, Any]) -> dict[str, int]:
     """The limits of a bundle; ValueError for one that is no limit."""
-    limits = {name: stated[name] for name in ("tokens", "first_tokens") if name == "tokens" or name in stated}
+    limits = {name: stated[name] for name in ("tokens", "first_tokens", TRAINED) if name == "tokens" or name in stated}
     for name, value in limits.items():
         if type(value) is not int or not 1 <= value <= MOST_TOKENS:
             raise ValueError(f"limits.{name}: {value!r} is no whole number from 1 to {MOST_TOKENS:,}")

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.base import WARNING, AnswerKind
 from seqpipe.answers.types import Answer
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
@@ -89,6 +89,7 @@ class _Answering:
         self._group: list[Record | DataError] = []
         self._unanswered: deque[Record | DataError] = deque()
         self.count = self.skipped = 0
+        self._has_warned = False
 
     def add(self, record: Record | DataError, checked: Record | DataError) -> None:
         """Takes a record as it is written again and as it is answered, or the reason why it cannot be."""
@@ -121,9 +122,18 @@ class _Answering:
                     raise answer
                 self.skipped += 1
                 answer = {"error": str(answer)}
+            else:
+                self._warn(answer)
             self._write(_line({} if isinstance(record, DataError) else record, answer, self._form, self._kind))
             if self._tell:
                 self._tell(self.count)
+
+    def _warn(self, answer: Answer) -> None:
+        """Tell of the first answer that holds a warning; the others say it themselves."""
+        if self._has_warned or not (warning := self._kind.warning(answer)):
+            return
+        self._has_warned = True
+        Console().say(f"warning: input {self.count} is {warning}; each such answer has the key {WARNING!r}")
 
 
 def _checked(model: Model, record: Record | DataError, where: str) -> Record | DataError:

@@ -1,4 +1,4 @@
-"""Limits of a bundle on the length of texts."""
+"""Limits of a bundle on the length of texts, and the warning for inputs longer than any in training."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
+
+TRAINED = "trained"  # the limit that is none: how many tokens the longest input in training has
 
 
 def refuse_long(
@@ -41,3 +43,11 @@ def _too_long(doc: Doc, limits: Mapping[str, int], divided: bool) -> str:
         )
         return f"{message}; shorten it, or make it the second of the two, which may have any length"
     return ""
+
+
+def length_warning(tokens: int, limits: Mapping[str, int]) -> str:
+    """What an answer to an input of so many tokens says if it is longer than any in training; else nothing."""
+    longest = limits.get(TRAINED, tokens)
+    if tokens <= longest:
+        return ""
+    return f"longer than any input in training ({tokens:,} tokens; at most {longest:,} in training)"

@@ -26,7 +26,7 @@ from seqpipe.features.sentence_splitting import sentences
 from seqpipe.features.sources import InputSource
 from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.decode_options import Chosen, chosen
-from seqpipe.runtime.limits import refuse_long
+from seqpipe.runtime.limits import length_warning, refuse_long
 
 if TYPE_CHECKING:
     from seqpipe.config.contract import Metrics
@@ -177,8 +177,12 @@ class Predictor:
         return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)))
 
     def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        """The answers that a decision means."""
-        return self.kind.answers(docs, decision)
+        """The answers that a decision means, with a warning for an input that is longer than any in training."""
+        answers = self.kind.answers(docs, decision)
+        for i, doc in enumerate(docs):
+            if warning := length_warning(len(doc), self.limits):
+                answers[i] = self.kind.with_warning(answers[i], warning)
+        return answers
 
 
 class Answers:

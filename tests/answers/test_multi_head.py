@@ -11,7 +11,10 @@ import torch
 from factory import QUIET, Watched, parts, seqpipe, tagging, tiny, write_jsonl, writing
 
 from seqpipe import load as open_bundle
+from seqpipe.answers.classification import Label
 from seqpipe.answers.metrics.table import table
+from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.types import Metric
 from seqpipe.commands.runs.run_folder import load_trained, open_run
 from seqpipe.config.loader import Config, load
@@ -46,6 +49,14 @@ def test_an_answer_has_a_part_for_each_head_and_equals_what_pytorch_answers(fini
     for one, other in zip(ours.stream(records), answers, strict=True):
         assert one["topic"]["label"] == other["topic"]["label"]
         assert [span["word"] for span in one["names"]] == [span["word"] for span in other["names"]]
+
+
+def test_only_the_heads_that_suffer_from_long_inputs_warn_of_them() -> None:
+    kind = MultiHead({"topic": Label(["a", "b"]), "order": Pointers()})
+    answer = {"topic": {"label": "a", "score": 0.9}, "order": {"pointers": [1], "words": ["b"], "score": 0.5}}
+    warned = kind.with_warning(answer, "long")
+    assert warned == {"topic": answer["topic"], "order": {**answer["order"], "warning": "long"}}
+    assert [kind.warning(warned), kind.warning(answer)] == ["long", ""]
 
 
 def test_a_bundle_of_several_heads_names_outputs_options_and_answers_by_head(finished: Path) -> None:

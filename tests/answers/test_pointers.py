@@ -28,6 +28,7 @@ from seqpipe.training.datasets import Batches, examples, of_epoch, read
 from seqpipe.training.fit import fit_artifacts
 
 WORDS = ("red", "green", "Blue", "Pink", "grey", "Gold", "teal", "Ruby")
+LONGER = "red Gold green teal red grey red Ruby"  # than any that `capitals` makes
 POINTS: dict[str, Any] = {"field": "points", "embedding": {"use": "linear", "dim": 16}}
 HULL = {"use": "pointer", "task": "hull", "close": True, "hidden": 16, "score": "bilinear"}
 
@@ -56,7 +57,8 @@ def write(folder: Path, name: str, **changes: Any) -> Path:
 
 def of_words(folder: Path, **changes: Any) -> Path:
     for part, count, seed in (("train", 300, 1), ("dev", 30, 2), ("test", 40, 3)):
-        write_jsonl(folder / f"{part}.jsonl", capitals(count, seed))
+        longer = [{"text": LONGER, "names": [7, 1]}] if part == "test" else []
+        write_jsonl(folder / f"{part}.jsonl", longer + capitals(count, seed))
     given: dict[str, Any] = {
         "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
         "tokenizer": {"use": "words"},
@@ -102,6 +104,22 @@ def test_words_are_chosen_in_the_order_that_was_learned(names: Path) -> None:
     assert model("") == {"pointers": [], "words": [], "score": 1.0}
 
 
+def test_an_answer_to_an_input_longer_than_any_in_training_says_so(names: Path, corners: Path, tmp_path: Path) -> None:
+    model = load(names, "cpu")
+    assert model.manifest["limits"]["trained"] == 6
+    warning = "longer than any input in training (8 tokens; at most 6 in training)"
+    assert model(LONGER)["warning"] == model.explain(LONGER).answer["warning"] == warning
+    assert [one["warning"] for one in model(LONGER, beams=3, n_best=3)] == [warning] * 3
+    assert "warning" not in model(" ".join(LONGER.split()[:6]))
+    assert [example["answer"] for example in model.manifest["golden"] if "warning" in str(example["answer"])] == []
+    points = [[i / 8, i % 2] for i in range(7)]
+    assert load(corners, "cpu")({"points": points})["warning"].startswith("longer than any input in training (7 tokens")
+    (tmp_path / "in.txt").write_text(f"red Gold\n{LONGER}\n{LONGER}\n")
+    done = seqpipe("predict", names, "-i", tmp_path / "in.txt", "--device", "cpu")
+    assert [json.loads(line).get("warning") for line in done.out.splitlines()] == [None, warning, warning]
+    assert done.err == f"warning: input 2 is {warning}; each such answer has the key 'warning'\n"
+
+
 def test_several_answers_stand_best_first(names: Path) -> None:
     model = load(names, "cpu")
     several = model("red Gold", beams=9, n_best=9)
@@ -115,7 +133,7 @@ def test_several_answers_stand_best_first(names: Path) -> None:
 def test_a_runtime_written_from_the_page_answers_the_same(which: str, request: pytest.FixtureRequest) -> None:
     path = request.getfixturevalue(which)
     ours, theirs = load(path, "cpu"), Bundle(path)
-    given: list[Any] = [record["text"] for record in capitals(30, 9)] + ["", "Ruby"]
+    given: list[Any] = [record["text"] for record in capitals(30, 9)] + ["", "Ruby", LONGER]
     if which == "corners":
         dice = random.Random(1)
         given = [{"points": [[dice.random(), dice.random()] for _ in range(n)]} for n in (3, 5, 1, 0, 9, 2, 30)]
