@@ -43,6 +43,7 @@ def register_embeddings() -> dict[str, str]:
         "lookup": "seqpipe_plugins.embeddings.lookup:Lookup",
         "positions": "seqpipe_plugins.embeddings.positions:Positions",
         "pretrained": "seqpipe_plugins.embeddings.pretrained:Pretrained",
+        "static": "seqpipe_plugins.embeddings.static:Static",
         "vectors": "seqpipe_plugins.embeddings.vectors:Vectors",
     }
 
