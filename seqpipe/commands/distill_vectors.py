@@ -57,7 +57,8 @@ def distill_vectors(
             rows = rows * zipf_weights(len(ids))
         temporary.write_bytes(word2vec([*ids], rows, binary))
     if words is not None and len(words) > len(ids):
-        console.say(f"{len(words) - len(ids):,} words are unknown to the tokenizer of {checkpoint} and have no vector")
+        unknown = f"{len(words) - len(ids):,} of {len(words):,} words"
+        console.say(f"{unknown} are unknown to the tokenizer of {checkpoint} and have no vector")
     console.say(f"{len(ids):,} words, {dim} wide -> {output}")
     tokenizer = f"tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}\n      " if words is None else ""
     console.say(f"\nnext: {tokenizer}embedding: {{use: static, path: {output}}}")
@@ -85,13 +86,19 @@ def _trained(path: Path) -> list[str]:
     """The vocabulary that a pipeline's tokenizers get from its training data, special tokens left out."""
     from seqpipe.commands.word_vectors import is_word
     from seqpipe.config.loader import load
+    from seqpipe.features.sources import tokenizers_of
+    from seqpipe.features.word_pieces import splits_words
     from seqpipe.training.datasets import read
     from seqpipe.training.fit import fit_artifacts
 
     config = load(path, files=False)  # the file of vectors may not be there yet
     records = read(config.data.reader, config.data.train, overlaps=config.data.overlaps)
-    vocabularies = fit_artifacts(config, records).vocabularies
-    words = dict.fromkeys(word for vocabulary in vocabularies.values() for word in vocabulary if is_word(word))
+    artifacts = fit_artifacts(config, records)
+    if any(map(splits_words, tokenizers_of(artifacts.featurizer).values())):
+        cure = "leave --pipeline out, so that the subwords of the checkpoint get the vectors, or set tokenizer: words"
+        raise UsageError(f"--pipeline {path}: its tokenizer splits words into subwords of its own; {cure}")
+    vocabularies = artifacts.vocabularies.values()
+    words = dict.fromkeys(word for vocabulary in vocabularies for word in vocabulary if is_word(word))
     if not words:
         raise DataError(f"{path}: its inputs are numbers; there are no words")
     return [*words]

@@ -114,7 +114,7 @@ def test_a_bundle_trained_from_the_file_needs_neither_it_nor_the_checkpoint(tmp_
     folder = checkpoint(tmp_path / "bert", "bert", TEXTS * 3)
     done = seqpipe("distill-vectors", folder, "-o", tmp_path / "tiny.vec", "--dim", "12")
     assert done.code == 0, done.err
-    embedding = [{"use": "static", "path": "tiny.vec"}, {"use": "char-cnn", "dim": 4, "char_dim": 3}]
+    embedding = [{"use": "static", "path": "tiny.vec"}, {"use": "lookup", "dim": 4}]
     pipeline(tmp_path, tokenizer={"use": "pretrained", "checkpoint": str(folder)}, embedding=embedding)
     done = seqpipe("run", "tiny.yaml", "--device", "cpu", folder=tmp_path)
     assert done.code == 0, done.err
@@ -140,12 +140,19 @@ def test_the_words_of_a_pipelines_training_data(bert: Path, tmp_path: Path) -> N
     ] == []
 
 
+def test_subwords_of_a_pipeline_are_no_words(bert: Path, tmp_path: Path) -> None:
+    file = pipeline(tmp_path, tokenizer="wordpiece")
+    done = seqpipe("distill-vectors", bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
+    assert done.code == 2
+    assert "its tokenizer splits words into subwords of its own; leave --pipeline out" in done.err
+
+
 def test_words_that_the_tokenizer_does_not_know_have_no_vector(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("hello\n数学\nworld\nteacher\n")
     arguments = ["--vocabulary", tmp_path / "words.txt", "-o", tmp_path / "words.vec", "--dim", "2"]
     done = seqpipe("distill-vectors", bert, *arguments)
     assert done.code == 0, done.err
-    assert f"1 words are unknown to the tokenizer of {bert} and have no vector" in done.err
+    assert f"1 of 4 words are unknown to the tokenizer of {bert} and have no vector" in done.err
     assert distilled(tmp_path / "words.vec")[0] == ["hello", "world", "teacher"]
 
 
