@@ -48,6 +48,7 @@ def register_embeddings() -> dict[str, str]:
         "ngrams": "seqpipe_plugins.embeddings.ngrams:Ngrams",
         "positions": "seqpipe_plugins.embeddings.positions:Positions",
         "pretrained": "seqpipe_plugins.embeddings.pretrained:Pretrained",
+        "static": "seqpipe_plugins.embeddings.static:Static",
         "vectors": "seqpipe_plugins.embeddings.vectors:Vectors",
     }
 

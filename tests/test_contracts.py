@@ -44,6 +44,10 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ],
     ("embedding", "positions"): [{"dim": 6, "dropout": 0.1}, {"dim": 5, "positions": "learned", "longest": 4}],
     ("embedding", "pretrained"): [{"checkpoint": CHECKPOINT, "dropout": 0.1, "window": 6}],
+    ("embedding", "static"): [
+        {"path": TOY_VECTORS, "dropout": 0.1},
+        {"path": TOY_VECTORS, "train": False, "scale": 2.0, "word_dropout": 0.1},
+    ],
     ("embedding", "vectors"): [
         {"path": TOY_VECTORS, "word_dropout": 0.1, "locked_dropout": 0.1},
         {"path": TOY_VECTORS, "train": True, "case": "fold", "dropout": 0.1},

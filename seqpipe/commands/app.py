@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from seqpipe.commands.check import check
+from seqpipe.commands.distill_vectors import distill_vectors
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.error_report import (
     drop_unwritable_output,
@@ -47,7 +48,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, check, train, evaluate, export, vectors, verify, predict, explain, init, schema, doctor):
+_RUNS = (run, check, train, evaluate, export, vectors, distill_vectors)
+for command in (*_RUNS, verify, predict, explain, init, schema, doctor):
     app.command()(command)
 app.add_typer(plugins_app, name="plugins", invoke_without_command=True)
 

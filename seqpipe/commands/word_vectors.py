@@ -1,4 +1,4 @@
-"""Write the word vectors of a trained run to a file, as word2vec does."""
+"""Files of word vectors as word2vec writes them, and those of a trained run."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ def write_vectors(pipeline: Pipeline, folder: Path, path: Path, binary: bool = F
     """
     key, table = _table(pipeline, folder, stage)
     vocabulary = pipeline.artifacts.vocabularies[pipeline.source_of[key]]
-    ids = [i for i, word in enumerate(vocabulary) if _is_word(word)]
-    words = [word for word in vocabulary if _is_word(word)]
-    rows = table[ids]
-    header = f"{len(words)} {table.shape[1]}\n".encode()
+    ids = [i for i, word in enumerate(vocabulary) if is_word(word)]
+    write(path, word2vec([vocabulary[i] for i in ids], table[ids], binary))
+    return len(ids)
+
+
+def word2vec(words: Sequence[str], rows: np.ndarray, binary: bool) -> bytes:
+    """The file that holds these words and their vectors, in word2vec's text or binary format."""
     lines = _binary_lines(words, rows) if binary else _text_lines(words, rows)
-    write(path, header + b"".join(lines))
-    return len(words)
+    return f"{len(words)} {rows.shape[1]}\n".encode() + b"".join(lines)
 
 
 def _table(pipeline: Pipeline, folder: Path, stage: str | None) -> tuple[str, np.ndarray]:
@@ -63,7 +65,8 @@ def _table(pipeline: Pipeline, folder: Path, stage: str | None) -> tuple[str, np
     return key, table.detach().float().numpy()
 
 
-def _is_word(word: str) -> bool:
+def is_word(word: str) -> bool:
+    """Whether such a file can hold this token: it is not special and has no white space in it."""
     return word not in (*SPECIALS, MASK) and bool(word) and not any(character.isspace() for character in word)
 
 

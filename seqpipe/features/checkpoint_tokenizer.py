@@ -47,6 +47,8 @@ def pretrained_tokenizer(checkpoint: str | Path) -> CheckpointTokenizer:
     if not getattr(original, "is_fast", False):
         message = f"its tokenizer {type(original).__name__} is written in Python, which no bundle can hold"
         raise DataError(f"{checkpoint}: {message}; choose a checkpoint that has a tokenizer.json")
+    if {*original.get_vocab()} <= {*original.all_special_tokens}:  # transformers makes an empty one without a file
+        raise DataError(f"{checkpoint}: holds no tokenizer (tokenizer.json); get the whole checkpoint")
     content = json.loads(original.backend_tokenizer.to_str())
     names: dict[str, str] = {}
     if original.cls_token is None and original.eos_token is not None:

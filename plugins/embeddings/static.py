@@ -1,0 +1,55 @@
+"""Vectors distilled from a sentence encoder, fine-tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import PositiveFloat
+
+from seqpipe import Probability
+
+from .vectors import Vectors
+
+
+class Static(Vectors):
+    """Vectors distilled from a sentence encoder by `seqpipe distill-vectors`, fine-tuned (Model2Vec: Tulkens and van
+    Dongen 2024).
+
+    With the tokenizer `pretrained` of the same checkpoint every subword has a vector, so no word is unknown. What has
+    no vector, as [UNK], starts at zero, so that it adds nothing to a mean. The vectors are part of the weights of
+    checkpoints and bundles: a bundle needs neither the file nor the checkpoint.
+
+    Args:
+        path: The file that `seqpipe distill-vectors` has written.
+        train: Whether the vectors are fine-tuned; otherwise they are frozen.
+        scale: Factor of all vectors.
+        dropout: Dropout probability of the vectors.
+        locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
+        word_dropout: Probability that a word is replaced by [UNK] in training.
+        rare_dropout: The same probability for words that occur once in the training data.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        path: Path,
+        train: bool = True,
+        scale: PositiveFloat = 1.0,
+        dropout: Probability = 0.0,
+        locked_dropout: Probability = 0.0,
+        word_dropout: Probability = 0.0,
+        rare_dropout: Probability = 0.0,
+    ):
+        super().__init__(
+            vocabulary,
+            path=path,
+            train=train,
+            missing="zero",
+            scale=scale,
+            dropout=dropout,
+            locked_dropout=locked_dropout,
+            word_dropout=word_dropout,
+            rare_dropout=rare_dropout,
+        )

@@ -1,0 +1,104 @@
+"""`seqpipe distill-vectors`: word vectors from a sentence encoder, in a file."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from seqpipe.commands.options import Device, Quiet, make_console
+from seqpipe.errors import DataError, UsageError
+from seqpipe.files import writing
+
+
+def distill_vectors(
+    checkpoint: Annotated[
+        str,
+        typer.Argument(metavar="CHECKPOINT", help="A folder written by `save_pretrained`, or a name on the hub."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output file.")],
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option("--vocabulary", metavar="FILE", help="Words, one a line, the most frequent first."),
+    ] = None,
+    pipeline: Annotated[
+        Path | None,
+        typer.Option("--pipeline", metavar="FILE", help="A pipeline's YAML: the words of its training data."),
+    ] = None,
+    dim: Annotated[int, typer.Option("--dim", min=1, help="Width of the vectors: their principal components.")] = 256,
+    weighting: Annotated[
+        Literal["zipf", "none"], typer.Option("--weighting", help="zipf: frequent words get shorter vectors.")
+    ] = "zipf",
+    binary: Annotated[bool, typer.Option("--binary", help="Write the binary format.")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Distill a sentence encoder to a vector for each token of its vocabulary, in a file in the format of word2vec."""
+    from seqpipe.commands.runs.run_lock import lock_around
+    from seqpipe.commands.runs.training_run import resolve_device
+    from seqpipe.commands.word_vectors import is_word, word2vec
+    from seqpipe.nn.distill import Distiller, check_dim, principal_components, zipf_weights
+
+    if vocabulary and pipeline:
+        raise UsageError("--vocabulary and --pipeline each say which words; leave one of them out")
+    console = make_console(quiet)
+    with lock_around(output), writing(output) as temporary:
+        words = _listed(vocabulary) if vocabulary else _trained(pipeline) if pipeline else None
+        distiller = Distiller(checkpoint, resolve_device(device))
+        ids = distiller.tokens() if words is None else distiller.words(words)
+        ids = {word: subwords for word, subwords in ids.items() if is_word(word)}
+        check_dim(dim, distiller.dim, len(ids))
+        with console.progress("tokens", len(ids)) as tick:
+            rows = distiller.encode(ids, tick)
+        rows = principal_components(rows, dim)
+        if weighting == "zipf":
+            rows = rows * zipf_weights(len(ids))
+        temporary.write_bytes(word2vec([*ids], rows, binary))
+    if words is not None and len(words) > len(ids):
+        unknown = f"{len(words) - len(ids):,} of {len(words):,} words"
+        console.say(f"{unknown} are unknown to the tokenizer of {checkpoint} and have no vector")
+    console.say(f"{len(ids):,} words, {dim} wide -> {output}")
+    tokenizer = f"tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}\n      " if words is None else ""
+    console.say(f"\nnext: {tokenizer}embedding: {{use: static, path: {output}}}")
+
+
+def _listed(path: Path) -> list[str]:
+    """The words of a file with one a line, each once."""
+    from seqpipe.runtime.record_lines import open_source, read_lines
+
+    words = []
+    with ExitStack() as stack:
+        for line, where in read_lines(open_source(path, stack), str(path), lambda: None):
+            if isinstance(line, DataError):
+                raise line
+            word = line.strip()
+            if len(word.split()) > 1:
+                raise DataError(f"{where}: {word[:40]!r} holds white space; write one word a line")
+            words += [word] * bool(word)
+    if not words:
+        raise DataError(f"{path}: holds no word")
+    return list(dict.fromkeys(words))
+
+
+def _trained(path: Path) -> list[str]:
+    """The vocabulary that a pipeline's tokenizers get from its training data, special tokens left out."""
+    from seqpipe.commands.word_vectors import is_word
+    from seqpipe.config.loader import load
+    from seqpipe.features.sources import tokenizers_of
+    from seqpipe.features.word_pieces import splits_words
+    from seqpipe.training.datasets import read
+    from seqpipe.training.fit import fit_artifacts
+
+    config = load(path, files=False)  # the file of vectors may not be there yet
+    records = read(config.data.reader, config.data.train, overlaps=config.data.overlaps)
+    artifacts = fit_artifacts(config, records)
+    if any(map(splits_words, tokenizers_of(artifacts.featurizer).values())):
+        cure = "leave --pipeline out, so that the subwords of the checkpoint get the vectors, or set tokenizer: words"
+        raise UsageError(f"--pipeline {path}: its tokenizer splits words into subwords of its own; {cure}")
+    vocabularies = artifacts.vocabularies.values()
+    words = dict.fromkeys(word for vocabulary in vocabularies for word in vocabulary if is_word(word))
+    if not words:
+        raise DataError(f"{path}: its inputs are numbers; there are no words")
+    return [*words]
