@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,10 @@ from seqpipe.commands.options import (
     make_console,
     print_json,
 )
+
+if TYPE_CHECKING:
+    from seqpipe.config.loader import Config
+    from seqpipe.console import Console
 
 
 def check(
@@ -41,6 +45,10 @@ def check(
         from seqpipe.config.checks.dataflow import explain as explain_dataflow
 
         typer.echo(explain_dataflow(config.inputs, config.head))
+    if config.needs and (needs := _report_needs(config, console)):
+        console.say(f"{file}: ok; its export is checked once these are there\n\nnext: seqpipe run {file}")
+        print_json({"needs": needs}, as_json)
+        return
     if static:
         console.say(f"{file}: ok")
         return
@@ -49,3 +57,14 @@ def check(
     result = check_export(config, console, graph_cache(no_cache))
     console.say(f"\nnext: seqpipe run {file}")
     print_json(result, as_json)
+
+
+def _report_needs(config: Config, console: Console) -> list[str]:
+    """Print what `seqpipe run` would make before this pipeline; return the folders."""
+    from seqpipe.commands.runs.needs import missing_needs
+    from seqpipe.config.init_from import relative_path
+
+    missing = missing_needs(config)
+    for step in missing:
+        console.say(f"needs {step}")
+    return [relative_path(step.need.path) for step in missing]
