@@ -47,7 +47,7 @@ def check(
         typer.echo(explain_dataflow(config.inputs, config.head))
     if config.needs and (needs := _report_needs(config, console)):
         console.say(f"{file}: ok; its export is checked once these are there\n\nnext: seqpipe run {file}")
-        print_json({"needs": needs}, as_json)
+        print_json({"needs": needs}, as_json and not static)
         return
     if static:
         console.say(f"{file}: ok")
