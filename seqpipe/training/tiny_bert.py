@@ -47,9 +47,9 @@ def tiny_bert(folder: Path, texts: Sequence[str], pieces: int) -> int:
 
 
 def checkpoint_texts(config: Config, folder: Path) -> list[str]:
-    """The different training texts that the tokenizers of the checkpoint in this folder are to split."""
+    """The training texts that the tokenizers of the checkpoint in this folder are to split."""
     fields = [tokenizer.common_keys["field"] for tokenizer in config.tokenizers if folder in tokenizer.options.values()]
-    return list(dict.fromkeys(_texts(config, fields)))
+    return list(_texts(config, fields))
 
 
 def _texts(config: Config, fields: Sequence[str | tuple[str, str]]) -> Iterator[str]:
