@@ -108,7 +108,11 @@ def ours(folder: Path, seed: int) -> dict[str, Any]:
     seconds = time.perf_counter() - clock
     scores = next(iter(common.seqpipe_json("evaluate", run / "bundle", "-q").values()))
     figure = scores["accuracy"] if "accuracy" in scores else scores["micro_f1"]
-    return {"score": 100 * figure, "seconds": seconds, "bundle_mb": (run / "bundle" / "model.onnx").stat().st_size / 1e6}
+    return {
+        "score": 100 * figure,
+        "seconds": seconds,
+        "bundle_mb": (run / "bundle" / "model.onnx").stat().st_size / 1e6,
+    }
 
 
 def peer(python: Path, *arguments: object) -> dict[str, Any]:

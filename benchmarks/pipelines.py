@@ -36,8 +36,6 @@ from seqpipe.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 README, RECORD = ROOT / "README.md", ROOT / "benchmarks" / "pipelines.json"
-CHECKPOINTS = "make_checkpoint.py"  # makes what the pipelines of `data/tiny-bert*` start from
-STARTS = {"classify-from-mlm": "mlm", "elmo-tagger": "bilm"}  # which run a pipeline starts from
 HEADER = ("pipeline", "what", "test", "new-templates", "of *test* in training", "`seqpipe run`")
 ROW = re.compile(r"^\| \[`([\w-]+)\.yaml`\]")
 FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -132,8 +130,9 @@ def _percent(flags: Sequence[bool]) -> str:
 
 
 def with_start(name: str) -> list[str]:
-    """A pipeline behind the one that it starts from."""
-    return [STARTS[name], name] if name in STARTS else [name]
+    """A pipeline behind those whose runs it starts from."""
+    needs = load(_yaml(name), runs=False, files=False).needs
+    return [*(need.run.stem for need in needs if need.run), name]
 
 
 def made_from(name: str) -> str:
@@ -143,8 +142,6 @@ def made_from(name: str) -> str:
         path = ROOT / "pipelines" / f"{pipeline}.yaml"
         data = load(path, runs=False, files=False).data
         files = [path, data.train, *([data.dev] if data.dev else []), *data.tests.values()]
-        if "data/tiny-bert" in path.read_text(encoding="utf-8"):
-            files.append(ROOT / "pipelines" / "data" / CHECKPOINTS)
         for file in files:
             digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -154,10 +151,6 @@ def run(name: str, folder: Path) -> dict[str, Any]:
     """Train, evaluate and export a pipeline in a folder that has a copy of `pipelines/`."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "SEQPIPE_CACHE": str(folder / "cache")}
     environment |= {"PYTHONPATH": str(ROOT)}
-    yaml = folder / "pipelines" / f"{name}.yaml"
-    if "data/tiny-bert" in yaml.read_text(encoding="utf-8") and not [*folder.glob("pipelines/data/tiny-bert*")]:
-        maker = folder / "pipelines" / "data" / CHECKPOINTS
-        subprocess.run([sys.executable, maker], check=True, env=environment, stdout=subprocess.DEVNULL)
     command = [sys.executable, "-m", "seqpipe", "run", f"pipelines/{name}.yaml", "--device", "cpu", "--fresh", "--json"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)

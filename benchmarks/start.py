@@ -25,7 +25,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINES = ("ner", "dates", "hull", "gpt", "intent-bert", "describe", "sentiment-cnn", "intent-lstm")
-CHECKPOINT = "pipelines/data/make_checkpoint.py"  # makes the small BERT that intent-bert starts from
 GPT = (
     "name=gpt-6",
     "embedding.dim=384",
@@ -101,7 +100,8 @@ def check(names: Sequence[str], times: int, beside: tuple[str, Path] | None) -> 
             for turn in range(times):
                 for side, (python, checkout) in sides.items():
                     if name == "intent-bert" and not (checkout / "pipelines/data/tiny-bert").exists():
-                        subprocess.run([python, checkout / CHECKPOINT], cwd=checkout, check=True, capture_output=True)
+                        train = ("train", str(checkout / "pipelines" / f"{name}.yaml"), "train.epochs=1")  # makes it
+                        measured(python, checkout, train, Path(parent), f"{parent}/cache")
                     cache = f"{parent}/{name}-{turn}"
                     arguments = ("check", str(checkout / "pipelines" / f"{name}.yaml"))
                     taken.setdefault(side, []).append(measured(python, checkout, arguments, Path(parent), cache))

@@ -24,7 +24,7 @@ from seqpipe.config.contract import decode_options
 from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
 from seqpipe.config.option_models import option_rows
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
-from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, PluginKeys, Train
+from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, NeedKeys, PluginKeys, Train
 from seqpipe.config.type_words import words
 from seqpipe.config.yaml_text import plain, shown
 from seqpipe.features.kinds.registry import feature_kinds
@@ -60,6 +60,12 @@ def yaml_page() -> str:
         "## data",
         "",
         *_table(_HEAD, [("`reader`", "a component", "required", "Reads the records of a file."), *_keys(DataKeys)]),
+        "",
+        "## needs",
+        "",
+        "A list; each entry is a folder that another key names, and where it comes from if it is not there.",
+        "",
+        *_table(_HEAD, _keys(NeedKeys)),
         "",
         "## inputs",
         "",

@@ -331,9 +331,9 @@ BAD = [
         "the source has no tokenizer; add one",
     ),
     Bad(
-        sourced("{a: {tokenizer: words, embedding: lookup}, b: {tokenizer: words, embedding: lookup}}"),
+        sourced("{a: {tokenizer: words, embedding: lookup}, b: {tokenizer: words}}"),
         ["6:13: head"],
-        "take a head with a `sources` argument",
+        "it reads the x of every input, and 'b' has none; add an embedding",
     ),
     Bad(top("no: 1"), ["9:1: no"], "no such key"),
     Bad(top("name: 3"), ["9:7: name"], "should be text, not 3; put it in quotes ('3')"),

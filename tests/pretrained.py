@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -16,13 +15,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.testing.toy_records import records
 from seqpipe.testing.toys import ToyTokenizer
-
-_PATH = Path(__file__).parent.parent / "pipelines" / "data" / "make_checkpoint.py"
-_SPEC = importlib.util.spec_from_file_location("make_checkpoint", _PATH)
-assert _SPEC
-assert _SPEC.loader
-make_checkpoint = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(make_checkpoint)
+from seqpipe.training.tiny_bert import NAMES, word_pieces
 
 SMALL: dict[str, Any] = {
     "hidden_size": 16,
@@ -52,13 +45,13 @@ BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special 
 
 def checkpoint(folder: Path, family: str, texts: Sequence[str], most: int = 150) -> Path:
     """A checkpoint with the kind of tokenizer that the family has; `most` is the size of a WordPiece vocabulary."""
-    names: dict[str, str] = make_checkpoint.NAMES
+    names = NAMES
     if family == "roberta":
         tokenizer, names = _byte_level(texts), _of_roberta()
     elif family == "xlm-roberta":
         tokenizer, names = _unigram(texts), _of_roberta()
     else:
-        tokenizer = make_checkpoint.pieces(texts, most)
+        tokenizer = word_pieces(texts, most)
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     size = tokenizer.get_vocab_size() + 3  # weights often hold rows that no token has
     config = transformers.AutoConfig.for_model(family, vocab_size=size, **FAMILIES[family])

@@ -63,7 +63,7 @@ def test_every_pipeline_has_a_row_that_says_what_was_measured_and_counted(pipeli
     assert pipelines.table(text, pipelines.records()) == text, "run `python benchmarks/pipelines.py --only`"
     rows = [match[1] for line in text.split("\n") if (match := pipelines.ROW.match(line))]
     assert sorted(rows) == sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml"))
-    assert {one for name in pipelines.STARTS for one in pipelines.with_start(name)} <= {*rows}
+    assert pipelines.with_start("elmo-tagger") == ["bilm", "elmo-tagger"]
 
 
 def test_a_row_is_stale_if_its_data_changed_or_it_says_something_else(

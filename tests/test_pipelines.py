@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,9 +16,10 @@ import pytest
 import torch
 from documents import ROOT, blocks
 from factory import seqpipe
-from pretrained import checkpoint, make_checkpoint
+from pretrained import checkpoint
 
 from seqpipe.config.loader import load
+from seqpipe.training.tiny_bert import checkpoint_texts
 
 PIPELINES = sorted((ROOT / "pipelines").glob("*.yaml"))
 TYPED = "".join(
@@ -27,7 +30,6 @@ TYPED = "".join(
 )
 FEW = {"train": 60, "dev": 10, "test": 12}
 KIN = ("poem", "reverse", "sort", "summarise", "tour")  # of what other tests train, export and ask already
-BEGINS = {"classify-from-mlm": "mlm", "elmo-tagger": "bilm"}  # which run a pipeline starts from
 Runs = Callable[[Path], list[str]]
 
 
@@ -70,9 +72,8 @@ def small(path: Path, folder: Path) -> list[str]:
         found.append(f"data.test={json.dumps(files)}")
     source = config.inputs[0]
     if source.tokenizer and source.tokenizer.use == "pretrained":
-        texts = make_checkpoint.cells if source.pairs else make_checkpoint.sentences
-        texts = make_checkpoint.passages if data.train.suffix == ".json" else texts
-        made = checkpoint(folder / "checkpoint", "bert", texts(data.train), most=600)
+        texts = checkpoint_texts(config, source.tokenizer.options["checkpoint"])
+        made = checkpoint(folder / "checkpoint", "bert", texts, most=600)
         place = "encoder.0" if len(source.encoder) > 1 else "encoder"
         found += [f"tokenizer.checkpoint={made}", f"{place}.checkpoint={made}"]
         found += [f"{place}.first=30"] if source.pairs else []
@@ -93,10 +94,21 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         return folder / "runs" / name
 
     def overrides(path: Path) -> list[str]:
-        starting = [one.key for one in load(path, runs=False).components if one.common_keys.get("init")]
-        return [f"{key}.init={trained(BEGINS[path.stem])}" for key in starting]
+        sources = {one.key: one.common_keys["init"] for one in load(path).components if one.common_keys.get("init")}
+        return [f"{key}.init={trained(source.name)}" for key, source in sources.items()]
 
     return overrides
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder `pipelines` of a checkout in which nothing has run."""
+    folder = tmp_path_factory.mktemp("fresh")
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "pipelines"]
+    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    return folder / "pipelines"
 
 
 def test_there_are_pipelines() -> None:
@@ -134,13 +146,21 @@ class TestPipeline:
     def test_its_name_is_its_files(self, path: Path) -> None:
         assert load(path, runs=False).name == path.stem
 
-    def test_what_it_starts_from_is_said_above(self, path: Path) -> None:
-        if path.stem in BEGINS:
-            assert f"First: seqpipe run pipelines/{BEGINS[path.stem]}.yaml" in path.read_text().partition("name:")[0]
-
-    def test_it_is_right(self, path: Path, begun: Runs) -> None:
-        done = seqpipe("check", path, *begun(path), "--static")
-        assert done.code == 0, done.err
+    def test_all_it_names_is_in_a_fresh_checkout_or_made_by_the_first_run(self, path: Path, fresh: Path) -> None:
+        config = load(fresh / path.name)  # data files have to be there
+        needs = [need.path for need in config.needs]
+        options = [value for component in config.components for value in component.options.values()]
+        checkpoints = [
+            component.options["checkpoint"] for component in config.components if "checkpoint" in component.options
+        ]
+        folders = [*checkpoints, *(one.common_keys["init"] for one in config.components if one.common_keys.get("init"))]
+        assert set(folders) == set(needs)  # and none is a name on the hub
+        assert [
+            option for option in options if isinstance(option, Path) and option not in needs and not option.exists()
+        ] == []
+        checked = seqpipe("check", fresh / path.name, "--static", folder=fresh.parent)
+        assert checked.code == 0, checked.err
+        assert len([line for line in checked.err.splitlines() if line.startswith("needs ")]) == len(needs)
 
 
 @pytest.mark.parametrize("path", [ran(path) for path in PIPELINES])

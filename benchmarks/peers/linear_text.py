@@ -79,12 +79,19 @@ def fasttext_autotune(train: Any, dev: Any, test: Any, multi: bool, budget: int)
     with tempfile.TemporaryDirectory() as place:
         for name, texts, part in zip(("train", "dev"), spaced, (train, dev), strict=False):
             rows = zip(texts, part[1], strict=True)
-            lines = [" ".join(f"__label__{names.index(l)}" for l in labels if l in names) + f" {t}" for t, labels in rows]
+            lines = [
+                " ".join(f"__label__{names.index(l)}" for l in labels if l in names) + f" {t}" for t, labels in rows
+            ]
             Path(place, name).write_text("\n".join(lines) + "\n", encoding="utf-8")
         clock = time.perf_counter()
         more = {"loss": "ova"} if multi else {}
         model = fasttext.train_supervised(
-            f"{place}/train", autotuneValidationFile=f"{place}/dev", autotuneDuration=budget, verbose=0, thread=1, **more
+            f"{place}/train",
+            autotuneValidationFile=f"{place}/dev",
+            autotuneDuration=budget,
+            verbose=0,
+            thread=1,
+            **more,
         )
         seconds = time.perf_counter() - clock
 

@@ -40,6 +40,9 @@ class AnswerKind(ABC):
     kind: ClassVar[str]  # as a bundle's manifest names it
     metrics: Mapping[str, Metric] = {}  # the scores; the first is the headline
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
+    joins_sources: ClassVar[bool] = (
+        False  # whether of several sources the first is answered, and the others are context
+    )
     tags_words: ClassVar[bool] = False  # whether it labels words: an answer to a document is those to its sentences
     figure_style: str | None = None  # how an answer is drawn among the points of its input, if it is
     points: str | None = None  # the record field of these points

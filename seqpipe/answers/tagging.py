@@ -52,6 +52,7 @@ class Tags(HeadAnswer):
     choices = (Choice(("tags",)), Choice(("paths",), ranked=True, scored_as="tags"))
     subject = EACH_WORD
     has_labels = True
+    joins_sources = True
     tags_words = True
     default_target = "tags"
     label_key = "entity"  # of a word in an answer
@@ -80,6 +81,7 @@ class Tags(HeadAnswer):
         return lambda record, doc: {"tags": label_ids(ids, present(record, field))}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        docs = [doc.first for doc in docs]
         if "paths" in decision and decision["paths"].shape[1] > 1:
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
         tags, scores = decision["tags"].tolist(), decision["scores"]
@@ -111,7 +113,7 @@ class Tags(HeadAnswer):
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
         invalid = np.isnan(array)
         if array.ndim == 2 and name != PATH_SCORES:
-            lengths = np.array([[len(doc.word_offsets)] for doc in docs])
+            lengths = np.array([[len(doc.first.word_offsets)] for doc in docs])
             invalid &= np.arange(array.shape[1]) < lengths  # (B, T): what follows a text means nothing
         return invalid
 
@@ -202,6 +204,7 @@ class Spans(Tags):
         ids = {label: i for i, label in enumerate(self.labels)}
 
         def targets(record: Record, doc: Doc) -> Targets:
+            doc = doc.first
             spans = _word_spans(record, doc, self.target, rules)
             try:
                 return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.scheme))}
@@ -211,6 +214,7 @@ class Spans(Tags):
         return targets
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        docs = [doc.first for doc in docs]
         if "paths" in decision and decision["paths"].shape[1] > 1:
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
         inside = (decision["tags"] != self._outside).any(1)  # most texts of most data hold no span

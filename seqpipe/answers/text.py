@@ -102,7 +102,7 @@ class Text(HeadAnswer):
 
         def targets(record: Record, doc: Doc) -> Targets:
             ids = self.encode(target_text(record, field), doc, place_of(record))
-            first = doc.parts[0] if doc.parts else doc
+            first = doc.first
             if equal_length and len(ids) not in (len(first), len(first.word_offsets)):
                 message = (
                     f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"

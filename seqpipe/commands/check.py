@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,10 @@ from seqpipe.commands.options import (
     make_console,
     print_json,
 )
+
+if TYPE_CHECKING:
+    from seqpipe.config.loader import Config
+    from seqpipe.console import Console
 
 
 def check(
@@ -45,11 +49,27 @@ def check(
         result["names"] = dataflow.explained_names(config.inputs, config.head)
         if not as_json:
             typer.echo(dataflow.explain(config.inputs, config.head))
-    if static:
+    needs = _report_needs(config, console) if config.needs else []
+    if needs:
+        result["needs"] = needs
+        console.say(f"{file}: ok; its export is checked once these are there")
+    elif static:
         console.say(f"{file}: ok")
     else:
         from seqpipe.commands.trial_export import check_export
 
         result |= check_export(config, console, graph_cache(no_cache))
+    if needs or not static:
         console.say(f"\nnext: {shlex.join(['seqpipe', 'run', str(file), *(overrides or []), *(sets or [])])}")
     print_json(result, as_json)
+
+
+def _report_needs(config: Config, console: Console) -> list[str]:
+    """Print what `seqpipe run` would make before this pipeline; return the folders."""
+    from seqpipe.commands.runs.needs import missing_needs
+    from seqpipe.config.init_from import relative_path
+
+    missing = missing_needs(config)
+    for step in missing:
+        console.say(f"needs {step}")
+    return [relative_path(step.need.path) for step in missing]

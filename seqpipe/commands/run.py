@@ -44,8 +44,11 @@ def run(
     console = make_console(quiet, verbose)
     config = load_config(console, file, overrides, sets, seed)
     from seqpipe.commands.runs.full_run import run_all, run_seeds
+    from seqpipe.commands.runs.needs import make_needs
 
     cache = graph_cache(no_cache)
+    if make_needs(config, console, device, cache):
+        config = load_config(Console(-1), file, overrides, sets, seed)  # what was not there could not be checked
     if seeds:
         result = run_seeds(
             lambda more: load_config(Console(-1), file, overrides, [*(sets or []), *more], seed),

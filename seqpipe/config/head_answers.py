@@ -28,12 +28,14 @@ class HeadArrays:
         decided: What `decide` may return, and `score` ask for.
         has_labels: Whether the head may be built from `labels`.
         no_self_supervision: Why a self-supervised head cannot have the kind; "" if it can.
+        joins_sources: Whether of several sources the head may read the first, with a vector of each other beside its x.
     """
 
     targets: Arrays = field(default_factory=lambda: TARGETS)
     decided: Arrays = field(default_factory=lambda: DECIDED)
     has_labels: bool = True
     no_self_supervision: str = ""
+    joins_sources: bool = False
 
 
 def head_arrays(head: Component) -> HeadArrays:
@@ -43,7 +45,8 @@ def head_arrays(head: Component) -> HeadArrays:
     if not kind.may_self_supervise:
         names = ", ".join(name for name, allowed in ANSWER_KINDS.items() if allowed.may_self_supervise)
         message = f"a self-supervised head answers with {names}, not with {kind.kind}"
-    return HeadArrays(kind.declared_targets(settings), kind.declared_decided(settings), kind.has_labels, message)
+    targets, decided = kind.declared_targets(settings), kind.declared_decided(settings)
+    return HeadArrays(targets, decided, kind.has_labels, message, kind.joins_sources)
 
 
 def answer_kind(head: Component) -> type[HeadAnswer]:

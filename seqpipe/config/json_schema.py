@@ -15,7 +15,7 @@ from seqpipe.config.common_keys import COMMON_KEYS, TARGET_TOKENIZER_KEYS, Commo
 from seqpipe.config.component_schemas import NULL, USE, ComponentSchemas, Generate, Json, ref
 from seqpipe.config.loader import INPUT_NAME, Config
 from seqpipe.config.plugins import KINDS, Plugins
-from seqpipe.config.schema import OF_A_SOURCE, STAGES, TOP, DataKeys, Name
+from seqpipe.config.schema import OF_A_SOURCE, STAGES, TOP, DataKeys, Name, NeedKeys
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -47,6 +47,7 @@ class _PipelineSchema(ComponentSchemas):
         known: Json = {
             "name": _or_null(TypeAdapter(Name).json_schema(schema_generator=Generate)),
             "data": self.data(),
+            "needs": _or_null({"type": "array", "items": self.needs()}),
             "inputs": self.inputs(),
             "tokenizer": ref("tokenizer"),
             **{kind: self.stages(kind) for kind in STAGES},
@@ -74,6 +75,11 @@ class _PipelineSchema(ComponentSchemas):
             **keys["properties"],
         }
         return {**keys, "properties": properties, "required": ["reader", *keys["required"]]}
+
+    def needs(self) -> Json:
+        """One entry, with its path and one of the keys that say where it comes from."""
+        keys = self.model(NeedKeys, "needs")
+        return {**keys, "oneOf": [{"required": ["run"]}, {"required": ["make"]}]}
 
     def inputs(self) -> Json:
         """Sources by name."""

@@ -41,7 +41,8 @@ def load(
 ) -> Config:
     """The checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError holds every mistake.
 
-    With files=False the data files need not be there, with runs=False the runs that `init` names.
+    With files=False the data files need not be there, with runs=False the runs that `init` names. What `needs` lists
+    may be absent too.
     """
     path = Path(path)
     try:
@@ -83,7 +84,7 @@ class _PipelineCheck(ComponentChecks):
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):
             return None
-        return Config(path, self.root, name, data, inputs, heads, train, export, self.plugin_keys)
+        return Config(path, self.root, name, data, inputs, heads, train, export, self.plugin_keys, self.needs)
 
     def inputs(self, top: Mapping[str, Plain]) -> tuple[Input, ...] | None:
         """The inputs, or the only one; None if one of them could not be made."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from seqpipe.config.checks.needs import Need
 from seqpipe.config.component import Component, Input
 from seqpipe.config.schema import Export, PluginKeys, Train
 from seqpipe.config.yaml_text import Plain, plain
@@ -40,6 +41,7 @@ class Config:
     train: Train
     export: Export
     plugins: PluginKeys = field(default=PluginKeys(), compare=False)  # what it may be made of is not what it is
+    needs: tuple[Need, ...] = field(default=(), compare=False)
 
     @property
     def components(self) -> tuple[Component, ...]:

@@ -18,6 +18,7 @@ Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
 TOP: Mapping[str, str] = {
     "name": "Name of the run and the bundle; default: the name of the file without its extension.",
     "data": "The reader and the data files.",
+    "needs": "Folders that the pipeline starts from; `run` and `train` make what is not there yet.",
     "inputs": "Several sources by name, each with its own field, tokenizer, embedding and encoder.",
     "tokenizer": "Splits text into tokens.",
     "embedding": "Maps tokens to vectors; a list is concatenated.",
@@ -235,6 +236,27 @@ class DataKeys(_Keys):
         default="error",
         description="What to do with a dev or test label that does not occur in training: stop, or count it as missed.",
     )
+
+
+class NeedKeys(_Keys):
+    """A folder that the pipeline starts from, and where it comes from; paths are relative to the YAML."""
+
+    path: PathText = Field(description="The folder, as another key of the YAML names it.")
+    run: PathText | None = Field(
+        default=None, description="The YAML whose run the folder is; it is run first if it is not trained to the end."
+    )
+    make: Literal["tiny-bert"] | None = Field(
+        default=None,
+        description="The small model that the folder holds; `tiny-bert` is a BERT with random weights, whose pieces "
+        "of words are learned from the training texts.",
+    )
+    pieces: PositiveInt = Field(default=1000, description="Maximum number of pieces of words of `tiny-bert`.")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> NeedKeys:
+        if (self.run is None) == (self.make is None):
+            raise ValueError("an entry of 'needs' has a path and either run: FILE.yaml or make: tiny-bert")
+        return self
 
 
 CHOICES: Mapping[str, Mapping[str, type[BaseModel]]] = {

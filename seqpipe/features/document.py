@@ -45,6 +45,11 @@ class Doc:
         return len(self.ids)
 
     @property
+    def first(self) -> Doc:
+        """The Doc of the first of several sources; this one where there is one source."""
+        return self.parts[0] if self.parts else self
+
+    @property
     def word_offsets(self) -> list[tuple[int, int]]:
         """Start and end of each word, which is a token, or several pieces."""
         return self.offsets if self.places is None else self.places

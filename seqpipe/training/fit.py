@@ -25,7 +25,12 @@ from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.fit_tasks import fit_task
 from seqpipe.training.fit_tokenizers import Texts, add_special_tokens, fit_tokenizer, shared_targets, split_or_whole
-from seqpipe.training.head_inputs import check_head_inputs, refuse_tagging_numbers, replacing_encoder
+from seqpipe.training.head_inputs import (
+    check_first_source,
+    check_head_inputs,
+    refuse_tagging_numbers,
+    replacing_encoder,
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     sources = {name: part.source for name, part in fitted.items()}
     featurizer: InputSource = sources[""] if "" in sources else MultiSource(sources)
     tokenizers = [*tokenizers_of(featurizer).values()]
+    if len(inputs) > 1 and config.inputs[0].tokenizer:
+        check_first_source(config.inputs[0], config.head, tokenizers[0])
     shared_tokenizer = tokenizers[0] if len(tokenizers) == 1 else None
     tasks = tuple(
         fit_task(head, head.name if len(config.head) > 1 else "", shared_tokenizer, config.inputs[0], records)

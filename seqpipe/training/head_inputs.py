@@ -22,6 +22,12 @@ def check_head_inputs(source: Input, heads: Sequence[Component], tokenizer: Toke
     _refuse(heads, (PASSAGE,), _lacking_passage(source))
 
 
+def check_first_source(source: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
+    """ConfigError for each head that tags the first of several sources, if that has no words."""
+    joining = [head for head in heads if answer_kind(head).joins_sources]
+    _refuse(joining, (EACH_WORD,), _lacking_words(source, tokenizer))
+
+
 def refuse_tagging_numbers(heads: Sequence[Component]) -> None:
     """ConfigError for heads that tag words or choose spans, on a source of numbers."""
     _refuse(heads, (EACH_WORD, PASSAGE), "rows of numbers have no words; take a source with a tokenizer")

@@ -16,6 +16,7 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.incremental import IncrementalStages, cache_entries
+from seqpipe.nn.joined_sources import join_sources
 from seqpipe.runtime.cache_entries import CacheEntry
 from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.head_stage import HeadStage
@@ -37,7 +38,8 @@ class Pipeline(nn.Module):
             self.sources[name] = self._build_source(source, wired)
             widths.append(wired["dim"])
         self.source_of = {stage.key: name for name, stages in self.sources.items() for stage, _ in stages}
-        wired = {"sources": tuple(widths)} | (wired if len(self.sources) == 1 else {})
+        self.joins_sources = len(widths) > 1 and any(task.kind.joins_sources for task in artifacts.tasks)
+        wired = {"sources": tuple(widths)} | (wired if len(widths) == 1 else {"dim": sum(widths)})
         heads = list(zip(artifacts.tasks, config.head, strict=True))
         self.heads = nn.ModuleList(build_stage(head, wired | _names_of_task(task)) for task, head in heads)
         modules: list[Any] = list(self.heads)
@@ -67,7 +69,8 @@ class Pipeline(nn.Module):
     def forward(self, names: Names) -> Names:
         """Return everything that a head may ask for: the features (B, T, …), x, and what else the stages returned.
 
-        `sources` is a list with these names for each source; of several sources they are there alone.
+        `sources` is a list with these names for each source. Of several sources they are there alone, or with those of
+        the first as `join_sources` has them, where a head asks for that.
         """
         names = dict(names)
         for _ in self.trace(names):
@@ -125,6 +128,8 @@ class Pipeline(nn.Module):
         names["sources"] = [
             {name: value for name, value in source_names.items() if name != "sources"} for source_names in sources
         ]
+        if self.joins_sources:
+            names |= join_sources(names["sources"])
 
     def mask_at(self, stage: Component) -> str:
         """The name of the mask of a stage's source among the names that `trace` joins."""

@@ -224,7 +224,7 @@ def test_the_table_of_names_tells_each_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"head": {"use": "crf"}}, "it supports one input; take a head with a `sources` argument, such as seq2seq"),
+        ({"head": "label"}, "it supports one input; take a head of tags or spans, or one with a `sources` argument"),
         ({"export": {"explain": True}}, "of several inputs no attention weights are given"),
         ({"inputs": {"a": {"field": "pixels"}}}, "asks for the x of every source, and 'a' has none; add an embedding"),
         ({"inputs": {"a": {**TEXT, "embedding": "linear"}}}, "give them a source of their own"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from seqpipe import files
 from seqpipe.answers.metrics.table import shown
 from seqpipe.commands.runs.examples import print_answers
 from seqpipe.commands.runs.held_out import held_out_records, score_test_sets
-from seqpipe.commands.runs.run_folder import Run, start_run
+from seqpipe.commands.runs.run_folder import RUNS, Run, start_run
 from seqpipe.commands.runs.training_run import train_run
 from seqpipe.config.head_answers import metric_types
 from seqpipe.config.loader import Config
@@ -25,13 +26,18 @@ from seqpipe.training.predictor import predictor
 
 
 def run_all(
-    config: Config, console: Console, device: str = "auto", fresh: bool = False, cache: GraphCache | None = None
+    config: Config,
+    console: Console,
+    device: str = "auto",
+    fresh: bool = False,
+    cache: GraphCache | None = None,
+    runs: Path = RUNS,
 ) -> dict[str, Any]:
     """Train, evaluate, export, verify and show answers; an unchanged, finished run is left as it is.
 
     A graph that the cache has is not traced again.
     """
-    with start_run(config, console, fresh) as run:
+    with start_run(config, console, fresh, runs) as run:
         scores = run.scores
         if run.bundle.exists() and scores is not None:
             bundle.read(run.bundle)

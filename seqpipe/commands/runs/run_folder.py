@@ -60,7 +60,7 @@ class Run:
 
 
 @contextmanager
-def start_run(config: Config, console: Console, fresh: bool = False) -> Iterator[Run]:
+def start_run(config: Config, console: Console, fresh: bool = False, runs: Path = RUNS) -> Iterator[Run]:
     """Yield the run of this config, its folder locked until the block ends.
 
     The folder is a new one, or the one there if it was made from the same. One without a checkpoint holds nothing worth
@@ -70,12 +70,13 @@ def start_run(config: Config, console: Console, fresh: bool = False) -> Iterator
         config: The pipeline; its name is the folder's.
         console: For the message about an old run.
         fresh: Move an old run of this name aside.
+        runs: The folder of all runs.
 
     Raises:
         ConfigError: if a component's `init` names this folder.
         UsageError: if the folder is no run, or was made from something else, or is locked.
     """
-    folder = RUNS / config.name
+    folder = runs / config.name
     _refuse_init_from_itself(config, folder)
     _refuse_other_folder(folder)
     with ExitStack() as locks:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from seqpipe.config import init_from, yaml
 from seqpipe.config.checks.keys import KeyChecks, there_is
+from seqpipe.config.checks.needs import needs
 from seqpipe.config.common_keys import ALL_COMMON_KEYS, COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys
 from seqpipe.config.component import Component
 from seqpipe.config.option_models import option_fields, options_model, validate, values
@@ -49,6 +50,7 @@ class ComponentChecks(KeyChecks):
         keys = tree.data.get("plugins") if isinstance(tree.data, dict) else None
         self.plugin_keys = self.keys(PluginKeys, self.mapping(keys, ("plugins",)), ("plugins",), "'plugins'")
         self.plugins = plugins or Plugins(allow=self.plugin_keys.requirements if self.plugin_keys else ())
+        self.needs = needs(self, root)
         self.unsound: set[str] = set()  # keys of components whose options are wrong
 
     def required(self, kind: str, mapping: Mapping[str, Plain], path: Where, key: str) -> Component | None:
@@ -110,6 +112,8 @@ class ComponentChecks(KeyChecks):
         if folder is None or not self.runs:
             return
         problem = init_from.run_problem(folder)
+        if problem and any(need.path == folder and need.run for need in self.needs):
+            return  # it is run before
         try:
             if not problem:
                 init_from.counterpart(component, folder)
@@ -207,7 +211,7 @@ class ComponentChecks(KeyChecks):
     def checkpoint(self, text: str, path: Where) -> Path | str:
         """A folder, from the folder of the YAML, if there is one of that name; else a name on the hub."""
         at = Path(os.path.abspath(self.root / text))
-        if at.is_dir():
+        if at.is_dir() or any(need.path == at for need in self.needs if not at.exists()):
             return at
         if not _ON_THE_HUB.fullmatch(text):
             what = "is a file, not a folder" if at.is_file() else "is no folder"

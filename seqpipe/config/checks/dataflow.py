@@ -8,7 +8,7 @@ from typing import Any
 from seqpipe.answers.types import Array
 from seqpipe.config.checks.corruption import corruption_problems
 from seqpipe.config.checks.language_model import language_model_problems
-from seqpipe.config.checks.provided_names import ProvidedNames
+from seqpipe.config.checks.provided_names import ProvidedName, ProvidedNames
 from seqpipe.config.component import Component, Input, describe
 from seqpipe.config.contract import (
     declared_corrupted_inputs,
@@ -87,10 +87,14 @@ class _Trace(ProvidedNames):
             self.source(source)
             if "x" not in self.available:
                 self.without_x.append(source.name)
+            if source is inputs[0]:
+                first = self.available
         ends = " + ".join(source.stages[-1].key for source in inputs if source.stages) or "data"
         if len(inputs) > 1:
             self.available, self.wired = {}, {}
             self.refuse_features(head)
+            if any(of_head.joins_sources for of_head in arrays):
+                self.join(inputs, first, head[0])
         self.give("sources", ends)
         self.wire("sources", ends)
         if any(map(is_language_model_head, head)):
@@ -98,7 +102,7 @@ class _Trace(ProvidedNames):
                 self.complain(stage, message)
             self.give("incremental", ends)
         for stage, of_head in zip(head, arrays, strict=True):
-            if len(inputs) > 1 and not self.reads_several(stage):
+            if len(inputs) > 1 and not (of_head.joins_sources or self.reads_several(stage)):
                 continue
             if len(head) > 1 or len(inputs) > 1:
                 self.wire_answer(stage, of_head)
@@ -155,6 +159,15 @@ class _Trace(ProvidedNames):
         except PluginError:
             return ()
 
+    def join(self, inputs: Sequence[Input], first: Mapping[str, ProvidedName], head: Component) -> None:
+        """What the first of several sources provides, with the vectors of the others beside its x."""
+        if inputs[0].tokenizer is None:
+            self.complain(head, f"it answers for the words of the first input, and {inputs[0].name!r} is no text")
+        elif self.without_x:
+            self.complain(head, f"it reads the x of every input, and {self.without_x[0]!r} has none; add an embedding")
+        self.available = dict(first)
+        self.give("x", " + ".join(source.stages[-1].key for source in inputs if source.stages))
+
     def reads_several(self, head: Component) -> bool:
         """Whether a head is made for several sources; a problem if not."""
         try:
@@ -163,7 +176,7 @@ class _Trace(ProvidedNames):
             self.complain(head, str(error))
             return False
         if not several:
-            self.complain(head, "it supports one input; take a head with a `sources` argument, such as seq2seq")
+            self.complain(head, "it supports one input; take a head of tags or spans, or one with a `sources` argument")
         return several
 
     def refuse_features(self, head: Stages) -> None:

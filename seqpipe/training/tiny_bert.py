@@ -1,0 +1,79 @@
+"""A small checkpoint of `transformers` in place of a real one, made from a pipeline's own training texts.
+
+Its tokenizer learned its pieces from these texts, its weights are random: it knows nothing, and a pipeline that starts
+from it shows the way, not what a real one reaches. The same bytes each time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from seqpipe.config.loader import Config
+from seqpipe.files import writing_folder
+from seqpipe.training.datasets import read
+from seqpipe.training.fit_tokenizers import split_or_whole
+
+NAMES = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+LONGEST = 128
+WIDTH, LAYERS, HEADS = 64, 2, 4
+
+
+def tiny_bert(folder: Path, texts: Sequence[str], pieces: int) -> int:
+    """Write config.json, model.safetensors and the tokenizer's files; return the number of pieces."""
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+    from transformers.utils import logging
+
+    tokenizer = word_pieces(texts, pieces)
+    config = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=2 * WIDTH,
+        max_position_embeddings=LONGEST,
+    )
+    with torch.random.fork_rng(devices=[]), writing_folder(folder) as part:
+        torch.manual_seed(1)
+        logging.disable_progress_bar()
+        BertModel(config).save_pretrained(part)
+        logging.enable_progress_bar()
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=LONGEST, **NAMES).save_pretrained(part)
+    return int(config.vocab_size)
+
+
+def checkpoint_texts(config: Config, folder: Path) -> list[str]:
+    """The training texts that the tokenizers of the checkpoint in this folder are to split."""
+    fields = [tokenizer.common_keys["field"] for tokenizer in config.tokenizers if folder in tokenizer.options.values()]
+    return list(_texts(config, fields))
+
+
+def _texts(config: Config, fields: Sequence[str | tuple[str, str]]) -> Iterator[str]:
+    for record in read(config.data.reader, config.data.train):
+        for field in fields:
+            for name in (field,) if isinstance(field, str) else field:
+                text = split_or_whole(record, (name,), name)
+                yield text if isinstance(text, str) else " ".join(text)
+
+
+def word_pieces(texts: Sequence[str], size: int) -> Tokenizer:
+    """A lower-casing WordPiece tokenizer as BERT has it."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    letters = sorted({letter for text in texts for letter in text.lower() if not letter.isspace()})
+    first = [*NAMES.values(), *letters, *(f"##{letter}" for letter in letters)]  # in the same order each time
+    trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=2, special_tokens=first, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = content["added_tokens"][: len(NAMES)]  # a letter is no special token
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    special = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
+    )
+    return tokenizer
