@@ -62,7 +62,7 @@ def read(name: str, data: Path) -> dict[str, Rows]:
     folder = common.data_path(data, name)
     if name == "clinc150":
         whole = json.loads((folder / "data_full.json").read_text())
-        parts = {part: [{"text": t, "label": l} for t, l in whole[key]] for part, key in _CLINC}
+        parts = {part: [{"text": text, "label": label} for text, label in whole[key]] for part, key in _CLINC}
     elif name == "snips":
         parts = {part: _snips(folder / file) for part, file in (("train", "train"), ("dev", "valid"), ("test", "test"))}
     else:
@@ -84,9 +84,8 @@ def _snips(folder: Path) -> Rows:
 def _rows(path: Path) -> Rows:
     """The records of a file: JSON lines, or a table with a header or of a label and a text."""
     if ".jsonl" in path.suffixes:
-        opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-        with opened as file:
-            records = [json.loads(line) for line in file]
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        records = [json.loads(line) for line in content.decode("utf-8").splitlines()]
         return [{key: r[key] for key in ("text", "label", "labels") if key in r} for r in records]
     with path.open(encoding="utf-8", newline="") as file:
         if path.suffix == ".csv":

@@ -342,7 +342,7 @@ class Bundle:
             best = int(out["label"][b])
             return {"label": answer["labels"][best], "score": score(out["scores"][b, best])}
         if kind == "labels":
-            best_first = sorted(np.flatnonzero(out["labels"][b]), key=lambda i: -out["scores"][b, i])
+            best_first = sorted(np.flatnonzero(out["labels"][b]), key=lambda i: -score(out["scores"][b, i]))
             return [{"label": answer["labels"][i], "score": score(out["scores"][b, i])} for i in best_first]
         if kind == "score":
             return {"score": float(f"{out['score'][b]:.6e}")}

@@ -80,7 +80,8 @@ def fasttext_autotune(train: Any, dev: Any, test: Any, multi: bool, budget: int)
         for name, texts, part in zip(("train", "dev"), spaced, (train, dev), strict=False):
             rows = zip(texts, part[1], strict=True)
             lines = [
-                " ".join(f"__label__{names.index(l)}" for l in labels if l in names) + f" {t}" for t, labels in rows
+                " ".join(f"__label__{names.index(label)}" for label in labels if label in names) + f" {text}"
+                for text, labels in rows
             ]
             Path(place, name).write_text("\n".join(lines) + "\n", encoding="utf-8")
         clock = time.perf_counter()

@@ -34,6 +34,7 @@ class Ngrams(nn.Module):
         dim: Width of the vectors.
         words: Longest n-gram of words; 0: none.
         chars: Shortest and longest n-gram of characters within a word and its two ends; null: none.
+        binary: Whether an n-gram counts once in a text, however often it occurs: better for long texts.
         max_size: The most n-grams that have a vector, those in most training texts.
         weighting: tfidf or none: each n-gram counts the same, and a token's vector is the mean.
         dropout: Probability that an n-gram is left out in training.
@@ -50,6 +51,7 @@ class Ngrams(nn.Module):
         dim: PositiveInt = 64,
         words: NonNegativeInt = 2,
         chars: Lengths | None = [2, 5],  # noqa: B006 (never changed)
+        binary: bool = False,
         max_size: PositiveInt = 100_000,
         weighting: Literal["tfidf", "none"] = "tfidf",
         dropout: Probability = 0.0,
@@ -65,7 +67,8 @@ class Ngrams(nn.Module):
     def features(options: Mapping[str, Any]) -> dict[str, NgramIds]:
         words, chars = options.get("words", 2), options.get("chars", [2, 5])
         _lengths(words, chars)
-        return {"ngrams": NgramIds(words, chars and (chars[0], chars[1]), options.get("max_size", 100_000))}
+        lengths = (chars[0], chars[1]) if chars else None
+        return {"ngrams": NgramIds(words, lengths, options.get("binary", False), options.get("max_size", 100_000))}
 
     def forward(self, ngrams: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> (B, T, D)
         weights = F.embedding(ngrams, self.weights[:, None])[..., 0]  # (B, T, K)

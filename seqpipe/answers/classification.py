@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -167,8 +168,9 @@ class Labels(HeadAnswer):
         return [self._chosen(np.flatnonzero(row), scores[i]) for i, row in enumerate(chosen)]
 
     def _chosen(self, chosen: np.ndarray, scores: np.ndarray) -> list[dict[str, Any]]:
-        best_first = chosen[np.argsort(-scores[chosen], kind="stable")]
-        return [{"label": self.labels[i], "score": probability(scores[i])} for i in best_first.tolist()]
+        """The chosen labels, likeliest first; those whose stated scores are equal in the order of the labels."""
+        labels = [{"label": self.labels[i], "score": probability(scores[i])} for i in chosen.tolist()]
+        return sorted(labels, key=itemgetter("score"), reverse=True)
 
     def part_lines(self, part: Any) -> list[str]:
         if "labels" in part:

@@ -13,7 +13,7 @@ from seqpipe.commands.init.summary import DataSummary
 
 BATCH = 32
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1_500, 10, 60
-LONG_TEXT = 150  # words on average: n-grams of characters take too long, and add nothing
+LONG_TEXT = 150  # words on average
 BUNDLE = 15_000_000  # bytes that the vectors take at most
 
 
@@ -23,6 +23,7 @@ class Ngrams:
 
     words: int
     chars: str
+    binary: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Rates:
 # What the text is like → which n-grams are read.
 UNSPACED = Ngrams(3, "null")  # characters are tokens
 SPACED = Ngrams(2, "[2, 5]")
-LONG = Ngrams(2, "null")
+LONG = Ngrams(2, "[3, 4]", True)  # how often an n-gram occurs says how long the text is
 
 # What the labels are like → how the model learns. A head that learns slowly beside the n-grams makes a linear model,
 # which is best between two or three labels; of many labels, those that resemble each other gain by shared directions.
@@ -58,6 +59,8 @@ def label_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
     yield f"  dim: {rates.dim}"
     yield f"  words: {ngrams.words}  # longest n-gram of {'characters' if summary.unspaced else 'words'}"
     yield f"  chars: {ngrams.chars}  # shortest and longest n-gram of characters within a word"
+    if ngrams.binary:
+        yield "  binary: true  # an n-gram counts once in a text"
     yield f"  max_size: {BUNDLE // (4 * rates.dim) // 1000 * 1000}  # n-grams that are kept, the most frequent"
     yield f"  dropout: {rates.dropout}"
     yield f"  lr: {rates.ngrams}"

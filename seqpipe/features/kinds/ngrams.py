@@ -27,11 +27,13 @@ class Ngrams(FeatureKind):
     """The n-grams of words that end at each token, in the first `words` places, then those of its characters.
 
     Numbers are positions + 1 in `hashes`, those of n-grams seen in training; 0 an n-gram not seen there, and padding
-    (Bojanowski et al. 2017; Joulin et al. 2017, where n-grams share the rows of a hash table). Case is folded.
+    (Bojanowski et al. 2017; Joulin et al. 2017, where n-grams share the rows of a hash table). Case is folded. With
+    `binary` each stands only where it occurs first in the text.
     """
 
     words: int = 2
     chars: tuple[int, int] | None = (2, 5)
+    binary: bool = False
     max_size: int = field(default=100_000, compare=False)
     hashes: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
@@ -87,6 +89,10 @@ class Ngrams(FeatureKind):
         for places, rows in zip(array, read, strict=True):
             if rows and self.words:
                 places[: len(rows), : self.words] = self._word_ids([word for word, _ in rows])
+            if self.binary:
+                numbers, first = np.unique(places, return_index=True)
+                places[:] = 0
+                places.flat[first] = numbers
         return array  # (B, T, K)
 
     def _word_ids(self, words: Sequence[int]) -> np.ndarray:  # (T, words)
@@ -134,6 +140,7 @@ class Ngrams(FeatureKind):
             "kind": self.kind,
             "words": self.words,
             "chars": None if self.chars is None else list(self.chars),
+            "binary": self.binary,
             "hashes": _packed(self.hashes),
             "counts": _packed(self.counts),
         }
@@ -143,7 +150,7 @@ class Ngrams(FeatureKind):
         chars = manifest["chars"]
         pair = None if chars is None else (int(chars[0]), int(chars[1]))
         hashes, counts = (_unpacked(manifest[name]) for name in ("hashes", "counts"))
-        return cls(int(manifest["words"]), pair, max(1, len(hashes)), hashes, counts)
+        return cls(int(manifest["words"]), pair, bool(manifest["binary"]), max(1, len(hashes)), hashes, counts)
 
     def out_of_bounds(self) -> str:
         low, high = self.chars or (1, 1)
