@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from seqpipe.commands.raw_text import report_splitting
 from seqpipe.config.component import by_source, describe
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
@@ -59,6 +60,7 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     form = data_form(config)
     for warning in form.warnings(artifacts, source, records):
         console.say(f"warning: {warning}")
+    report_splitting(artifacts.featurizer, source, records, console)
     batch = form.first_batch(pipeline, records, lambda message: console.say(f"warning: {message}"))
     loss = _backpropagate(pipeline, batch)
     _check_metric(pipeline, config, batch)

@@ -38,6 +38,10 @@ def model_card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> st
             for metric, value in headlines(scores).items():
                 lines.append(f"| {name} | {metric} | {shown(metric, value, metrics)} |")
         lines.append("")
+        for name, scores in manifest["metrics"].items():
+            if "split_otherwise" in scores:
+                share = f"{100 * scores['split_otherwise']:.1f} % of the words of the data are split otherwise there"
+                lines += [f"{name}: the text alone is given, as in deployment; {share}.", ""]
     made_with, parity = manifest["made_with"], manifest["parity"]
     lines += ["## Made with", "", *(f"- {name} {version}" for name, version in made_with["packages"].items())]
     lines += [f"- {place}: {owner}" for place, owner in made_with["components"].items()]
