@@ -7,6 +7,7 @@ from typing import Any
 
 from seqpipe.answers.metrics.table import metric_of, shown
 from seqpipe.console import Console
+from seqpipe.errors import DataError
 from seqpipe.features.document import Record
 from seqpipe.features.raw_text import compare
 from seqpipe.features.sources import InputSource
@@ -37,8 +38,13 @@ def score_raw_text(
     on_raw: dict[str, Any] = {}
     message, loses = raw.summary(), False
     if not raw.same and not any(part.counts_words or part.is_generated for part in predictor.kind.parts.values()):
-        on_raw = {f"{name} {RAW}": {**evaluate(predictor, records, raw=True)[""], SPLIT: raw.share}}
-        (metric, score), (_, raw_score) = headline(scores), headline(on_raw[f"{name} {RAW}"])
+        try:
+            raw_scores = evaluate(predictor, records, raw=True)[""]
+        except DataError as error:  # such as a text of too many tokens, which has few words
+            console.say(f"  warning: {message}: it cannot be scored: {error}; {raw.cure()}")
+            return {}
+        on_raw = {f"{name} {RAW}": {**raw_scores, SPLIT: raw.share}}
+        (metric, score), (_, raw_score) = headline(scores), headline(raw_scores)
         values = [shown(metric, value, predictor.metric_types) for value in (raw_score, score)]
         message += f": {metric} {values[0]} on raw text, {values[1]} on the words of the data"
         known = metric_of(metric, predictor.metric_types)

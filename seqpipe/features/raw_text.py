@@ -17,6 +17,7 @@ from seqpipe.features.vocabulary import clean
 
 MOST = 0.01  # share of words split otherwise, above which a warning is due
 _CHUNK = 256  # records split at a time
+_SHOWN = 5  # parts of the example
 _TRIED = 1_000  # texts that other ways to split are tried on
 # letters of Chinese, Japanese, Thai, Lao, Burmese and Khmer, which are written without blanks between words
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20"
@@ -98,7 +99,10 @@ class RawText:
     def cure(self) -> str:
         """An example, and what splits raw text more like the data."""
         word, parts = self.example or ("", [])
-        seen = f"for example {word!r} as {parts}" if parts else f"for example {word!r}, which is left out"
+        more = "…" if len(parts) > _SHOWN else ""
+        seen = (
+            f"for example {word!r} as {parts[:_SHOWN]}{more}" if parts else f"for example {word!r}, which is left out"
+        )
         tried = {cure: pattern for cure, pattern in _CURES.items() if pattern != _BLANKS or not self.joined}
         shares = {cure: self._share_under(pattern) for cure, pattern in tried.items()}
         best = min(shares, key=shares.__getitem__)

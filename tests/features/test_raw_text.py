@@ -68,6 +68,11 @@ def test_what_a_pattern_drops_is_said_to_be_left_out() -> None:
     assert raw.cure().startswith("for example '7', which is left out")
 
 
+def test_an_example_of_many_parts_is_cut() -> None:
+    raw = of(Words(), words("http://a.b/c"))
+    assert raw.cure().startswith("for example 'http://a.b/c' as ['http', ':', '/', '/', 'a']…; ")
+
+
 def test_records_without_words_count_nothing() -> None:
     source = TextSource(Words().train(["a b"]), {})
     assert compare(source, [{"text": "a b"}]).words == 0

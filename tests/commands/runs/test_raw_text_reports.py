@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from factory import LEAN, tiny
 
+from seqpipe.commands.raw_text import score_raw_text
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.commands.trial_export import check_export
 from seqpipe.console import Console
+from seqpipe.runtime.model import load
 
 LETTERS = r"tokenizer={use: words, pattern: \w}"
 
@@ -46,3 +48,15 @@ def test_check_warns_only_where_many_words_are_split_otherwise(
     messages = capsys.readouterr().err
     assert "0.0 % of" in messages
     assert "for example" not in messages
+
+
+def test_raw_text_that_the_model_refuses_is_a_warning_and_no_score(
+    tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predictor = load(tiny_bundle, "cpu").predictor
+    predictor.limits = {"tokens": 2}
+    records = [{"text": "Anna-Lena", "words": ["Anna-Lena"], "tags": ["B-person"]}]
+    assert score_raw_text(predictor, "test", records, {"f1": 1.0}, Console(0)) == {}
+    message = capsys.readouterr().err
+    assert "warning: 100.0 % of 1 words are split otherwise" in message
+    assert "it cannot be scored: " in message
