@@ -8,6 +8,7 @@ import json
 import re
 import stat
 import struct
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
-from tokenizers import Tokenizer
+from tokenizers import PreTokenizedString, Regex, Tokenizer
 
 SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -77,7 +78,9 @@ class Source:
     ):
         self.field, self.entries, self.limits, self.generates = field, entries, limits, generates
         self.tokenizer = tokenizer(file)
-        self.splits_words = json.loads(file)["model"]["type"] != "WordLevel" and not generates
+        self.whole_words = json.loads(file)["model"]["type"] == "WordLevel"
+        self.splits_words = not self.whole_words and not generates
+        self.forms = re.findall('"type": ?"(NFK?[CD])"', json.dumps(json.loads(file)["normalizer"]))
 
     def record(self, given: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
         """The text and its tokens."""
@@ -120,11 +123,37 @@ class Source:
         made = self.tokenizer.encode(text, add_special_tokens=False)
         if self.splits_words:
             words: dict[int, list[tuple[int, int, int]]] = {}
-            for i, (a, b), word in zip(made.ids, made.offsets, made.word_ids, strict=True):
+            for i, (a, b), word in zip(made.ids, self.widened(made.offsets, text), made.word_ids, strict=True):
                 words.setdefault(word, []).extend(visible(i, a, b, text))
-            return [token for found in words.values() if found for token in tokens_of(found, text, None)]
-        found = zip(made.ids, made.offsets, strict=True)
-        return [Token(i if i > 3 else 1, text[a:b], a, b, (a, b)) for i, (a, b) in found]
+            apart: list[list[tuple[int, int, int]]] = []
+            for found in filter(None, words.values()):
+                if apart and found[0][1] < apart[-1][-1][2]:
+                    apart[-1].extend(found)
+                else:
+                    apart.append(found)
+            return [token for found in apart for token in tokens_of(found, text, None)]
+        tokens: list[Token] = []
+        for i, (a, b) in zip(made.ids, self.widened(made.offsets, text), strict=True):
+            if self.forms and self.whole_words and tokens and a < tokens[-1].end:
+                a = tokens.pop().start
+                i = self.id(text[a:b])
+            tokens.append(Token(i if i > 3 else 1, text[a:b], a, b, (a, b)))
+        return tokens
+
+    def widened(self, places: Sequence[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+        """The places, each with the code points behind it of which nothing is left once they are composed."""
+        if not self.forms or self.forms[-1] not in ("NFC", "NFKC"):
+            return [*places]
+        parts = PreTokenizedString(text)
+        parts.normalize(self.tokenizer.normalizer.normalize)
+        parts.split(lambda _, part: part.split(Regex(r"[\s\S]"), "isolated"))
+        left = {i for _, (a, b), _ in parts.get_splits("original", "char") for i in range(a, b)}
+        made = []
+        for (a, b), (after, _) in itertools.zip_longest(places, places[1:], fillvalue=(len(text), 0)):
+            while b < after and b not in left and not re.fullmatch(f"[{WHITE}]", text[b]):
+                b += 1
+            made.append((a, b))
+        return made
 
     def from_words(self, words: Iterable[str], text: str) -> list[Token]:
         tokens: list[Token] = []
@@ -144,8 +173,9 @@ class Source:
         strings = [text[begin:b] for begin, (_, b) in zip(begins, places, strict=True)]
         made = self.tokenizer.encode(strings, is_pretokenized=True, add_special_tokens=False)
         found: list[list[tuple[int, int, int]]] = [[] for _ in places]
-        for i, (a, b), word in zip(made.ids, made.offsets, made.word_ids, strict=True):
-            found[word] += visible(i, a + begins[word], b + begins[word], text)
+        moved = [(a + begins[word], b + begins[word]) for (a, b), word in zip(made.offsets, made.word_ids, strict=True)]
+        for i, (a, b), word in zip(made.ids, self.widened(moved, text), made.word_ids, strict=True):
+            found[word] += visible(i, a, b, text)
         words = zip(found, places, strict=True)
         return [token for some, place in words for token in tokens_of(some or [(1, *place)], text, place)]
 
@@ -174,7 +204,10 @@ class Source:
             made["mask"][b, : len(tokens)] = True
         for name, entry in self.entries.items():
             if entry.get("kind") == "chars":
-                made[name] = chars(rows, size, entry["longest"], entry["alphabet"])
+                shown, form = rows, entry.get("normalize")
+                if form:
+                    shown = [[t._replace(word=unicodedata.normalize(form, t.word)) for t in row] for row in rows]
+                made[name] = chars(shown, size, entry["longest"], entry["alphabet"])
             elif entry.get("kind") == "sentences":
                 made[name] = filled([in_sentences(*one, entry["split"]) for one in zip(rows, texts, strict=True)])
             elif entry.get("kind") == "pieces":

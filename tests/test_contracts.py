@@ -27,7 +27,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"byte_level": True, "max_size": 300},
     ],
     ("tokenizer", "chars"): [{}, {"keep_spaces": False, "fold_digits": True}],
-    ("tokenizer", "pretrained"): [{"checkpoint": CHECKPOINT}],
+    ("tokenizer", "pretrained"): [{"checkpoint": CHECKPOINT}, {"checkpoint": CHECKPOINT, "normalize": "NFKC"}],
     ("tokenizer", "unigram"): [{"max_size": 150}, {"max_size": 150, "lowercase": True, "strip_accents": True}],
     ("tokenizer", "wordpiece"): [{"max_size": 180}, {"max_size": 180, "lowercase": True, "strip_accents": True}],
     ("tokenizer", "words"): [{}, {"lowercase": True, "fold_digits": True, "min_count": 2}],

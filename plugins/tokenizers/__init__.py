@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import Regex, Tokenizer, normalizers
 from tokenizers.normalizers import Normalizer
@@ -12,20 +12,30 @@ from tokenizers.normalizers import Normalizer
 from seqpipe import SPECIALS, clean
 from seqpipe.errors import DataError
 
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
-def folding(lowercase: bool, fold_digits: bool = False, strip_accents: bool = False) -> Normalizer:
-    """Lower case, digits as 0, letters without accents, or none of them.
 
-    But for accents one code point stays one: no two tokens share a place in the text.
+def folding(
+    lowercase: bool, fold_digits: bool = False, strip_accents: bool = False, normalize: Form | None = None
+) -> Normalizer:
+    """A Unicode normalization form, lower case, digits as 0, letters without accents, or none of them.
+
+    But for forms and accents one code point stays one: no two tokens share a place in the text.
     """
-    steps: list[Normalizer] = []
+    steps: list[Normalizer] = [unicode_form(normalize)] if normalize else []
     if strip_accents:
-        steps += [normalizers.NFD(), normalizers.StripAccents(), normalizers.NFC()]
+        steps += [normalizers.NFD(), normalizers.StripAccents(), unicode_form(normalize or "NFC")]
     if lowercase:
         steps += [normalizers.Replace("\u0130", "i"), normalizers.Lowercase()]  # U+0130 alone would become two
     if fold_digits:
         steps.append(normalizers.Replace(Regex(r"\d"), "0"))
     return normalizers.Sequence(steps)
+
+
+def unicode_form(name: Form) -> Normalizer:
+    """The normalizer of a Unicode normalization form."""
+    form: Normalizer = getattr(normalizers, name)()
+    return form
 
 
 def learned_subwords(

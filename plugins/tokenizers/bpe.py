@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from seqpipe import SPECIALS, UNK
 from seqpipe.errors import UsageError
 
-from . import folding, learned_subwords
+from . import Form, folding, learned_subwords
 
 END = "</w>"
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -30,6 +30,8 @@ class BPE:
         byte_level: Whether subwords are sequences of bytes, as in GPT-2, rather than of characters.
         max_size: Maximum size of the vocabulary, including all characters (or bytes) and the four special tokens.
         min_count: Minimum number of occurrences of a pair to merge it.
+        normalize: Unicode normalization form that texts are brought to before they are split, so that composed and
+            decomposed letters (NFC, NFD), and with NFKC and NFKD full-width forms and ligatures too, are the same.
         lowercase: Normalize words to lower case before the look-up.
         strip_accents: Remove accents before the look-up: é becomes e.
     """
@@ -40,13 +42,15 @@ class BPE:
         byte_level: bool = False,
         max_size: Annotated[int, Field(ge=5)] = 8000,
         min_count: Annotated[int, Field(ge=1)] = 2,
+        normalize: Form | None = None,
         lowercase: bool = False,
         strip_accents: bool = False,
     ):
         least = len(BYTES) + len(SPECIALS)
         if byte_level and max_size < least:
             raise UsageError(f"bpe.max_size: {max_size} is less than all bytes and special tokens; at least {least}")
-        self.byte_level, self.normalizer = byte_level, folding(lowercase, strip_accents=strip_accents)
+        self.byte_level = byte_level
+        self.normalizer = folding(lowercase, strip_accents=strip_accents, normalize=normalize)
         self.trainer = partial(trainers.BpeTrainer, vocab_size=max_size, min_frequency=min_count)
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:

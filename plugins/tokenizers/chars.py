@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
@@ -18,6 +18,8 @@ class Chars:
 
     Args:
         keep_spaces: Whether white space is a token; otherwise it is dropped.
+        normalize: Unicode normalization form that texts are brought to before they are split: NFC for letters that are
+            decomposed, such as Hangul; NFKC for full-width forms and ligatures too.
         lowercase: Normalize characters to lower case before the look-up.
         fold_digits: Replace every digit by 0 before the look-up.
         min_count: Minimum number of occurrences of a character in training.
@@ -28,13 +30,14 @@ class Chars:
         self,
         *,
         keep_spaces: bool = True,
+        normalize: Literal["NFC", "NFKC"] | None = None,
         lowercase: bool = False,
         fold_digits: bool = False,
         min_count: Annotated[int, Field(ge=1)] = 1,
         max_size: Annotated[int, Field(ge=1)] | None = None,
     ):
         self.pattern, self.min_count, self.max_size = r"[\s\S]" if keep_spaces else r"\S", min_count, max_size
-        self.normalizer = folding(lowercase, fold_digits)
+        self.normalizer = folding(lowercase, fold_digits, normalize=normalize)
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """Learns the characters from texts; of words already split, each is taken as it stands."""

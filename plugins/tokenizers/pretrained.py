@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 
 from seqpipe import Checkpoint, pretrained_tokenizer
 
+from . import Form, unicode_form
+
 
 class Pretrained:
-    """The tokenizer of a pretrained checkpoint, unchanged.
+    """The tokenizer of a pretrained checkpoint, unchanged but for `normalize`.
 
     Args:
         checkpoint: A folder written by `save_pretrained`, or a name on the hub.
+        normalize: Unicode normalization form that texts are brought to before the checkpoint's own normalization: the
+            one that it was trained on.
     """
 
-    def __init__(self, *, checkpoint: Checkpoint):
-        self.checkpoint = checkpoint
+    def __init__(self, *, checkpoint: Checkpoint, normalize: Form | None = None):
+        self.checkpoint, self.normalize = checkpoint, normalize
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """The checkpoint's tokenizer, whatever the texts are."""
-        return pretrained_tokenizer(self.checkpoint).tokenizer
+        tokenizer = pretrained_tokenizer(self.checkpoint).tokenizer
+        if self.normalize:
+            steps = [unicode_form(self.normalize), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+            tokenizer.normalizer = normalizers.Sequence(steps)
+        return tokenizer

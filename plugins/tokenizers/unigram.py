@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from seqpipe import SPECIALS, UNK
 
-from . import changed, folding, learned_subwords, ranked
+from . import Form, changed, folding, learned_subwords, ranked
 
 
 class Unigram:
@@ -25,6 +25,8 @@ class Unigram:
     Args:
         max_size: Maximum size of the vocabulary, including all characters and the four special tokens.
         longest: Maximum number of characters of a subword.
+        normalize: Unicode normalization form that texts are brought to before they are split, so that composed and
+            decomposed letters (NFC, NFD), and with NFKC and NFKD full-width forms and ligatures too, are the same.
         lowercase: Normalize words to lower case before the look-up.
         strip_accents: Remove accents before the look-up: é becomes e.
     """
@@ -34,12 +36,15 @@ class Unigram:
         *,
         max_size: Annotated[int, Field(ge=5)] = 8000,
         longest: Annotated[int, Field(ge=1)] = 16,
+        normalize: Form | None = None,
         lowercase: bool = False,
         strip_accents: bool = False,
     ):
         self.trainer = partial(trainers.UnigramTrainer, vocab_size=max_size, max_piece_length=longest, unk_token=UNK)
         blanks = normalizers.Replace(Regex(r"\s+"), " ")
-        self.normalizer = normalizers.Sequence([folding(lowercase, strip_accents=strip_accents), blanks])
+        self.normalizer = normalizers.Sequence(
+            [folding(lowercase, strip_accents=strip_accents, normalize=normalize), blanks]
+        )
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """Learns the pieces from texts, or from words already split."""
@@ -54,5 +59,6 @@ class Unigram:
 
 def _settle(model: dict[str, Any]) -> None:
     first, rest = model["vocab"][: len(SPECIALS)], model["vocab"][len(SPECIALS) :]
-    lowest = min(score for _, score in rest)
-    model["vocab"] = [*([token, lowest - 100] for token, _ in first), *ranked(rest)]
+    pieces = ranked(rest)
+    lowest = pieces[-1][1]
+    model["vocab"] = [*([token, lowest - 100] for token, _ in first), *pieces]

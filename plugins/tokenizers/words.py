@@ -12,7 +12,7 @@ from tokenizers.decoders import Decoder
 from seqpipe import word_level
 from seqpipe.errors import UsageError
 
-from . import folding
+from . import Form, folding
 
 
 class Words:
@@ -20,6 +20,8 @@ class Words:
 
     Args:
         pattern: Regular expression (Oniguruma) of a token; text between matches is dropped.
+        normalize: Unicode normalization form that texts are brought to before they are split, so that composed and
+            decomposed letters (NFC, NFD), and with NFKC and NFKD full-width forms and ligatures too, are the same.
         lowercase: Normalize words to lower case before the look-up.
         fold_digits: Replace every digit by 0 before the look-up.
         min_count: Minimum number of occurrences of a word in training.
@@ -32,6 +34,7 @@ class Words:
         self,
         *,
         pattern: str = r"\w+|[^\w\s]",
+        normalize: Form | None = None,
         lowercase: bool = False,
         fold_digits: bool = False,
         min_count: Annotated[int, Field(ge=1)] = 1,
@@ -43,7 +46,7 @@ class Words:
         except Exception as error:  # tokenizers raises a bare one
             raise UsageError(f"words.pattern: {pattern!r} is no regular expression: {error}") from error
         self.min_count, self.max_size = min_count, max_size
-        self.normalizer = folding(lowercase, fold_digits)
+        self.normalizer = folding(lowercase, fold_digits, normalize=normalize)
         self.decoder = _english() if detokenize else None
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:

@@ -149,6 +149,7 @@ class HeadAnswer(AnswerKind):
     choices: tuple[Choice, ...] = ()  # outputs whose decision the head's `score` rates
     subject: ClassVar[str] = WHOLE_TEXT  # what a decision is about; PASSAGE: the second text of a pair
     has_labels: ClassVar[bool] = False  # whether a head is built from `labels`
+    counts_words: ClassVar[bool] = False  # whether a reference numbers words, so that all must be split as in the data
     may_self_supervise: ClassVar[bool] = False  # whether a self-supervised head may give it
     metric_packages: ClassVar[Mapping[str, str]] = {}  # packages that scores are absent without, and these scores
     needs_tokenizer: ClassVar[bool] = False  # whether it writes text, with a tokenizer of its own

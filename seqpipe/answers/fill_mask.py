@@ -16,6 +16,7 @@ from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
 from seqpipe.answers.types import Choice, Counts, HeadInfo, MakeTargets, Metric
 from seqpipe.errors import DataError
 from seqpipe.features import word_pieces as subwords
+from seqpipe.features.alignment import Alignment
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.encoding import encode
 from seqpipe.features.vocabulary import EOS, MASK, clean, special_id
@@ -58,6 +59,7 @@ class FillMask(HeadAnswer):
             raise ValueError(f"fill-mask: the tokenizer has no token {token!r}")
         self._gap, self._end = int(gap), special_id(tokenizer, EOS)
         self._splits = subwords.splits_words(tokenizer)
+        self._alignment = Alignment(tokenizer)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
         answers = []
@@ -178,8 +180,10 @@ class FillMask(HeadAnswer):
         """The pieces of each word, or each token, with their places."""
         encoding = encode(self.tokenizer, text)
         if self._splits:
-            return subwords.of_text(encoding, text)
-        return [[(i, *place)] for i, place in zip(encoding.ids, encoding.offsets, strict=True)]
+            return subwords.of_text(self._alignment, encoding, text)
+        return [
+            [(i, *place)] for i, place in zip(encoding.ids, self._alignment.places(encoding.offsets, text), strict=True)
+        ]
 
 
 def text_in(record: Record, field: str) -> str:

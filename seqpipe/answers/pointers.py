@@ -59,6 +59,7 @@ class Pointers(HeadAnswer):
     """
 
     kind = "pointers"
+    counts_words = True
     settings = {
         "distinct": False,  # whether no position is chosen twice
         "complete": False,  # whether each position is chosen

@@ -15,6 +15,7 @@ from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.text import Text, required
 from seqpipe.answers.types import HeadInfo, MakeTargets
 from seqpipe.features import word_pieces as subwords
+from seqpipe.features.alignment import Alignment
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.encoding import encode
 from seqpipe.features.vocabulary import MARKS, clean
@@ -45,6 +46,7 @@ class SpanInfilling(Text):
         super().__init__(tokenizer, bleu_tokenize=bleu_tokenize)
         self.share, self.length, self.field = share, length, field
         self._marks = [i for i in map(tokenizer.token_to_id, MARKS) if i is not None]
+        self._alignment = Alignment(tokenizer)
 
     def question(self, record: Record) -> Record:
         """The record with marks for some of its words."""
@@ -101,5 +103,7 @@ class SpanInfilling(Text):
     def _words(self, text: str) -> list[list[subwords.Piece]]:
         encoding = encode(self.tokenizer, text)
         if subwords.splits_words(self.tokenizer):
-            return subwords.of_text(encoding, text)
-        return [[(i, *place)] for i, place in zip(encoding.ids, encoding.offsets, strict=True)]
+            return subwords.of_text(self._alignment, encoding, text)
+        return [
+            [(i, *place)] for i, place in zip(encoding.ids, self._alignment.places(encoding.offsets, text), strict=True)
+        ]

@@ -66,6 +66,7 @@ class Structured(HeadAnswer):
     kind = "structured"
     settings = {"fields": {}}
     has_labels = True
+    counts_words = True
 
     def __init__(self, fields: Sequence[Field]):
         self.fields = tuple(fields)

@@ -28,14 +28,16 @@ class Trial:
 
     Attributes:
         pipeline: The pipeline.
+        records: The records that it was built from.
         data: What it is trained on.
         batch: A batch of that.
-        size: The records that it was built from.
+        size: How many records it was built from, in words.
         messages: What a person should know about the vocabulary of all records.
         init_report: What it starts with, a line each, of the runs that `init` names.
     """
 
     pipeline: Pipeline
+    records: Sequence[Record]
     data: TrainingData
     batch: Batch
     size: str
@@ -73,4 +75,4 @@ def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: boo
         refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
     data = form.trial(artifacts, records)
     messages = [] if is_partial else [*pipeline.messages(), *unwritable_notes(config, artifacts, data.targets)]
-    return Trial(pipeline, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)
+    return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)

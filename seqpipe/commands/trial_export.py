@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from seqpipe.commands.raw_text import report_splitting
 from seqpipe.commands.runs.data_checks import refuse_long_pairs, report_unseen_labels
 from seqpipe.commands.trial_build import Trial, build_trial
 from seqpipe.config.component import by_source, describe
@@ -50,6 +51,7 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     _try_hostile_texts(config, artifacts, console)
     for warning in trial.data.warnings:
         console.say(f"warning: {warning}")
+    report_splitting(artifacts.featurizer, "train", trial.records, console)
     _check_held_out(trial, config, console)
     loss = _backpropagate(pipeline, trial.batch)
     _check_metric(trial, config)

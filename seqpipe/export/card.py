@@ -51,5 +51,11 @@ def _scores(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[
     lines = ["## Scores", "", "| data set | metric | value |", "|---|---|---|"]
     for name, scores in rows.items():
         lines += [f"| {name} | {metric} | {shown(metric, value, metrics)} |" for metric, value in scores.items()]
+    raw = [
+        f"{name}: the text alone is given, as in deployment; {100 * scores['split_otherwise']:.1f} % of the words of the "
+        "data are split otherwise there."
+        for name, scores in tests.items()
+        if "split_otherwise" in scores
+    ]
     training = [f"Training: {'; '.join(described)}.", ""] if (described := outcome_lines(outcome, metrics)) else []
-    return [*lines, "", *training] if rows else training
+    return [*lines, "", *(line for text in raw for line in (text, "")), *training] if rows else training

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError
 from seqpipe.features import word_pieces
+from seqpipe.features.alignment import Alignment, sharing
 from seqpipe.features.document import MASK, Arrays, Doc, Record, field_names, join_pair, locate, place_of
 from seqpipe.features.encoding import encode_batch
 from seqpipe.features.kinds.base import TOKEN_AXES, FeatureKind
@@ -44,6 +45,7 @@ class TextSource:
         self.fields = (field,) if isinstance(field, str) else tuple(field)
         self.lossless = lossless
         self._unknown, self._splits_words = special_id(tokenizer, UNK), word_pieces.splits_words(tokenizer)
+        self._alignment = Alignment(tokenizer)
         self._known: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -89,11 +91,23 @@ class TextSource:
         docs = []
         for raw, text, encoding in zip(raw_texts, texts, encodings, strict=True):
             if self._splits_words and not self.lossless:
-                docs.append(self._of_pieces(raw, text, word_pieces.of_text(encoding, text)))
+                docs.append(self._of_pieces(raw, text, word_pieces.of_text(self._alignment, encoding, text)))
             else:
-                words = [text[a:b] for a, b in encoding.offsets]
-                docs.append(Doc(raw, words, encoding.offsets, self._plain(encoding.ids)))
+                places = self._alignment.places(encoding.offsets, text)
+                docs.append(self._of_tokens(raw, text, encoding.ids, places))
         return docs
+
+    def _of_tokens(self, raw: str, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> Doc:
+        """A Doc of tokens; whole words that share a code point, such as 1 and 2 of ½ in NFKC, are one."""
+        if self._alignment.forms and not self._splits_words:
+            runs = sharing(offsets)
+            places = [(offsets[first][0], offsets[last - 1][1]) for first, last in runs]
+            ids = [
+                ids[first] if last - first == 1 else self._id(text[a:b])
+                for (first, last), (a, b) in zip(runs, places, strict=True)
+            ]
+            offsets = places
+        return Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids))
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Docs padded to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
@@ -135,7 +149,7 @@ class TextSource:
         text = text if isinstance(text, str) else " ".join(raw_words)
         places = locate(raw_words, text, place_of(record))
         if self._splits_words:
-            pieces = word_pieces.of_words(self.tokenizer, places, clean(text), place_of(record))
+            pieces = word_pieces.of_words(self._alignment, places, clean(text), place_of(record))
             return self._of_pieces(text, clean(text), pieces, places)
         known = self._known
         ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]

@@ -13,6 +13,7 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from seqpipe.errors import DataError
+from seqpipe.features.alignment import Alignment, sharing
 from seqpipe.features.encoding import guard
 
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
@@ -103,10 +104,10 @@ def word_level(
     tokenizer = Tokenizer(WordLevel({token: i for i, token in enumerate(SPECIALS)}, unk_token=UNK))
     tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, splitter, decoder
     counts: Counter[str] = Counter()
+    alignment = Alignment(tokenizer)
     for text in texts:
         if isinstance(text, str):
-            normal = normalizer.normalize_str(clean(text))
-            counts.update(token for token, _ in splitter.pre_tokenize_str(normal))
+            counts.update(_tokens(tokenizer, alignment, clean(text)))
         else:
             counts.update(normalizer.normalize_str(clean(word)) for word in text)
     kept = (token for token, count in counts.items() if count >= min_count and token not in SPECIALS)
@@ -120,3 +121,15 @@ def word_level(
         raise DataError(f"no token occurs {min_count} times in the training texts; lower the tokenizer's min_count")
     tokenizer.model = WordLevel({t: i for i, t in enumerate((*SPECIALS, *frequent[:max_size]))}, unk_token=UNK)
     return tokenizer
+
+
+def _tokens(tokenizer: Tokenizer, alignment: Alignment, text: str) -> Iterable[str]:
+    """The normalised tokens of a text; those that share a code point are one, as they are read."""
+    tokens = [token for token, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
+    if not alignment.forms:
+        return tokens
+    offsets = alignment.places(tokenizer.encode(text, add_special_tokens=False).offsets, text)
+    return [
+        tokens[first] if last - first == 1 else normal(tokenizer, text[offsets[first][0] : offsets[last - 1][1]])
+        for first, last in sharing(offsets)
+    ]

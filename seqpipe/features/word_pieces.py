@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordLevel
 
+from seqpipe.features.alignment import Alignment, Place
 from seqpipe.features.encoding import encode
 
 Piece = tuple[int, int, int]  # id, start, end
-Place = tuple[int, int]
 
 
 def splits_words(tokenizer: Tokenizer) -> bool:
@@ -18,12 +18,21 @@ def splits_words(tokenizer: Tokenizer) -> bool:
     return not isinstance(tokenizer.model, WordLevel)
 
 
-def of_text(encoding: Encoding, text: str) -> list[list[Piece]]:
-    """The pieces of each word, words being what the pre-tokenizer made; what is nothing but blanks is left out."""
-    return [pieces for pieces in _by_word(encoding, text, [], 0) if pieces]
+def of_text(alignment: Alignment, encoding: Encoding, text: str) -> list[list[Piece]]:
+    """The pieces of each word, words being what the pre-tokenizer made; what is nothing but blanks is left out.
+
+    Words that share a code point, such as 1 and 2 of ½ in NFKC, are one.
+    """
+    words: list[list[Piece]] = []
+    for pieces in _by_word(alignment, encoding, encoding.offsets, text, 0):
+        if pieces and words and pieces[0][1] < words[-1][-1][2]:
+            words[-1] += pieces
+        elif pieces:
+            words.append(pieces)
+    return words
 
 
-def of_words(tokenizer: Tokenizer, places: Sequence[Place], text: str, at: str = "") -> list[list[Piece]]:
+def of_words(alignment: Alignment, places: Sequence[Place], text: str, at: str = "") -> list[list[Piece]]:
     """The pieces of the word at each place, none of a word of which the normalizer leaves nothing.
 
     The tokenizer gets a word with the white space that stands before it in the text, one code point of it: many
@@ -31,16 +40,19 @@ def of_words(tokenizer: Tokenizer, places: Sequence[Place], text: str, at: str =
     """
     begins = [start - text[start - 1 : start].isspace() for start, _ in places]  # before 0 is nothing
     words = [text[begin:end] for begin, (_, end) in zip(begins, places, strict=True)]
-    return _by_word(encode(tokenizer, words, at), text, begins, len(places))
+    encoding = encode(alignment.tokenizer, words, at)
+    shifts = [begins[word or 0] for word in encoding.word_ids]
+    offsets = [(start + shift, end + shift) for (start, end), shift in zip(encoding.offsets, shifts, strict=True)]
+    return _by_word(alignment, encoding, offsets, text, len(places))
 
 
-def _by_word(encoding: Encoding, text: str, begins: Sequence[int], count: int) -> list[list[Piece]]:
-    """Pieces by the number of their word, white space around them cut off; a word's offsets count from its begin."""
+def _by_word(
+    alignment: Alignment, encoding: Encoding, offsets: list[Place], text: str, count: int
+) -> list[list[Piece]]:
+    """Pieces by the number of their word, white space around them cut off."""
     words: list[list[Piece]] = [[] for _ in range(count)]
     numbers = [number or 0 for number in encoding.word_ids]  # none without a pre-tokenizer: all is one word
-    for i, (start, end), word in zip(encoding.ids, encoding.offsets, numbers, strict=True):
-        if begins:
-            start, end = start + begins[word], end + begins[word]
+    for i, (start, end), word in zip(encoding.ids, alignment.places(offsets, text), numbers, strict=True):
         while start < end and text[start].isspace():
             start += 1
         while start < end and text[end - 1].isspace():

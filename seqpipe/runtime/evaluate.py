@@ -15,6 +15,7 @@ from seqpipe.answers.types import Answer, Counts, Metric, Scores
 from seqpipe.config.contract import Metrics
 from seqpipe.errors import DataError, PluginError, UsageError, nearest
 from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import fields_of
 from seqpipe.files import json_bytes, write
 from seqpipe.runtime.decode_options import chosen
@@ -52,7 +53,7 @@ def evaluate(
         return _perplexity_scores(predictor, records, by, errors)
     if errors and not kind.is_comparable:
         raise UsageError(f"errors: an answer of kind {kind.kind} is neither right nor wrong; leave the file out")
-    for_model, for_gold = tee(records)
+    for_model, for_gold = tee(map(with_raw_text, records) if raw else records)
     questions = map(kind.question, for_model)
     answers = predictor.stream(map(_unsplit, questions) if raw else questions, **options)
     return judged(predictor, zip(for_gold, answers, strict=True), by=by, errors=errors)

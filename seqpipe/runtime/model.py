@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +293,15 @@ def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
     if isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(same_answer(first[key], second[key], tolerance) for key in first)
     if isinstance(first, list) and isinstance(second, list):
+        first, second = _ordered(first), _ordered(second)
         return len(first) == len(second) and all(
             same_answer(*pair, tolerance) for pair in zip(first, second, strict=True)
         )
     return type(first) is type(second) and bool(first == second)
+
+
+def _ordered(answers: list[Any]) -> list[Any]:
+    """Labels with scores in one order: those of almost equal scores may change places. Other answers as they are."""
+    if all(isinstance(answer, dict) and answer.keys() == {"label", "score"} for answer in answers):
+        return sorted(answers, key=itemgetter("label"))
+    return answers

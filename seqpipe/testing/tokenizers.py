@@ -39,9 +39,9 @@ _DATA = (
 )
 _SPECIAL = f"Begin the vocabulary with {' '.join(SPECIALS)}, as seqpipe.word_level does"
 _OFFSETS = (
-    "One code point stays one: a normalizer that makes several of one (NFKC, NFKD of ½, lower case of İ) gives two "
-    "tokens one place. Use Replace and Lowercase, and a splitter that drops blanks. Pieces of words may share one code "
-    "point, as its bytes do; they too stand in order"
+    "One code point stays one: a normalizer that makes several of one (lower case of İ) gives two tokens one place. "
+    "Use NFC, NFD, NFKC, NFKD, Replace and Lowercase, and a splitter that drops blanks. Pieces of words may share one "
+    "code point, as its bytes do; they too stand in order"
 )
 _WORDS = (
     "A word that is split already is looked up through the normalizer alone, without pre-tokenizer and model: a "
@@ -66,8 +66,8 @@ def tokenizer_checks(subject: Subject) -> list[Check]:
         Check(SEEDS, checks.twice, _SEEDS, (TRAINS,)),
         Check(SPECIAL, checks.specials, _SPECIAL, (TRAINS,)),
         Check(DATA, checks.is_data, _DATA, (TRAINS,)),
-        Check(OFFSETS, checks.offsets, _OFFSETS, (TRAINS, SPECIAL)),
-        Check(WORDS, checks.words, _WORDS, (TRAINS, SEEDS, SPECIAL)),
+        Check(OFFSETS, checks.offsets, _OFFSETS, (TRAINS, SPECIAL, DATA)),
+        Check(WORDS, checks.words, _WORDS, (TRAINS, SEEDS, SPECIAL, DATA)),
         access_check(subject, checks.trained, TRAINS),
     ]
 

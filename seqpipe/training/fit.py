@@ -111,7 +111,7 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
     counts, longest = token_counts(docs, tokenizer.get_vocab_size())
     if len(fields) == 2 and not lossless:
         features |= pair_features()
-    fitted = {name: feature.fit(docs) for name, feature in features.items()}
+    fitted = {name: feature.with_tokenizer(tokenizer).fit(docs) for name, feature in features.items()}
     return _Source(TextSource(tokenizer, fitted, field, lossless), counts, longest)
 
 

@@ -32,6 +32,11 @@ TOKENIZERS: dict[str, Any] = {
     "words between blanks": Words(pattern=r"\S+"),
     "chars": Chars(),
     "chars, folded": Chars(lowercase=True, fold_digits=True, keep_spaces=False),
+    "words, NFC": Words(normalize="NFC"),
+    "words, NFKC": Words(normalize="NFKC"),
+    "words, NFKD": Words(normalize="NFKD", lowercase=True),
+    "chars, NFC": Chars(normalize="NFC", lowercase=True),
+    "chars, NFKC": Chars(normalize="NFKC"),
 }
 
 COUNTS = tiers(1_000, long=10_000)

@@ -186,7 +186,7 @@ class Custom(Blanks):
 class Unfolds(Blanks):
     """One code point becomes several tokens."""
 
-    normalizer = normalizers.NFKC()
+    normalizer = normalizers.Lowercase()  # of İ
     splitter = pre_tokenizers.Split("", "isolated")
 
 

@@ -55,6 +55,9 @@ MAKERS: dict[str, Any] = {
     "bpe": BPE(max_size=400),
     "bpe folded": BPE(max_size=400, lowercase=True, strip_accents=True),
     "bytes": BPE(byte_level=True, max_size=400),
+    "wordpiece NFC": WordPiece(max_size=400, normalize="NFC"),
+    "bpe NFKC": BPE(max_size=400, normalize="NFKC", strip_accents=True),
+    "unigram NFD": Unigram(max_size=400, normalize="NFD"),
     "unigram": Unigram(max_size=400),
     "unigram folded": Unigram(max_size=400, lowercase=True, strip_accents=True),
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.metrics.table import table
+from seqpipe.commands.raw_text import score_raw_text
 from seqpipe.commands.runs.run_folder import Run
 from seqpipe.console import Console
 from seqpipe.features.document import Record
@@ -16,10 +17,13 @@ from seqpipe.training.data_forms import data_form
 
 
 def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[str, Any]:
-    """Return and print the scores on every test set, on dev if there is none, with warnings about the data."""
+    """Return and print the scores on every test set, on dev if there is none, with warnings about the data.
+
+    Where raw text is split into other words than the data has, the scores on raw text stand beside.
+    """
     data, form = run.config.data, data_form(run.config)
     test_sets = data.tests or ({"dev": data.dev} if data.dev else {})
-    scores = {}
+    scores: dict[str, Any] = {}
     for name, path in test_sets.items():
         records = form.read(path)
         census = Census(predictor.kind)
@@ -27,6 +31,7 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
         console.say(f"\n{name}: {len(records):,} records\n{table(scores[name], predictor.metric_types)}")
         for warning in census.warnings(name):
             console.say(f"  warning: {warning}")
+        scores |= score_raw_text(predictor, name, records, scores[name], console)
     return scores
 
 

@@ -77,6 +77,10 @@ class FeatureKind(ABC):
         """The same feature before training data were seen, which accepts whatever a field holds."""
         return self
 
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """The same feature for texts that this tokenizer splits."""
+        return self
+
     def fit(self, docs: Iterable[Doc]) -> Self:
         """The same feature fitted to training data; what an older run fitted stays."""
         return self

@@ -1,0 +1,139 @@
+"""How a tokenizer splits raw text, compared with the words that the data gives: a deployment has the text alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
+
+from seqpipe.features.document import Doc, Record
+from seqpipe.features.sources import InputSource, sources_of
+from seqpipe.features.text_source import TextSource
+from seqpipe.features.vocabulary import clean
+
+MOST = 0.01  # share of words split otherwise, above which a warning is due
+_CHUNK = 256  # records split at a time
+_SHOWN = 5  # parts of the example
+_TRIED = 1_000  # texts that other ways to split are tried on
+# letters of Chinese, Japanese, Thai, Lao, Burmese and Khmer, which are written without blanks between words
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20"
+_NEEDLESS = re.compile(f"(?<=[{_UNSPACED}]) | (?=[{_UNSPACED}])")
+_BLANKS = r"\S+"
+_TREEBANK = (  # of English: do n't, it 's, U.S., 12:30, ...
+    r"\w+?(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|ll|re|ve)\b|(?:\p{L}\.){2,}|\d+(?:[.,:]\d+)+|\w+|([^\w\s])\1*"
+)
+_PATTERNS = (_BLANKS, r"\w+|[^\w\s]", r"\w+(?:[-'’.]\w+)*|[^\w\s]", _TREEBANK)
+_CURES = {"chars, keep_spaces: false": r"\S"} | {
+    f"words, pattern: {json.dumps(pattern, ensure_ascii=False)}": pattern for pattern in _PATTERNS
+}
+
+
+def with_raw_text(record: Record) -> Record:
+    """A record of words with the text that a deployment would see.
+
+    That is its text; words that are merely joined by blanks lose those that their script does not have. Nothing is
+    changed where spans count the characters of the text.
+    """
+    words = record.get("words")
+    if words is None or record.get("spans") is not None:
+        return record
+    joined = " ".join(words)
+    if record.get("text") not in (None, joined):
+        return record
+    return {**record, "text": _NEEDLESS.sub("", joined)}
+
+
+@dataclass
+class RawText:
+    """How many words of records a tokenizer splits otherwise than the data.
+
+    Attributes:
+        words: The words of the data.
+        otherwise: Those that do not stand as a word, from the same start to the same end, in the raw text.
+        same: Whether all texts have exactly the words of the data.
+        joined: Whether each text is nothing but the words with blanks between them: the data has no raw text.
+        example: A word split otherwise, and what the tokenizer makes of its place.
+    """
+
+    words: int = 0
+    otherwise: int = 0
+    same: bool = True
+    joined: bool = True
+    example: tuple[str, list[str]] | None = None
+    _given: list[Doc] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """The share of words split otherwise."""
+        return self.otherwise / max(1, self.words)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a warning is due."""
+        return self.share > MOST
+
+    def add(self, given: Doc, raw: Doc) -> None:
+        """Count one text, with the words of the data and split by the tokenizer."""
+        places = {*raw.word_offsets}
+        others = [place for place in given.word_offsets if place not in places]
+        self.words += len(given.word_offsets)
+        self.otherwise += len(others)
+        self.same = self.same and given.word_offsets == raw.word_offsets
+        self.joined = self.joined and given.text == " ".join(given.text[a:b] for a, b in given.word_offsets)
+        if others and self.example is None:
+            start, end = others[0]
+            touching = [raw.text[a:b] for a, b in raw.word_offsets if a < end and b > start]
+            self.example = given.text[start:end], touching
+        if len(self._given) < _TRIED:
+            self._given.append(given)
+
+    def summary(self) -> str:
+        """The share, in words."""
+        text = "the words joined by blanks" if self.joined else "raw text"
+        return f"{100 * self.share:.1f} % of {self.words:,} words are split otherwise by the tokenizer in {text}"
+
+    def cure(self) -> str:
+        """An example, and what splits raw text more like the data."""
+        word, parts = self.example or ("", [])
+        more = "…" if len(parts) > _SHOWN else ""
+        seen = (
+            f"for example {word!r} as {parts[:_SHOWN]}{more}" if parts else f"for example {word!r}, which is left out"
+        )
+        tried = {cure: pattern for cure, pattern in _CURES.items() if pattern != _BLANKS or not self.joined}
+        shares = {cure: self._share_under(pattern) for cure, pattern in tried.items()}
+        best = min(shares, key=shares.__getitem__)
+        if shares[best] < self.share / 2:
+            return f"{seen}; with `tokenizer: {{use: {best}}}` it is {100 * shares[best]:.1f} %"
+        return f"{seen}; split texts with the segmenter that split the data, and give the bundle their words"
+
+    def _share_under(self, pattern: str) -> float:
+        """The share of words split otherwise by a tokenizer with this pattern, in the first texts."""
+        splitter = Split(Regex(pattern), "removed", invert=True)
+        words = otherwise = 0
+        for doc in self._given:
+            places = {place for _, place in splitter.pre_tokenize_str(clean(doc.text))}
+            words += len(doc.word_offsets)
+            otherwise += sum(place not in places for place in doc.word_offsets)
+        return otherwise / max(1, words)
+
+
+def compare(source: InputSource, records: Iterable[Record]) -> RawText:
+    """How raw text is split otherwise than the words of records; no word is counted where the data gives none."""
+    result = RawText()
+    for part in sources_of(source).values():
+        if not isinstance(part, TextSource) or part.lossless:
+            continue
+        split = [with_raw_text(record) for record in records if part.presplit(record)]
+        for begin in range(0, len(split), _CHUNK):
+            _add(result, part, split[begin : begin + _CHUNK])
+    return result
+
+
+def _add(result: RawText, source: TextSource, records: Sequence[Record]) -> None:
+    unsplit = [{key: value for key, value in record.items() if key != "words"} for record in records]
+    for given, raw in zip(source.docs(records), source.docs(unsplit), strict=True):
+        result.add(given, raw)

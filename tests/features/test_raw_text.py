@@ -1,0 +1,78 @@
+"""How raw text is split, compared with the words of the data, and what a warning advises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqpipe.features.raw_text import RawText, compare, with_raw_text
+from seqpipe.features.text_source import TextSource
+from seqpipe_plugins.tokenizers.bpe import BPE
+from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.words import Words
+
+
+def of(tokenizer: Any, *records: dict[str, Any]) -> RawText:
+    return compare(TextSource(tokenizer.train([record["words"] for record in records]), {}), records)
+
+
+def words(split: str, **fields: Any) -> dict[str, Any]:
+    return {"words": split.split(), **fields}
+
+
+def test_words_that_stand_alike_in_the_text_are_the_same() -> None:
+    raw = of(Words(), words("Anna calls Ben ."), words("in Bern ?", text="in Bern?"))
+    assert (raw.words, raw.otherwise, raw.same, raw.is_large) == (7, 0, True, False)
+
+
+def test_a_word_that_is_cut_counts_once_and_is_the_example() -> None:
+    raw = of(Words(), words("Anna-Lena calls Ben ."), words("a b c"))
+    assert (raw.words, raw.otherwise, raw.same, raw.is_large) == (7, 1, False, True)
+    assert raw.summary() == "14.3 % of 7 words are split otherwise by the tokenizer in the words joined by blanks"
+    assert raw.cure() == (
+        "for example 'Anna-Lena' as ['Anna', '-', 'Lena']; with `tokenizer: {use: words, "
+        r"""pattern: "\\w+(?:[-'’.]\\w+)*|[^\\w\\s]"}` it is 0.0 %"""
+    )
+
+
+def test_splitting_at_blanks_is_advised_only_where_the_data_has_raw_text() -> None:
+    given = words("(a+b) c!d", text="  (a+b) c!d")
+    assert r'pattern: "\\S+"}` it is 0.0 %' in of(Words(), given).cure()
+    joined = of(Words(), words("(a+b) c!d"))
+    assert (joined.joined, "segmenter" in joined.cure()) == (True, True)
+    assert of(Words(pattern=r"\S+"), words("(a+b) c!d")).otherwise == 0
+
+
+def test_chinese_words_are_joined_without_blanks_and_characters_advised() -> None:
+    record = words("播 放 iPhone 里 的 歌")
+    assert with_raw_text(record)["text"] == "播放iPhone里的歌"
+    assert with_raw_text(words("New York 。"))["text"] == "New York。"
+    assert with_raw_text(words("한국 음악"))["text"] == "한국 음악"
+    raw = of(Words(), *[words("播 放 周 杰 伦 的 歌")] * 3)
+    assert (raw.otherwise, raw.words) == (21, 21)
+    assert raw.cure().endswith("with `tokenizer: {use: chars, keep_spaces: false}` it is 0.0 %")
+    assert of(Chars(), words("播 放 周 杰 伦 的 歌")).same
+
+
+def test_a_text_that_spans_count_in_is_not_changed() -> None:
+    record = {"text": "播 放", "words": ["播", "放"], "spans": []}
+    assert with_raw_text(record) is record
+
+
+def test_subwords_are_compared_by_their_words() -> None:
+    raw = of(BPE(max_size=60), words("don't stop", text="don't  stop"))
+    assert (raw.words, raw.otherwise) == (2, 1)
+
+
+def test_what_a_pattern_drops_is_said_to_be_left_out() -> None:
+    raw = of(Words(pattern="[a-z]+"), words("a 7"))
+    assert raw.cure().startswith("for example '7', which is left out")
+
+
+def test_an_example_of_many_parts_is_cut() -> None:
+    raw = of(Words(), words("http://a.b/c"))
+    assert raw.cure().startswith("for example 'http://a.b/c' as ['http', ':', '/', '/', 'a']…; ")
+
+
+def test_records_without_words_count_nothing() -> None:
+    source = TextSource(Words().train(["a b"]), {})
+    assert compare(source, [{"text": "a b"}]).words == 0
