@@ -26,10 +26,11 @@ from seqpipe.answers.types import (
     Targets,
 )
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record, field_names
 from seqpipe.features.vocabulary import Vocabulary
 
 LOOSE = 0.02  # how far numbers of an answer may differ in int8, of those over 1 as a share
+_NO_FIELD = "write it in each record, or name the field of the answer with the head's option `target`"
 NOTHING = "(nothing)"  # how an answer without content reads
 WARNING = "warning"  # the key of an answer that says what a person should know about its input
 
@@ -404,14 +405,14 @@ def with_score(text: Any, part: Mapping[str, Any]) -> str:
 def required_field(record: Record, name: str) -> Any:
     """The value of a record's field; DataError if the record lacks it."""
     if name not in record:
-        raise DataError.at(record, f"no field {name!r} to compare with; it has: {', '.join(record)}")
+        raise DataError.at(record, f"no field {name!r} to compare with; it has: {field_names(record)}; {_NO_FIELD}")
     return record[name]
 
 
 def present(record: Record, name: str) -> Any:
     """The value of a record's field; DataError if it is missing or null."""
     if record.get(name) is None:
-        raise DataError.at(record, f"no field {name!r}; the record has: {', '.join(record)}")
+        raise DataError.at(record, f"no field {name!r}; the record has: {field_names(record)}; {_NO_FIELD}")
     return record[name]
 
 

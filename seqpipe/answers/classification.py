@@ -208,7 +208,8 @@ def counted_labels(
     counts.update(dict.fromkeys(always, 0))
     if not counts:
         field = head.target or "labels"
-        raise DataError(f"no training record has a label; is the head's target {field!r} the right field?")
+        cure = "write labels, or name another field with the head's option `target`"
+        raise DataError(f"no training record has a label: the field {field!r} is empty in each; {cure}")
     labels = [*head.old_labels, *sorted(counts.keys() - {*head.old_labels})]
     return Vocabulary(labels, [counts[label] for label in labels])
 

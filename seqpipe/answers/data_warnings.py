@@ -11,12 +11,12 @@ from seqpipe.features.document import Record
 SHOWN = 5  # labels that a warning lists
 
 
-def warnings_about(kind: AnswerKind, name: str, records: Iterable[Record]) -> Iterator[str]:
-    """The warnings about a set of records, a line each."""
+def warnings_about(kind: AnswerKind, name: str, records: Iterable[Record], trains: bool = False) -> Iterator[str]:
+    """The warnings about a set of records, that a model is trained on or scored on, a line each."""
     census = Census(kind)
     for _ in census.watch(records):
         pass
-    yield from census.warnings(name)
+    yield from census.warnings(name, trains)
 
 
 class Census:
@@ -44,14 +44,16 @@ class Census:
                 self._missed[head] += bool(unknown)
             yield record
 
-    def warnings(self, name: str) -> Iterator[str]:
-        """What a score of these records cannot say, and which labels the model does not know, a line each."""
+    def warnings(self, name: str, trains: bool = False) -> Iterator[str]:
+        """What cannot be learned from these records, or seen in a score of them, and unknown labels, a line each."""
         if self._counted and self._records == 1:
-            yield f"{name}: there is 1 record; a score of one record says nothing, give more"
+            little = "nothing can be learned from one" if trains else "a score of one record says nothing"
+            yield f"{name}: there is 1 record; {little}, give more"
+        one_sided = "no other answer can be learned" if trains else "a score of them says nothing about other answers"
         for head, kind in self._heads.items():
             where, labels = f"{name}: {head}: " if head else f"{name}: ", self._labels[head]
             if self._records > 1 and (message := kind.one_sided(labels, self._records)):
-                yield f"{where}{message}; a score of them says nothing about other answers, give records of each"
+                yield f"{where}{message}; {one_sided}, give records of each"
             yield from (where + message for message in _alike(labels))
             if unknown := self._unknown[head]:
                 message = (

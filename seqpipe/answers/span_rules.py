@@ -10,6 +10,7 @@ from seqpipe.features.document import Doc, Record
 from seqpipe.features.overlaps import Overlaps, kept_spans
 
 CURE = "set data.misaligned to widen or skip, or use another tokenizer"
+UNCOVERED = "covers no word or token; correct or remove the span, or set data.misaligned: skip"
 
 
 @dataclass
@@ -44,6 +45,8 @@ class SpanRules:
         inside = [i for i, (start, end) in enumerate(offsets) if start < span[1] and end > span[0]]
         if inside and (offsets[inside[0]][0], offsets[inside[-1]][1]) == span:
             return inside[0], inside[-1]
+        if self.misaligned == "error" and not inside:
+            raise DataError.at(record, f"the span {span[0]}-{span[1]}, {doc.text[slice(*span)]!r}, {UNCOVERED}")
         if self.misaligned == "error":
             raise DataError.at(record, f"{problem} of {[doc.text[slice(*offsets[i])] for i in inside]}; {CURE}")
         if inside and self.misaligned == "widen":

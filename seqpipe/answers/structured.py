@@ -123,7 +123,8 @@ class Structured(HeadAnswer):
                 counts.update({f"{field.name}/{label}": 0 for label in field.labels})
                 counts.update(f"{field.name}/{label}" for record in records for label in labels_of(field, record))
                 if not any(name.startswith(f"{field.name}/") for name in counts):
-                    raise DataError(f"no training record has a label in the field {field.target!r}")
+                    message = f"no training record has a label in the field {field.target!r}"
+                    raise DataError(f"{message}; write labels, or state another `target`")
         labels = [*head.old_labels]
         for field in fields_from(head.settings["fields"]):
             first = [f"{field.name}/{label}" for label in field.labels]

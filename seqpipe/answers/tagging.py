@@ -187,16 +187,19 @@ class Spans(Tags):
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         names: set[str] = set()
+        has_tags = False
         for record in records:
             tags = record.get(head.target or "tags")
             if tags is not None:
+                has_tags = True
                 names.update(label for label, *_ in schemes.spans(tags))
             else:
                 names.update(span["label"] for span in present(record, head.target or "spans"))
         if not names:
-            raise DataError(
-                "the training data holds no span at all; is the tag column right? See the reader's option `tags`"
-            )
+            cure = "name the field or column of the tags with the reader's option `tags`"
+            if not has_tags:
+                cure = f"the field {head.target or 'spans'!r} is empty in every record: mark what is to be found"
+            raise DataError(f"the training data holds no span at all; {cure}")
         old, tags = head.old_labels, schemes.tag_set(sorted(names), head.settings["scheme"])
         return Vocabulary([*old, *(tag for tag in tags if tag not in {*old})])
 

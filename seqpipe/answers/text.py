@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import HeadAnswer, best_of, present, probability, required_field, with_score
 from seqpipe.answers.decision_checks import changed_values
 from seqpipe.answers.metrics.text import TextCounter, tokenizer_fault
+from seqpipe.answers.round_trip import changed_message
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError, UsageError
@@ -127,11 +128,7 @@ class Text(HeadAnswer):
                 "neither the target vocabulary nor their source has"
             )
         if changed:
-            text, copy = min(changed, key=lambda pair: len(pair[0]))
-            message = f"{len(changed):,} of {len(texts):,} texts change when encoded and decoded: {text!r} as {copy!r}"
-            cure = "words: give it detokenize: true and a pattern that keeps together what has no blank within"
-            lossless = "the target tokenizer {use: bpe, byte_level: true} loses nothing"
-            yield f"{message}; {cure if self.copies else lossless}"
+            yield changed_message(changed, len(texts), bool(self.copies))
         over = [len(ids) for ids in encoded if longest is not None and len(ids) >= longest]
         if over:
             message = (

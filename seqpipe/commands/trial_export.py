@@ -81,9 +81,9 @@ def _backpropagate(pipeline: Pipeline, batch: Batch) -> float:
 
 def _check_held_out(trial: Trial, config: Config, console: Console) -> None:
     """Raise DataError for records of dev or test that the run could not be scored on."""
+    report_unseen_labels(config, trial.pipeline.artifacts, console)
     if trial.data.dev_batches:
         next(iter(trial.data.dev_batches()))  # the examples of all dev records are made for it
-    report_unseen_labels(config, trial.pipeline.artifacts, console)
     refuse_long_pairs(config, trial.pipeline)
 
 

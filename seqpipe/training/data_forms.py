@@ -104,7 +104,10 @@ class ExampleData(DataForm):
         config, warnings = self.config, list[str]()
         dev = self.read(config.data.dev) if config.data.dev else []
         data = examples(config, artifacts, records, warn=warnings.append)
-        warnings += [*warnings_about(artifacts.kind, "train", records), *warnings_about(artifacts.kind, "dev", dev)]
+        warnings += [
+            *warnings_about(artifacts.kind, "train", records, trains=True),
+            *warnings_about(artifacts.kind, "dev", dev),
+        ]
         return TrainingData(
             artifacts,
             self._batches(artifacts, data, of_epoch(config, artifacts)),

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seqpipe.commands.init.batches import batch_tokens
+from seqpipe.commands.init.summary import DataSummary
 from seqpipe.commands.init.template import init_yaml
 from seqpipe.config import loader as config
 from seqpipe.config import yaml
@@ -519,3 +523,28 @@ def test_a_parquet_table_is_looked_at_like_json(tmp_path: Path) -> None:
     assert (made.data.reader.use, made.head[0].use) == ("parquet", "label")
     assert changed(made) == {"text": "review", "label": "stars"}
     assert [record["label"] for record in read(made)][:2] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "tokens"),
+    [
+        ({}, 512),
+        ({"records": 3000}, 1024),
+        ({"words": 120}, 512),
+        ({"words": 121}, 256),
+        ({"records": 9000, "words": 300_000}, 256),
+        ({"words": 121, "unspaced": True}, 512),
+        ({"words": 121, "label_kind": "Tags"}, 512),
+    ],
+)
+def test_rare_entities_get_smaller_batches(change: dict[str, Any], tokens: int) -> None:
+    summary = DataSummary("conll", records=20, words=60, labels=Counter({"person": 3, "city": 1}))
+    assert batch_tokens(replace(summary, **change))[0] == tokens
+
+
+def test_the_yaml_says_why_batches_are_small(tmp_path: Path) -> None:
+    sentence = "".join(f"word{n}\tO\n" for n in range(40))
+    made = initialised(tmp_path, f"Bern\tB-city\n{sentence}\n" * 4)
+    assert made.train.batch_tokens == 256
+    line = "  batch_tokens: 256  # padded tokens a batch; few, because entities are rare: 4 in 164 words"
+    assert line in made.file.read_text().splitlines()

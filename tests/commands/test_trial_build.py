@@ -112,6 +112,63 @@ def test_the_records_of_dev_and_test_are_read_to_their_end(tmp_path: Path) -> No
     write_jsonl(tmp_path / "test.jsonl", [late] * EARLY + [{"text": "Oslo", "spans": [[0, 4, "LOC"]]}])
     with pytest.raises(DataError, match=rf"test\.jsonl:{EARLY + 1}: the test set holds the label 'LOC'"):
         check_export(config, QUIET)
+    write_jsonl(tmp_path / "test.jsonl", [late])
     write_jsonl(tmp_path / "dev.jsonl", [late] * EARLY + [{"text": "Adas", "spans": [[0, 3, "PER"]]}])
     with pytest.raises(DataError, match=rf"dev\.jsonl:{EARLY + 1}: span 'Ada' \(PER\) cuts a word"):
+        check_export(config, QUIET)
+
+
+def trained_on(folder: Path, records: list[dict[str, Any]], *overrides: str, **changes: Any) -> Config:
+    path = writing(folder, {"tokenizer": "words", **changes})
+    write_jsonl(folder / "train.jsonl", records)
+    write_jsonl(folder / "dev.jsonl", records)
+    return load(path, overrides)
+
+
+@pytest.mark.parametrize(
+    ("head", "record", "advice"),
+    [
+        ({"use": "crf"}, {"text": "a b", "spans": []}, "the field 'spans' is empty in every record"),
+        ({"use": "crf"}, {"words": ["a"], "tags": ["O"]}, "the tags with the reader's option `tags`"),
+        ({"use": "crf"}, {"text": "a", "label": "x"}, "has: text, label; write it in each record, or name the field"),
+        ({"use": "crf"}, {"text": "a  b", "spans": [[1, 2, "X"]]}, "covers no word or token; correct or remove"),
+        ({"use": "label", "multi": True}, {"text": "a", "labels": []}, "the field 'labels' is empty in each; write"),
+    ],
+)
+def test_the_advice_is_about_the_records_there_are(
+    tmp_path: Path, head: dict[str, Any], record: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        build_trial(trained_on(tmp_path, [record] * 3, head=head))
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "target", "advice"),
+    [
+        ("lowercase", "Ab Cd", "leave lowercase out of the target tokenizer"),
+        ("fold_digits", "ab 12", "leave fold_digits out of the target tokenizer"),
+        ("fold_digits", "ab  12", "{use: bpe, byte_level: true} loses nothing"),
+    ],
+)
+def test_the_advice_about_texts_that_change_names_the_option_that_changes_them(
+    tmp_path: Path, option: str, target: str, advice: str
+) -> None:
+    writer = f"head.target_tokenizer={{use: words, detokenize: true, {option}: true}}"
+    (message,) = build_trial(trained_on(tmp_path, [{"text": "a", "reversed": target}] * 3, writer)).messages
+    assert advice in message
+
+
+def test_a_warning_about_train_speaks_of_learning_and_one_about_dev_of_its_score(tmp_path: Path) -> None:
+    config = trained_on(tmp_path, [{"text": "a", "label": "x"}] * 3, head={"use": "label"})
+    train, dev = build_trial(config).data.warnings
+    assert train == "train: all have the label 'x' (3 records); no other answer can be learned, give records of each"
+    assert dev.startswith("dev: all have the label 'x' (3 records); a score of them says nothing about other answers")
+
+
+def test_a_dev_set_of_unknown_labels_is_told_with_the_labels(tmp_path: Path) -> None:
+    config = trained_on(tmp_path, moods(9, 1), head={"use": "label"})
+    for name in ("dev", "test"):
+        write_jsonl(tmp_path / f"{name}.jsonl", [{"text": "a", "label": "new"}])
+    with pytest.raises(DataError, match=r"dev\.jsonl:1: the dev set holds the label 'new'"):
         check_export(config, QUIET)

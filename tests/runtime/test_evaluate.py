@@ -95,7 +95,7 @@ def test_records_may_come_one_at_a_time(tiny: Model) -> None:
 
 
 def test_a_record_without_reference_is_named(tiny: Model) -> None:
-    with pytest.raises(DataError, match="x:9: no field 'spans' to compare with; it has: text, where"):
+    with pytest.raises(DataError, match="x:9: no field 'spans' to compare with; it has: text; write it"):
         evaluate(tiny.predictor, [{"text": "Anna", "where": "x:9"}])
 
 

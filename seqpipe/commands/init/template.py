@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from seqpipe.commands.init.batches import SMALL, batch_tokens
 from seqpipe.commands.init.inspect_data import summarise
 from seqpipe.commands.init.label_models import label_keys
 from seqpipe.commands.init.other_formats import training_folder
@@ -19,7 +20,6 @@ from seqpipe.config.yaml_text import dump
 from seqpipe.errors import UsageError
 from seqpipe.files import write
 
-SMALL = 3000  # records: fewer make a smaller model, trained for longer
 LABELS = 12  # that a comment lists
 GENERIC = {"", "train", "training", "data", "dataset"}  # names that say nothing
 _SIBLINGS = {"dev": ("dev", "devel", "valid", "validation", "val"), "test": ("test", "testa", "testb")}
@@ -167,7 +167,8 @@ def _train_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
     is_small = summary.records < SMALL
     yield "train:"
     yield f"  epochs: {40 if is_small else 20}"
-    yield f"  batch_tokens: {512 if is_small else 1024}  # padded tokens a batch"
+    tokens, meaning = batch_tokens(summary)
+    yield f"  batch_tokens: {tokens}  # {meaning}"
     yield "  optimizer: {use: adamw, lr: 0.003}"
     yield "  schedule: {use: linear, warmup_ratio: 0.1}"
     yield "  average: 0.99  # the moving average of the weights is what ships"
