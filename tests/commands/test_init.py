@@ -170,7 +170,8 @@ def test_texts_with_a_label_get_the_head_for_it(labels: list[Any], tmp_path: Pat
     assert (made.data.reader.use, changed(made), made.inputs[0].tokenizer.use) == ("jsonl", {}, "words")
     assert (made.head[0].use, made.head[0].common_keys["target"]) == ("label", None)
     text = made.file.read_text(encoding="utf-8")
-    assert f"# Labels: {labels[0]} 2, {labels[1]} 1\n# Note: texts with one label each.\n" in text
+    assert f"# Labels: {labels[0]} 2, {labels[1]} 1\n# Saw: JSON Lines with the keys text, label and spans.\n" in text
+    assert "# Chose: key 'label' has 2 values in 3 records.\n# Note: texts with one label each.\n" in text
     assert "misaligned" not in text
 
 

@@ -23,5 +23,6 @@ def init(
     """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.commands.init.template import init_yaml
 
-    path = init_yaml(data, output)
-    Console().say(f"wrote {path}\nnext: seqpipe check {path}")
+    console = Console()
+    path = init_yaml(data, output, say=console.say)
+    console.say(f"wrote {path}\nnext: seqpipe check {path}")

@@ -36,13 +36,13 @@ class DataSummary:
         target: The field of the number or of the text to write.
         unanswered: Number of questions without an answer.
         counted: Number of records whose words count 1 2 3.
-        multi: Whether a text has any number of labels.
-        pointer: The options of a pointer network's head.
-        characters: Number of characters of a plain text.
         fields: The fields of the text, or of a pair of texts.
         saw: What the file looks like, in one line.
         why: Why this is learned, in one line.
         sampled: Whether the records were counted in a sample of the file.
+        multi: Whether a text has any number of labels.
+        pointer: The options of a pointer network's head.
+        characters: Number of characters of a plain text.
     """
 
     use: str
@@ -58,20 +58,21 @@ class DataSummary:
     target: str = "target"
     unanswered: int = 0
     counted: int = 0
-    multi: bool = False
-    pointer: dict[str, Any] = field(default_factory=dict)
-    characters: int = 0
     fields: list[str] = field(default_factory=lambda: ["text"])
     saw: str = ""
     why: str = ""
     sampled: bool = False
+    multi: bool = False
+    pointer: dict[str, Any] = field(default_factory=dict)
+    characters: int = 0
 
     def lines(self) -> Iterator[str]:
-        """Yield what was seen in the file, and why this is learned."""
+        """Yield what was seen in the file, why this is learned, and what else there is to know."""
         if self.saw:
             yield f"Saw: {self.saw}."
         if self.why:
             yield f"Chose: {self.why}."
+        yield from (f"Note: {note}." for note in self.notes)
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ _HEADS = {
 _SPELLING = "  - {use: char-cnn, dim: 60, widths: [2, 3, 4], dropout: 0.5}  # spelling: prefixes, suffixes, case"
 
 
-def init_yaml(data: Path, output: Path | None = None) -> Path:
-    """Look at `data` and write the YAML; return its path.
+def init_yaml(data: Path, output: Path | None = None, say: Callable[[str], None] | None = None) -> Path:
+    """Look at `data`, `say` what was seen and chosen, and write the YAML; return its path.
 
     Raises:
         DataError: if the file is of no known format, or nothing can be learned from it.
@@ -42,6 +42,9 @@ def init_yaml(data: Path, output: Path | None = None) -> Path:
         raise UsageError(f"{target} is there already; name another with --output, or remove it")
     summary = summarise(data)
     refuse_useless(summary, data)
+    if say:
+        for line in summary.lines():
+            say(line)
     write(target, _yaml(summary, data, target))
     return target
 
@@ -73,11 +76,10 @@ def _comments(summary: DataSummary, data: Path) -> Iterator[str]:
     words = "" if summary.unspaced or not summary.words else f", {summary.words:,} words"
     about = "about " if summary.sampled else ""
     yield f"# Made by `seqpipe init` from {data.name}: {about}{summary.records:,} records{words}."
-    yield from (f"# {line}" for line in summary.lines())
     labels = ", ".join(f"{_printable(label)} {count:,}" for label, count in summary.labels.most_common(LABELS))
     if labels:
         yield f"# {summary.label_kind}: {labels}{' …' if len(summary.labels) > LABELS else ''}"
-    yield from (f"# Note: {note}." for note in summary.notes)
+    yield from (f"# {line}" for line in summary.lines())
 
 
 def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
