@@ -19,10 +19,18 @@ def init(
         Path | None,
         typer.Option("--output", "-o", help="The YAML to write; default: the name of DATA with the extension .yaml."),
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            help="What to learn, by the head's name, in place of what the data looks like: crf, label, score, seq2seq, "
+            "answer-span, pointer or lm.",
+        ),
+    ] = None,
 ) -> None:
     """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.commands.init.template import init_yaml
 
     console = Console()
-    path = init_yaml(data, output, say=console.say)
+    path = init_yaml(data, output, say=console.say, task=task)
     console.say(f"wrote {path}\nnext: seqpipe check {path}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-WHOLE = 4_000_000  # bytes: of a larger file, records are taken from pieces
-PIECES, PIECE = 40, 25_000  # their number, and the bytes of each
+WHOLE = 4_000_000  # bytes: of a larger file, records are taken from pieces of a quarter of this size together
+PIECES = 40
 _CHUNK = 1_000_000
 Unit = Literal["line", "sentence"]
 
@@ -29,15 +31,15 @@ def size_of(data: Path) -> int:
 class Pieces:
     """PIECES parts of a file, evenly spread over it, each from one end of a record to another."""
 
-    def __init__(self, data: Path, unit: Unit):
-        self.data = data
-        self.between = b"\n" if unit == "line" else b"\n\n"
+    def __init__(self, data: Path, unit: Unit, whole: int = WHOLE):
+        self.data, self.whole = data, whole
+        self.end = re.compile(rb"\n" if unit == "line" else rb"\n[ \t\r]*\n")
         self.size = size_of(data)
 
     @property
     def is_whole(self) -> bool:
         """Whether all of the file is read."""
-        return self.size <= WHOLE
+        return self.size <= self.whole
 
     @property
     def factor(self) -> float:
@@ -47,14 +49,17 @@ class Pieces:
     def lines(self) -> Iterator[str]:
         """Yield the lines of the pieces; those of a piece that is no UTF-8 with signs in place of the faults."""
         for part in self._parts():
-            yield from part.decode("utf-8", "replace").splitlines(keepends=True)
+            yield from io.StringIO(part.decode("utf-8", "replace"))
 
     def _parts(self) -> Iterator[bytes]:
-        stride = self.size // PIECES
         with open_bytes(self.data) as file:
+            if self.is_whole:
+                yield file.read()
+                return
             for number in range(PIECES):
-                part = file.read(stride)[:PIECE].replace(b"\r\n", b"\n")
-                start = part.find(self.between) + len(self.between) if number else 0
-                end = part.rfind(self.between) + len(self.between)
-                if end > start and (start >= len(self.between) or not number):
-                    yield part[start:end]
+                part = file.read(self.size // PIECES)[: self.whole // 4 // PIECES]
+                ends = [match.end() for match in self.end.finditer(part)]
+                if number == 0:
+                    yield part[: ends[-1] if ends else part.rfind(b"\n") + 1]
+                elif len(ends) > 1:
+                    yield part[ends[0] : ends[-1]]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import re
 import zlib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
+from seqpipe.commands.init.conll import has_columns, layout_of, tag_sentences
+from seqpipe.commands.init.convert import refuse_convertible
 from seqpipe.commands.init.files import open_bytes
 from seqpipe.commands.init.json_files import find_json
 from seqpipe.commands.init.object_fields import FORMS, keys_of, profile_objects
@@ -24,23 +24,37 @@ from seqpipe.commands.init.other_formats import (
     summarise_lines,
     summarise_text,
 )
-from seqpipe.commands.init.roles import Roles, counts_of
+from seqpipe.commands.init.roles import Roles, Task, counts_of
 from seqpipe.commands.init.sniff import is_conllu, is_squad
 from seqpipe.commands.init.summary import DataSummary, records, scale
 from seqpipe.commands.init.table import find_table
+from seqpipe.commands.init.tasks import Wanted, refuse_other
+from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
-_GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, as in 科0 技1
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
-def summarise(data: Path) -> DataSummary:
-    """Look at a data file and return what it is like; DataError if it is of no known format."""
+def summarise(data: Path, wanted: Wanted | None = None) -> DataSummary:
+    """Look at a data file and return what it is like.
+
+    Raises:
+        DataError: if it is of no known format, or lacks what the wanted task needs.
+    """
+    summary = _summarise(data, wanted)
+    if wanted:
+        refuse_other(summary, data, wanted)
+    return summary
+
+
+def _summarise(data: Path, wanted: Wanted | None) -> DataSummary:
+    task = wanted.column if wanted else None
     if data.is_dir():
         return summarise_folder(data)
     if is_parquet(data):
-        return _objects(data, "parquet", {})
+        return _objects(data, "parquet", {}, task)
+    refuse_convertible(data)
     refuse_binary(data)
     lines = _first_lines(data)
     summary = summarise_lines(data, lines)
@@ -49,13 +63,19 @@ def summarise(data: Path) -> DataSummary:
     if is_squad(lines):
         return _answers(DataSummary("squad", label_kind="Answers"), data)
     if (objects := find_json(data, lines)) is not None:
-        return _objects(data, *objects)
+        return _objects(data, *objects, task)
     if is_conllu(lines):
         return _conllu(data)
-    table = find_table(data, lines, None)
+    if wanted and wanted.has_words:
+        return _conll(data)
+    if wanted and not (wanted.column or wanted.is_plain):
+        raise DataError(f"{data}: --task {wanted.head} needs {wanted.needs}, and the file does not look so")
+    table = None if wanted and wanted.is_plain else find_table(data, lines, task)
     if table:
         return _table(data, table)
-    return summarise_text(data, lines) or _conll(data)
+    is_plain = wanted.is_plain if wanted else not has_columns(lines)
+    text = summarise_text(data, lines) if is_plain else None
+    return text or _conll(data)
 
 
 def _first_lines(data: Path) -> list[str]:
@@ -72,7 +92,7 @@ def _first_lines(data: Path) -> list[str]:
     return [lines[0].lstrip(), *lines[1:]]
 
 
-def _objects(data: Path, use: str, options: dict[str, Any]) -> DataSummary:
+def _objects(data: Path, use: str, options: dict[str, Any], task: Task | None) -> DataSummary:
     """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts."""
     summary = DataSummary(use, options)
     fields = profile_objects(summary, data)
@@ -80,23 +100,24 @@ def _objects(data: Path, use: str, options: dict[str, Any]) -> DataSummary:
     if is_answers(fields):
         options = {**options, "text": None}
         return _answers(DataSummary(use, options, label_kind="Answers", saw=summary.saw), data)
-    if (words := find_words(fields, data)) is not None:
+    if task is None and (words := find_words(fields, data)) is not None:
         summary.options |= words
         tagged = DataSummary(use, {**summary.options, "scheme": "none"})
-        _choose_scheme(summary, [list(record["tags"]) for record in records(tagged, data) if "tags" in record])
+        tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
+        _choose_scheme(summary, tags, {tag for sentence in tags for tag in sentence})
         summary.notes.append("records with words already split")
         _count(summary, data)
-    elif (spans := find_spans(fields, data)) is not None:
+    elif task is None and (spans := find_spans(fields, data)) is not None:
         summary.options |= spans
         summary.notes.append("texts with character spans")
         _count(summary, data)
-    elif (labels := find_labels(fields, data)) is not None:
+    elif task in (None, "Labels") and (labels := find_labels(fields, data)) is not None:
         names, summary.multi = labels
         summary.options |= names
         summary.notes.append(f"texts with {'several labels' if summary.multi else 'one label each'}")
         count_labels(summary, data)
     else:
-        roles = choose_roles(fields, data, None)
+        roles = choose_roles(fields, data, task)
         roles.use, roles.options, roles.saw = use, options | roles.options, summary.saw
         return _table(data, roles)
     scale(summary, data)
@@ -104,9 +125,13 @@ def _objects(data: Path, use: str, options: dict[str, Any]) -> DataSummary:
 
 
 def _conll(data: Path) -> DataSummary:
-    summary = DataSummary("conll", _columns(data))
-    tags = [list(r["tags"]) for r in records(DataSummary("conll", {**summary.options, "scheme": "none"}), data)]
-    _choose_scheme(summary, tags)
+    layout = layout_of(data)
+    summary = DataSummary("conll", layout.options(), saw=layout.saw(), why=layout.why())
+    _choose_scheme(summary, list(tag_sentences(data, layout)), {*layout.tags})
+    if summary.label_kind == "Tags" and not layout.comments and "#" in layout.columns[layout.word]:
+        summary.options["comment"] = None  # a sentence that begins with the word #
+    if layout.uneven:
+        _raise_fault(summary, data)
     _count(summary, data)
     scale(summary, data)
     return summary
@@ -120,7 +145,8 @@ def _conllu(data: Path) -> DataSummary:
     tags = next((name for name, full in columns.items() if full), None)
     if tags is None:
         raise DataError(f"{data}: words without tags: no column of {', '.join(columns)} is filled for every word")
-    summary = DataSummary("conllu", {} if tags == "upos" else {"tags": tags}, label_kind="Tags")
+    summary = DataSummary("conllu", {} if tags == "upos" else {"tags": tags}, label_kind="Tags", saw="CoNLL-U")
+    summary.why = f"the column {tags} is filled for every word"
     _count(summary, data)
     scale(summary, data)
     return summary
@@ -163,9 +189,15 @@ def _table(data: Path, roles: Roles) -> DataSummary:
     return summary
 
 
-def _choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]]) -> None:
-    """Set the tagging scheme that the tags keep, or break least."""
-    distinct = {tag for sentence in tags for tag in sentence}
+def _raise_fault(summary: DataSummary, data: Path) -> None:
+    """Read all of the file, for the DataError of its first fault."""
+    reader: Any = Plugins().find("reader", summary.use).load()(**summary.options)
+    for _ in reader.read(data):
+        pass
+
+
+def _choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]], distinct: set[str]) -> None:
+    """Set the tagging scheme that the tags keep, or break least; `distinct` are those of all of the file."""
     schemes = [*SCHEMES[1:], SCHEMES[0]]  # IOB2 first: most files are
     fitting = [s for s in schemes if all(belongs(tag, s) for tag in distinct)] if "O" in distinct else []
     if not fitting:
@@ -197,27 +229,6 @@ def _count(summary: DataSummary, data: Path) -> None:
     if unspaced_words > summary.words / 2:
         summary.options["joiner"] = ""
     summary.unspaced = summary.options.get("joiner") == "" or unspaced_texts > summary.records / 2
-
-
-def _columns(data: Path) -> dict[str, Any]:
-    """Return the options that say where words and tags are: tags are the last column whose cells look like them."""
-    rows: list[list[str]] = []
-    with io.TextIOWrapper(open_bytes(data), "utf-8-sig", "replace") as file:
-        for line in itertools.islice(file, 5000):
-            if line.strip() and not line.startswith(("# ", "-DOCSTART-")):
-                rows.append(line.rstrip("\r\n").split("\t") if "\t" in line else line.split())
-    width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
-    if width < 2 or count < 0.9 * len(rows):
-        raise DataError(
-            f"{data}: neither JSONL nor CoNLL: most lines have {width} column{'s' if width > 1 else ''} "
-            f"({count} of {len(rows)}); CoNLL has a word and its tag on a line, and a blank line after each sentence"
-        )
-    cells = [[row[i] for row in rows if len(row) == width] for i in range(width)]
-    shaped = [i for i in range(1, width) if all(re.fullmatch(r"O|[BIESLU](-.+)?", cell) for cell in cells[i])]
-    tag = shaped[-1] if shaped else width - 1
-    options: dict[str, Any] = {} if tag == width - 1 else {"tags": tag}
-    glued = sum(bool(_GLUED.fullmatch(word)) for word in cells[0])
-    return {**options, "pattern": "^(.)", "joiner": ""} if glued > 0.9 * count else options
 
 
 def _count_tags(summary: DataSummary, tags: Sequence[str]) -> None:

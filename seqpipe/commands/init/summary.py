@@ -68,13 +68,14 @@ class DataSummary:
     pointer: dict[str, Any] = field(default_factory=dict)
     characters: int = 0
 
-    def lines(self) -> Iterator[str]:
-        """Yield what was seen in the file, why this is learned, and what else there is to know."""
-        if self.saw:
-            yield f"Saw: {self.saw}."
-        if self.why:
-            yield f"Chose: {self.why}."
-        yield from (f"Note: {note}." for note in self.notes)
+    def reasons(self) -> list[str]:
+        """Return what was seen in the file, and why this is learned."""
+        reasons = {"Saw": self.saw, "Chose": self.why}
+        return [f"{title}: {text}." for title, text in reasons.items() if text]
+
+    def remarks(self) -> list[str]:
+        """Return what else there is to know."""
+        return [f"Note: {note}." for note in self.notes]
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from seqpipe.commands.init.other_formats import training_folder
 from seqpipe.commands.init.other_models import language_model_keys, pointer_keys
 from seqpipe.commands.init.refuse import refuse_useless
 from seqpipe.commands.init.summary import DataSummary
+from seqpipe.commands.init.tasks import task_of
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import UsageError
 from seqpipe.files import write
@@ -29,21 +30,24 @@ _HEADS = {
 _SPELLING = "  - {use: char-cnn, dim: 60, widths: [2, 3, 4], dropout: 0.5}  # spelling: prefixes, suffixes, case"
 
 
-def init_yaml(data: Path, output: Path | None = None, say: Callable[[str], None] | None = None) -> Path:
+def init_yaml(
+    data: Path, output: Path | None = None, say: Callable[[str], None] | None = None, task: str | None = None
+) -> Path:
     """Look at `data`, `say` what was seen and chosen, and write the YAML; return its path.
 
     Raises:
         DataError: if the file is of no known format, or nothing can be learned from it.
-        UsageError: if the YAML is there already.
+        UsageError: if the YAML is there already, or there is no such task.
     """
+    wanted = task_of(task) if task else None
     data = training_folder(data)
     target = output or Path(f"{_name(data)}.yaml")
     if target.exists():
         raise UsageError(f"{target} is there already; name another with --output, or remove it")
-    summary = summarise(data)
+    summary = summarise(data, wanted)
     refuse_useless(summary, data)
     if say:
-        for line in summary.lines():
+        for line in [*summary.reasons(), *summary.remarks()]:
             say(line)
     write(target, _yaml(summary, data, target))
     return target
@@ -76,10 +80,11 @@ def _comments(summary: DataSummary, data: Path) -> Iterator[str]:
     words = "" if summary.unspaced or not summary.words else f", {summary.words:,} words"
     about = "about " if summary.sampled else ""
     yield f"# Made by `seqpipe init` from {data.name}: {about}{summary.records:,} records{words}."
+    yield from (f"# {line}" for line in summary.reasons())
     labels = ", ".join(f"{_printable(label)} {count:,}" for label, count in summary.labels.most_common(LABELS))
     if labels:
         yield f"# {summary.label_kind}: {labels}{' …' if len(summary.labels) > LABELS else ''}"
-    yield from (f"# {line}" for line in summary.lines())
+    yield from (f"# {line}" for line in summary.remarks())
 
 
 def _data_keys(summary: DataSummary, data: Path, target: Path) -> Iterator[str]:
