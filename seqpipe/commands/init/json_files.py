@@ -33,7 +33,7 @@ def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | 
         )
         if load_json(data) is None:
             return None
-        raise DataError(f"{data}: a JSON list, but not of objects; {_FORMS}; {cure}")
+        raise DataError(f"{data}: a JSON list, but not of objects; {_FORMS}{f'; {cure}' * (start == '[[')}")
     return ("json", {}) if start == "[{" else None
 
 
@@ -75,6 +75,10 @@ def _conversion(value: dict[str, Any]) -> str:
     parts = list(value.values())
     objects = all(isinstance(part, dict) for part in parts)
     flat = objects and not any(isinstance(item, dict) for part in parts for item in part.values())
+    rows = [key for key, part in value.items() if isinstance(part, list) and part and isinstance(part[0], list)]
+    if rows:
+        way = f"jq -c '.{rows[0]}[] | {{text: .[0], label: .[1]}}' FILE > {rows[0]}.jsonl"
+        return f"; it holds lists of lists: make objects of each, for instance with `{way}`"
     if len(parts) < 2:
         return ""
     if (flat or all(isinstance(part, list) for part in parts)) and len({*map(len, parts)}) == 1:

@@ -27,18 +27,21 @@ class Field:
         kinds: How often each kind of value occurs.
         missing_at: File and line of the first object without a value.
         example: The first value that is no empty list.
+        listed: Number of characters of the texts in lists.
     """
 
     column: Column
     kinds: Counter[str] = field(default_factory=Counter)
     missing_at: str = ""
     example: Any = None
+    listed: int = 0
 
     def add(self, values: Sequence[Any], every: int) -> None:
         """Take account of further values; a missing one is None."""
         self.kinds.update(map(_kind, values))
         if self.example is None or self.example == []:
             self.example = next((value for value in values if value not in (None, [])), self.example)
+        self.listed += sum(len("".join(value)) for value in values if _kind(value) == "texts")
         if self.is_scalar:
             self.column.add([_cell(value) for value in values], every)
 

@@ -108,12 +108,14 @@ def choose_roles(fields: Mapping[str, Field], data: Path, task: Task | None) -> 
     Raises:
         DataError: if there is nothing to learn, or the keys leave a choice open.
     """
-    stats = {key: each for key, each in fields.items() if each.is_scalar}
+    stats = {key: each for key, each in fields.items() if each.is_scalar and not _is_id(key, each)}
     if not stats:
         seen = ", ".join(f"{key!r} {' or '.join(sorted(each.kinds))}" for key, each in fields.items())
         raise DataError(
             f"{data}: nothing to learn in it: its keys hold {seen}; give a text and its label in each object"
         )
+    longest = max((each.column.characters for each in stats.values() if not each.column.is_key), default=0)
+    _refuse_listed_texts(fields, longest, data)
     for key, each in stats.items():
         if _last(key) in _NEEDED:
             _check_missing(key, each)
@@ -133,6 +135,20 @@ def choose_roles(fields: Mapping[str, Field], data: Path, task: Task | None) -> 
         _check_missing(key, stats[key])
     _check_numbers(roles, stats[target], f"{data}: {target!r}")
     return roles
+
+
+def _is_id(key: str, values: Field) -> bool:
+    """Return whether a key names the objects, as paper_id does."""
+    return _last(key).endswith(("_id", "-id")) and not values.column.is_repeated
+
+
+def _refuse_listed_texts(fields: Mapping[str, Field], characters: int, data: Path) -> None:
+    """DataError if a list of texts, such as of sentences, holds more than every text."""
+    listed = {key: stats.listed for key, stats in fields.items() if stats.listed > 1.2 * characters}
+    if listed:
+        key = max(listed, key=lambda key: listed[key])
+        cure = f"make one text of each list that is meant, for instance with `jq -c '.{key} |= join(\" \")'`"
+        raise DataError(f"{data}: {key!r} is a list of texts, and longer than the other texts; {cure}")
 
 
 def _check_missing(key: str, values: Field) -> None:
