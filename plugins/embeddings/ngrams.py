@@ -83,8 +83,8 @@ class Ngrams(nn.Module):
         squares = weights.square().sum(1)  # (B, K)
         tokens = mask.sum(1, keepdim=True)  # (B, 1)
         words, chars = (torch.where(part, squares, 0.0).sum(1, keepdim=True) for part in (of_words, ~of_words))
-        scales = [(tokens / part.clamp(min=1e-12)).sqrt() for part in (words, chars)]  # (B, 1) each
-        return torch.where(of_words, *scales)[:, None]
+        length = torch.where(of_words, words, chars)  # (B, K)
+        return (tokens / length.clamp(min=1e-12)).sqrt()[:, None]
 
     def _at_once(self, ngrams: Tensor, weights: Tensor) -> Tensor:
         K = ngrams.shape[2]

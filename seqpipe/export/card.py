@@ -52,8 +52,8 @@ def _scores(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[
     for name, scores in rows.items():
         lines += [f"| {name} | {metric} | {shown(metric, value, metrics)} |" for metric, value in scores.items()]
     raw = [
-        f"{name}: the text alone is given, as in deployment; {100 * scores['split_otherwise']:.1f} % of the words of the "
-        "data are split otherwise there."
+        f"{name}: the text alone is given, as in deployment; {100 * scores['split_otherwise']:.1f} % of the words of "
+        "the data are split otherwise there."
         for name, scores in tests.items()
         if "split_otherwise" in scores
     ]
