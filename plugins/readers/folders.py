@@ -41,7 +41,8 @@ class Folders:
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from error
         if not files:
-            raise DataError(f"{path}: there is no file {self.pattern} in the folders of this folder; {_FORM}")
+            problem = f"there is no file {self.pattern} in the folders of this folder"
+            raise DataError(f"{path}: {problem}; name a file, or {_FORM}")
         return files
 
     def read(self, path: Path) -> Iterator[Record]:

@@ -170,6 +170,7 @@ def test_texts_with_a_label_get_the_head_for_it(labels: list[Any], tmp_path: Pat
     assert (made.data.reader.use, changed(made), made.inputs[0].tokenizer.use) == ("jsonl", {}, "words")
     assert (made.head[0].use, made.head[0].common_keys["target"]) == ("label", None)
     text = made.file.read_text(encoding="utf-8")
+    assert "# Saw: JSON Lines with the keys text, label and spans.\n# Chose: key 'label' has 2 values in 3 rec" in text
     assert f"# Labels: {labels[0]} 2, {labels[1]} 1\n# Note: texts with one label each.\n" in text
     assert "misaligned" not in text
 
@@ -519,3 +520,20 @@ def test_a_parquet_table_is_looked_at_like_json(tmp_path: Path) -> None:
     assert (made.data.reader.use, made.head[0].use) == ("parquet", "label")
     assert changed(made) == {"text": "review", "label": "stars"}
     assert [record["label"] for record in read(made)][:2] == [2, 1]
+
+
+@pytest.mark.parametrize("key", [None, "data.all"])
+def test_a_large_json_list_is_sampled(key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqpipe.commands.init.summary.WHOLE", 1_000)
+    monkeypatch.setattr("seqpipe.commands.init.json_sample.OBJECTS", 100)
+    items = [{"text": f"a day {number}", "label": "yn"[number % 3 > 0], "more": ["x"]} for number in range(1_000)]
+    content = json.dumps({"data": {"all": items}} if key else items)
+    made = initialised(tmp_path, content, "a.json")
+    assert changed(made) == ({"list": key} if key else {})
+    text = made.file.read_text(encoding="utf-8")
+    assert "about 1,000 records" in text
+    assert "# Labels: n 6" in text
+    (tmp_path / "made.yaml").unlink()
+    bad = content[:-9] + '"x}' + content[-9:]
+    with pytest.raises(DataError, match=r"a\.json:1:.*this is not JSON"):
+        initialised(tmp_path, bad, "a.json")

@@ -14,14 +14,8 @@ from seqpipe.commands.init.conll import has_columns, layout_of, tag_sentences
 from seqpipe.commands.init.convert import refuse_convertible, refuse_marked_pairs, refuse_vectors
 from seqpipe.commands.init.files import open_bytes
 from seqpipe.commands.init.json_files import find_json
-from seqpipe.commands.init.objects import (
-    choose_roles,
-    find_labels,
-    find_spans,
-    find_words,
-    is_answers,
-    profile_objects,
-)
+from seqpipe.commands.init.object_fields import FORMS, keys_of, profile_objects
+from seqpipe.commands.init.objects import choose_roles, find_labels, find_spans, find_words, is_answers
 from seqpipe.commands.init.other_formats import (
     count_labels,
     is_parquet,
@@ -104,8 +98,10 @@ def _objects(data: Path, use: str, options: dict[str, Any], task: Task | None) -
     """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts."""
     summary = DataSummary(use, options)
     fields = profile_objects(summary, data)
+    summary.saw = f"{FORMS[use]} with {keys_of(fields)}"
     if is_answers(fields):
-        return _answers(DataSummary(use, {**options, "text": None}, label_kind="Answers"), data)
+        options = {**options, "text": None}
+        return _answers(DataSummary(use, options, label_kind="Answers", saw=summary.saw), data)
     if task is None and (words := find_words(fields, data)) is not None:
         summary.options |= words
         tagged = DataSummary(use, {**summary.options, "scheme": "none"})
@@ -124,7 +120,7 @@ def _objects(data: Path, use: str, options: dict[str, Any], task: Task | None) -
         count_labels(summary, data)
     else:
         roles = choose_roles(fields, data, task)
-        roles.use, roles.options = use, options | roles.options
+        roles.use, roles.options, roles.saw = use, options | roles.options, summary.saw
         return _table(data, roles)
     scale(summary, data)
     return summary

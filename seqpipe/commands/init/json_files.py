@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqpipe.commands.init.files import open_bytes
+from seqpipe.commands.init.json_sample import load_json
 from seqpipe.errors import DataError
 
 _FORMS = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
@@ -31,9 +31,9 @@ def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | 
         cure = (
             "make objects of its items, for instance with `jq -c '.[] | {text: .[0], label: .[1]}' FILE > FILE.jsonl`"
         )
-        if _loaded(data) is None:
+        if load_json(data) is None:
             return None
-        raise DataError(f"{data}: a JSON list, but not of objects; {_FORMS}; {cure}")
+        raise DataError(f"{data}: a JSON list, but not of objects; {_FORMS}{f'; {cure}' * (start == '[[')}")
     return ("json", {}) if start == "[{" else None
 
 
@@ -44,17 +44,8 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def _loaded(data: Path) -> Any:
-    """The value that the file holds; None if it is not JSON."""
-    try:
-        with open_bytes(data) as file:
-            return json.loads(file.read().decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return None
-
-
 def _below_keys(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    value = _loaded(data)
+    value = load_json(data)
     if value is None:
         return "jsonl", {}  # which says what is wrong, and where
     lists = sorted(_lists(value), key=lambda found: -found[1])
@@ -84,6 +75,10 @@ def _conversion(value: dict[str, Any]) -> str:
     parts = list(value.values())
     objects = all(isinstance(part, dict) for part in parts)
     flat = objects and not any(isinstance(item, dict) for part in parts for item in part.values())
+    rows = [key for key, part in value.items() if isinstance(part, list) and part and isinstance(part[0], list)]
+    if rows:
+        way = f"jq -c '.{rows[0]}[] | {{text: .[0], label: .[1]}}' FILE > {rows[0]}.jsonl"
+        return f"; it holds lists of lists: make objects of each, for instance with `{way}`"
     if len(parts) < 2:
         return ""
     if (flat or all(isinstance(part, list) for part in parts)) and len({*map(len, parts)}) == 1:

@@ -2,114 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from seqpipe.commands.init.choice import find_roles
 from seqpipe.commands.init.names import MEASURED, USUAL
+from seqpipe.commands.init.object_fields import Field
 from seqpipe.commands.init.profile import Column
 from seqpipe.commands.init.roles import Roles, Task
-from seqpipe.commands.init.summary import DataSummary, records
 from seqpipe.errors import DataError
 
-BLOCK = 1_000  # objects taken account of at once
 _WORDS = ("words", "tokens", "tokens_list", "sentence", "text")
 _TAGS = ("tags", "ner_tags", "labels", "ner", "slots", "pos", "upos", "pos_tags", "bio", "iob")
 _SPANS = ("spans", "entities", "ents", "label", "labels", "annotations", "slots")
 _LABELS = ("labels", "label", "topics", "categories", "genres", "intents", "emotions", "classes", "tags", "keywords")
 _SPAN_LABELS = {"label", "entity_group", "entity", "type"}
 _NEEDED = {"text", "score"} | USUAL  # in every object, or in none
-_SCALARS = {"text", "number", "truth"}
-
-
-@dataclass
-class Field:
-    """What the values of one key are like.
-
-    Attributes:
-        column: Statistics of the values, if they are scalar.
-        kinds: How often each kind of value occurs.
-        missing_at: File and line of the first object without a value.
-        example: The first value that is no empty list.
-    """
-
-    column: Column
-    kinds: Counter[str] = field(default_factory=Counter)
-    missing_at: str = ""
-    example: Any = None
-
-    def add(self, values: Sequence[Any], every: int) -> None:
-        """Take account of further values; a missing one is None."""
-        self.kinds.update(map(_kind, values))
-        if self.example is None or self.example == []:
-            self.example = next((value for value in values if value not in (None, [])), self.example)
-        if self.is_scalar:
-            self.column.add([_cell(value) for value in values], every)
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether all values are texts, numbers or truth values, or missing."""
-        return self.kinds.keys() <= _SCALARS | {"missing"}
-
-    def is_list_of(self, kind: str) -> bool:
-        """Whether all values are lists of this kind, or empty."""
-        return self.kinds[kind] > 0 and self.kinds.keys() <= {kind, "empty", "missing"}
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "missing"
-    if isinstance(value, bool):
-        return "truth"
-    if isinstance(value, (int, float)):
-        return "number"
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, dict):
-        return "object"
-    return "list" if not isinstance(value, list) else _kind_of_list(value)
-
-
-def _kind_of_list(values: list[Any]) -> str:
-    if not values:
-        return "empty"
-    kinds = {_kind(value) for value in values}
-    return f"{kinds.pop()}s" if len(kinds) == 1 else "mixed list"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def profile_objects(summary: DataSummary, data: Path) -> dict[str, Field]:
-    """Return the statistics of each key of the objects, dotted within objects."""
-    raw = DataSummary(summary.use, {**summary.options, "text": None})
-    every = 1 + data.stat().st_size // 20_000_000
-    fields: dict[str, Field] = {}
-    rows = records(raw, data)
-    seen, first = 0, ""
-    while block := list(islice(rows, BLOCK)):
-        first = first or block[0]["where"]
-        for key in dict.fromkeys(key for row in block for key in row):
-            if key not in fields and key != "where":
-                fields[key] = Field(Column("where" if key == "source_where" else key))
-                if seen:
-                    fields[key].add([None] * seen, every)
-                    fields[key].missing_at = first
-        for key, values in fields.items():
-            cells = [row.get(key) for row in block]
-            if not values.missing_at and None in cells:
-                values.missing_at = block[cells.index(None)]["where"]
-            values.add(cells, every)
-        seen += len(block)
-    summary.sampled = raw.sampled
-    return {stats.column.first: stats for stats in fields.values()}
 
 
 def find_words(fields: Mapping[str, Field], data: Path) -> dict[str, Any] | None:
@@ -199,12 +108,14 @@ def choose_roles(fields: Mapping[str, Field], data: Path, task: Task | None) -> 
     Raises:
         DataError: if there is nothing to learn, or the keys leave a choice open.
     """
-    stats = {key: each for key, each in fields.items() if each.is_scalar}
+    stats = {key: each for key, each in fields.items() if each.is_scalar and not _is_id(key, each)}
     if not stats:
         seen = ", ".join(f"{key!r} {' or '.join(sorted(each.kinds))}" for key, each in fields.items())
         raise DataError(
             f"{data}: nothing to learn in it: its keys hold {seen}; give a text and its label in each object"
         )
+    longest = max((each.column.characters for each in stats.values() if not each.column.is_key), default=0)
+    _refuse_listed_texts(fields, longest, data)
     for key, each in stats.items():
         if _last(key) in _NEEDED:
             _check_missing(key, each)
@@ -215,6 +126,7 @@ def choose_roles(fields: Mapping[str, Field], data: Path, task: Task | None) -> 
     roles = (_stated(columns) if task is None else None) or find_roles(columns, True, task, str(data), must=True)
     assert roles is not None  # `must`
     roles.names = names
+    roles.why = roles.why.replace("column ", "key ").replace(" rows", " records")
     text, target = names[roles.texts[0]], names[roles.target]
     lists = [key for key, each in fields.items() if each.is_list_of("texts")]
     if lists and task is None and text != "text":
@@ -229,6 +141,20 @@ def choose_roles(fields: Mapping[str, Field], data: Path, task: Task | None) -> 
         _check_missing(key, stats[key])
     _check_numbers(roles, stats[target], f"{data}: {target!r}")
     return roles
+
+
+def _is_id(key: str, values: Field) -> bool:
+    """Return whether a key names the objects, as paper_id does."""
+    return _last(key).endswith(("_id", "-id")) and not values.column.is_repeated
+
+
+def _refuse_listed_texts(fields: Mapping[str, Field], characters: int, data: Path) -> None:
+    """DataError if a list of texts, such as of sentences, holds more than every text."""
+    listed = {key: stats.listed for key, stats in fields.items() if stats.listed > 1.2 * characters}
+    if listed:
+        key = max(listed, key=lambda key: listed[key])
+        cure = f"make one text of each list that is meant, for instance with `jq -c '.{key} |= join(\" \")'`"
+        raise DataError(f"{data}: {key!r} is a list of texts, and longer than the other texts; {cure}")
 
 
 def _check_missing(key: str, values: Field) -> None:

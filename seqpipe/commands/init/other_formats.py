@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from seqpipe.commands.init.files import open_bytes
-from seqpipe.commands.init.summary import DataSummary, records
+from seqpipe.commands.init.summary import DataSummary, records, scale
 from seqpipe.errors import DataError
 
 CHARACTERS = 10_000  # of a plain text; a language model learns nothing from fewer
@@ -101,6 +101,7 @@ def _fasttext(data: Path) -> DataSummary:
     if not summary.multi:
         summary.options = {}
     count_labels(summary, data)
+    scale(summary, data)
     several = f"{counts[2]:,} texts have several labels, {counts[0]:,} none" if summary.multi else "one label each"
     summary.notes.append(f"fastText's form, texts with labels that begin with {_PREFIX}: {several}")
     return summary

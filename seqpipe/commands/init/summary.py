@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from seqpipe.commands.init.files import Pieces, Unit
+from seqpipe.commands.init.files import WHOLE, Pieces, Unit, size_of
+from seqpipe.commands.init.json_sample import sample_lines
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 
 _BLOCKS: dict[str, Unit] = {
     "conll": "sentence",
     "conllu": "sentence",
+    "fasttext": "line",
     "jsonl": "line",
 }  # what is read a piece at a time
 
@@ -83,14 +85,32 @@ def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
         DataError: for a record that cannot be read, with its line.
     """
     reader: Any = Plugins().find("reader", summary.use).load()(**summary.options)
+    if summary.use == "json" and size_of(data) > WHOLE:
+        yield from _of_list(summary, data, reader)
+        return
     blocks = _BLOCKS.get(summary.use)
     pieces = Pieces(data, blocks) if blocks else None
     if pieces is None or pieces.is_whole:
         yield from reader.read(data)
         return
+    yield from _sampled(summary, data, reader, reader.records(pieces.lines(), str(data)))
+
+
+def _of_list(summary: DataSummary, data: Path, reader: Any) -> Iterator[dict[str, Any]]:
+    """Yield records from all over a large JSON list, which the reader of JSON Lines makes of its objects."""
+    lines, _ = sample_lines(data, summary.options.get("list"))
+    options = {name: value for name, value in summary.options.items() if name != "list"}
+    of_lines: Any = Plugins().find("reader", "jsonl").load()(**options)
+    yield from _sampled(summary, data, reader, of_lines.records(lines, str(data)) if lines else reader.read(data))
+
+
+def _sampled(
+    summary: DataSummary, data: Path, reader: Any, sample: Iterator[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the records of a sample; DataError with the line in the file for one that cannot be read."""
     summary.sampled = True
     try:
-        yield from reader.records(pieces.lines(), str(data))
+        yield from sample
     except DataError:
         for _ in reader.read(data):
             pass  # until the same fault, which then has its line in the file
@@ -100,7 +120,8 @@ def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
 def scale(summary: DataSummary, data: Path) -> None:
     """Turn the numbers that were counted in pieces of a file into estimates for all of it."""
     if summary.sampled:
-        factor = Pieces(data, _BLOCKS[summary.use]).factor
+        in_list = sample_lines(data, summary.options.get("list"))[1] if summary.use == "json" else None
+        factor = in_list or Pieces(data, _BLOCKS[summary.use]).factor
         summary.records = round(summary.records * factor)
         summary.words = round(summary.words * factor)
         summary.counted = round(summary.counted * factor)
