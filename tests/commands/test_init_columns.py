@@ -141,11 +141,3 @@ def test_word_vectors_are_no_plain_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"word{n} {' '.join(['-0.25', '1.5e-05'] * 50)}\n" for n in range(60)))
     with pytest.raises(DataError, match="is a file of word vectors; name the file in `embedding"):
         init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")
-
-
-def test_lists_of_texts_in_objects_are_not_passed_over(tmp_path: Path) -> None:
-    objects = "".join(f'{{"title": "a dog {n}", "form": "{n % 2}", "lines": ["x y", "z w"]}}\n' for n in range(20))
-    (tmp_path / "a.jsonl").write_text(objects)
-    with pytest.raises(DataError, match="'lines' holds lists of texts"):
-        init_yaml(tmp_path / "a.jsonl", tmp_path / "a.yaml")
-    assert "use: label" in init_yaml(tmp_path / "a.jsonl", tmp_path / "a.yaml", task="label").read_text()

@@ -128,12 +128,6 @@ def choose_roles(fields: Mapping[str, Field], data: Path, task: Task | None) -> 
     roles.names = names
     roles.why = roles.why.replace("column ", "key ").replace(" rows", " records")
     text, target = names[roles.texts[0]], names[roles.target]
-    lists = [key for key, each in fields.items() if each.is_list_of("texts")]
-    if lists and task is None and text != "text":
-        cure = f"join them to one text, named text, or learn {target!r} from {text!r} with --task"
-        raise DataError(
-            f"{data}: {', '.join(map(repr, lists))} holds lists of texts, which may be what is meant; {cure}"
-        )
     roles.options = {} if text == "text" else {"text": text}
     if roles.learns == "Labels" and target != "label":
         roles.options["label"] = target
