@@ -121,3 +121,23 @@ def test_a_task_that_the_data_is_not_for_is_refused(content: str, task: str, mes
     with pytest.raises((DataError, UsageError), match=message):
         init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml", task=task)
     assert not (tmp_path / "a.yaml").exists()
+
+
+def test_pairs_behind_marks_are_no_plain_text(tmp_path: Path) -> None:
+    lines = "".join(f"IN: walk {'and run ' * (n % 7)}left OUT: I_WALK I_LEFT {n}\n" for n in range(400))
+    (tmp_path / "a.txt").write_text(lines)
+    with pytest.raises(DataError, match=r"pairs of texts behind IN: and OUT:; .*cat a\.txt \| sed -E"):
+        init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")
+
+
+def test_identifiers_in_letters_are_no_texts(tmp_path: Path) -> None:
+    head = "paper_id\ttitle\n"
+    (tmp_path / "a.tsv").write_text(head + "".join(f"Sk{chr(97 + n)}xYo\tOn the topic {n}\n" for n in range(20)))
+    with pytest.raises(DataError, match="'paper_id' identifiers"):
+        init_yaml(tmp_path / "a.tsv", tmp_path / "a.yaml")
+
+
+def test_word_vectors_are_no_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"word{n} {' '.join(['-0.25', '1.5e-05'] * 50)}\n" for n in range(60)))
+    with pytest.raises(DataError, match="is a file of word vectors; name the file in `embedding"):
+        init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")

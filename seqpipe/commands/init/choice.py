@@ -55,7 +55,7 @@ def _kind(column: Column, name: str) -> Kind:
         return "notice"
     if column.is_date:
         return "key" if name in KEYS else "date"
-    if column.is_key or name in KEYS:
+    if column.is_key or name in KEYS or name.endswith(("_id", " id", ".id")):
         return "key"
     if column.is_measured:
         return "numbers"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from seqpipe.errors import DataError
@@ -40,6 +42,8 @@ _STARTS: dict[bytes, tuple[str, str]] = {
     b"<!DOCTYPE": ("HTML", _DOCUMENT[1]),
     b"<html": ("HTML", _DOCUMENT[1]),
 }
+_PAIR = re.compile(r"([A-Za-z]+): .* ([A-Za-z]+): ")
+_NUMBER = re.compile(r"-?\d*\.?\d+(e-?\d+)?")
 _BRAT = re.compile(rb"(T\d+\t\S+ \d+ \d+(;\d+ \d+)*\t.*|[ARE#*]\d*\t.*)")
 
 
@@ -79,3 +83,22 @@ def _zip_kind(data: Path) -> tuple[str, str]:
     if any(name.startswith(("word/", "ppt/")) for name in names) or data.suffix in (".odt", ".epub"):
         return _DOCUMENT
     return _ARCHIVE
+
+
+def refuse_vectors(data: Path, lines: Sequence[str]) -> None:
+    """DataError if each line is a word and its vector."""
+    filled = [line.split() for line in lines[:100] if line.strip()][1:]  # the first may be the size of the table
+    if filled and all(len(cells) > 10 and all(map(_NUMBER.fullmatch, cells[-10:])) for cells in filled):
+        cure = "name the file in `embedding: {use: vectors, path: FILE}`, and give the data to learn from here"
+        raise DataError(f"{data}: is a file of word vectors; {cure}")
+
+
+def refuse_marked_pairs(data: Path, lines: Sequence[str]) -> None:
+    """DataError if each line holds a text and the one to write behind marks such as IN: and OUT:."""
+    filled = [line for line in lines if line.strip()]
+    marks = Counter((match[1], match[2]) for line in filled if (match := _PAIR.match(line)))
+    if marks and (most := marks.most_common(1)[0])[1] > 0.95 * len(filled):
+        first, second = most[0]
+        unpacked = "zcat" if data.suffix == ".gz" else "cat"
+        command = rf"{unpacked} {data.name} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > data.tsv"
+        raise DataError(f"{data}: pairs of texts behind {first}: and {second}:; part them by a tab: `{command}`")

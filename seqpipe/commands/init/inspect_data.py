@@ -11,7 +11,7 @@ from typing import Any
 
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
 from seqpipe.commands.init.conll import has_columns, layout_of, tag_sentences
-from seqpipe.commands.init.convert import refuse_convertible
+from seqpipe.commands.init.convert import refuse_convertible, refuse_marked_pairs, refuse_vectors
 from seqpipe.commands.init.files import open_bytes
 from seqpipe.commands.init.json_files import find_json
 from seqpipe.commands.init.object_fields import FORMS, keys_of, profile_objects
@@ -73,6 +73,8 @@ def _summarise(data: Path, wanted: Wanted | None) -> DataSummary:
     table = None if wanted and wanted.is_plain else find_table(data, lines, task)
     if table:
         return _table(data, table)
+    refuse_vectors(data, lines)
+    refuse_marked_pairs(data, lines)
     is_plain = wanted.is_plain if wanted else not has_columns(lines)
     text = summarise_text(data, lines) if is_plain else None
     return text or _conll(data)
