@@ -301,7 +301,8 @@ def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
 
 
 def _ordered(answers: list[Any]) -> list[Any]:
-    """Labels with scores in one order: those of almost equal scores may change places. Other answers as they are."""
-    if all(isinstance(answer, dict) and answer.keys() == {"label", "score"} for answer in answers):
-        return sorted(answers, key=itemgetter("label"))
-    return answers
+    """Objects with scores by what they hold besides numbers: those of almost equal scores may change places."""
+    if not all(isinstance(answer, dict) and "score" in answer for answer in answers):
+        return answers
+    decided = [repr([value for value in answer.values() if not isinstance(value, float)]) for answer in answers]
+    return [answer for _, answer in sorted(zip(decided, answers, strict=True), key=itemgetter(0))]
