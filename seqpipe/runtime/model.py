@@ -302,7 +302,11 @@ def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
 
 def _ordered(answers: list[Any]) -> list[Any]:
     """Objects with scores by what they hold besides numbers: those of almost equal scores may change places."""
-    if not all(isinstance(answer, dict) and "score" in answer for answer in answers):
+    if not all(isinstance(answer, dict) and any(map(_is_float, answer.values())) for answer in answers):
         return answers
-    decided = [repr([value for value in answer.values() if not isinstance(value, float)]) for answer in answers]
+    decided = [repr([value for value in answer.values() if not _is_float(value)]) for answer in answers]
     return [answer for _, answer in sorted(zip(decided, answers, strict=True), key=itemgetter(0))]
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from seqpipe.commands.init.summary import DataSummary
 
 BATCH = 32
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1_500, 10, 60
+STEPS, FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 1_500, 10, 60, 15
 LONG_TEXT = 150  # words on average
 BUNDLE = 15_000_000  # bytes that the vectors take at most
 
@@ -94,5 +94,7 @@ def _head(summary: DataSummary, has_dev: bool) -> str:
 
 
 def _epochs(summary: DataSummary) -> int:
+    if _ngrams(summary) is LONG:
+        return EPOCHS_OF_LONG_TEXTS
     epochs = math.ceil(STEPS * BATCH / max(1, summary.records))
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, epochs))
