@@ -89,7 +89,12 @@ class Ngrams(nn.Module):
     def _at_once(self, ngrams: Tensor, weights: Tensor) -> Tensor:
         K = ngrams.shape[2]
         bags = F.embedding_bag(
-            ngrams.reshape(-1, K), self.table.weight, per_sample_weights=weights.reshape(-1, K), mode="sum"
+            ngrams.reshape(-1, K),
+            self.table.weight,
+            per_sample_weights=weights.reshape(-1, K),
+            mode="sum",
+            sparse=self.training,
+            padding_idx=0,
         )
         return bags.view(*ngrams.shape[:2], self.dim)
 

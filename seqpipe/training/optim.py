@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -43,8 +44,27 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
     parameters = [{"params": group, "lr": lr, "base_lr": lr} for lr, group in groups.items() if group]
     if not parameters:
         raise TrainingError("every stage is frozen; there is nothing to train")
-    optimizers = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
-    return optimizers[settings.use](parameters, fused=True, **settings.model_dump(exclude={"use"}))
+    options = settings.model_dump(exclude={"use"})
+    if settings.use == "sgd":
+        return torch.optim.SGD(parameters, **options)  # fused it takes no sparse gradient
+    return {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[settings.use](parameters, fused=True, **options)
+
+
+def settle_gradients(parameters: Iterable[Tensor], optimizer: torch.optim.Optimizer, clip: float | None) -> None:
+    """Clip the gradients to a norm, and make sparse ones dense where the optimiser moves all rows at every step."""
+    group = optimizer.param_groups[0]
+    takes_sparse = isinstance(optimizer, torch.optim.SGD) and not group["momentum"] and not group["weight_decay"]
+    values = []
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is not None and gradient.is_sparse:
+            gradient = parameter.grad = gradient.coalesce() if takes_sparse else gradient.to_dense()
+        if gradient is not None:
+            values.append(gradient.values() if gradient.is_sparse else gradient)
+    if clip:
+        norm = torch.nn.utils.get_total_norm(values)
+        for value in values:
+            value.mul_((clip / (norm + 1e-6)).clamp(max=1.0))
 
 
 def rate_factor(settings: Train, share: float) -> float:
