@@ -2,6 +2,7 @@
 
     python benchmarks/defaults.py --data FOLDER                    # every set and size, one seed
     python benchmarks/defaults.py --data FOLDER --only sib200_zho --sizes 300 --seeds 3
+    python benchmarks/defaults.py --data FOLDER --only banking77 --speed   # the n-grams against fastText, one core
 
 For each cell: `seqpipe init`, `seqpipe run` (its test score comes from onnxruntime, without PyTorch), then the SVM (C
 chosen on dev), then fastText, whose autotune gets the seconds that our training took. Subsets are random with a seed;
@@ -15,15 +16,18 @@ import csv
 import gzip
 import json
 import random
+import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import common
+import yaml
 from common import HERE, PREPARED, ROOT, RUNS
+
+import seqpipe
 
 SETS = (
     "sib200_zho",
@@ -110,8 +114,31 @@ def ours(folder: Path, seed: int) -> dict[str, Any]:
     return {
         "score": 100 * figure,
         "seconds": seconds,
-        "bundle_mb": (run / "bundle" / "model.onnx").stat().st_size / 1e6,
+        "bundle_mb": _megabytes(run / "bundle"),
     }
+
+
+def _megabytes(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.iterdir()) / 1e6
+
+
+def speed(folder: Path, python: Path) -> None:
+    """Print seconds of training and texts a second on one core, ours and fastText's with as many epochs."""
+    mine = ours(folder, 1)
+    run = RUNS / f"defaults-{folder.name}"
+    settings = yaml.safe_load((folder / "pipeline.yaml").read_text(encoding="utf-8"))
+    epochs, dim = settings["train"]["epochs"], settings["embedding"]["dim"]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    texts = [json.loads(line)["text"] for line in (folder / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    model = seqpipe.load(run / "bundle", device="cpu", threads=1)
+    model(texts)
+    rate = len(texts) / statistics.median(common.seconds(lambda: model(texts)) for _ in range(9))
+    seconds, size = rows[-1]["seconds"], _megabytes(run / "bundle")
+    print(f"ours: {mine['score']:.2f} %, training {seconds:.1f} s, {rate:,.0f} texts/s, bundle {size:.1f} MB")
+    theirs = peer(python, "fasttext-speed", folder, epochs, dim)
+    rate = theirs["texts_per_second"]
+    print(f"fastText: {theirs['score']:.2f} %, training {theirs['seconds']:.1f} s, {rate:,.0f} texts/s")
+    print(f"training: {seconds / theirs['seconds']:.2f} times fastText's time")
 
 
 def peer(python: Path, *arguments: object) -> dict[str, Any]:
@@ -127,10 +154,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
     parser.add_argument("--sizes", nargs="+", type=int, default=[*SIZES, 0], help="records; 0: the whole set")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--speed", action="store_true", help="time the n-grams against fastText instead")
     parser.add_argument("--peers", type=Path, default=ROOT / ".peers-linear", help="environment of the peers")
     arguments = parser.parse_args()
     python = common.peer_python(arguments.peers.absolute(), "requirements-linear.txt")
     PLACE.mkdir(parents=True, exist_ok=True)
+    if arguments.speed:
+        for name, size, _, folder in cells(arguments.only, [0], 1, arguments.data):
+            print(name, size or "all")
+            speed(folder, python)
+        return
     done = {row["cell"]: row for row in map(json.loads, RESULTS.read_text().splitlines())} if RESULTS.exists() else {}
     print("cell | ours | SVM | fastText | over the better")
     for _, _, seed, folder in cells(arguments.only, arguments.sizes, arguments.seeds, arguments.data):
@@ -150,4 +183,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

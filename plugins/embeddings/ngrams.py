@@ -71,20 +71,20 @@ class Ngrams(nn.Module):
         return {"ngrams": NgramIds(words, lengths, options.get("binary", False), options.get("max_size", 100_000))}
 
     def forward(self, ngrams: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> (B, T, D)
-        weights = F.embedding(ngrams, self.weights[:, None])[..., 0]  # (B, T, K)
-        weights = torch.where(mask[..., None], weights, 0.0)
-        weights = F.dropout(weights * self._scales(weights, mask), self.dropout, self.training)
-        return self._in_turn(ngrams, weights) if torch.compiler.is_exporting() else self._at_once(ngrams, weights)
+        words, chars = ngrams[..., : self.words], ngrams[..., self.words :]
+        x = self._summed(words, mask) + self._summed(chars, mask)
+        return torch.where(mask[..., None], x, 0.0)
 
-    def _scales(self, weights: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> broadcast to (B, T, K)
+    def _summed(self, ngrams: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> (B, T, D)
+        """The weighted sum of these n-grams of each token, over the length of the text's weights."""
+        weights = torch.where(mask[..., None], F.embedding(ngrams, self.weights[:, None])[..., 0], 0.0)
         if self.weighting == "none":
-            return 1 / weights.sum(2, keepdim=True).clamp(min=1)
-        of_words = torch.arange(weights.shape[2], device=weights.device) < self.words  # (K,)
-        squares = weights.square().sum(1)  # (B, K)
-        tokens = mask.sum(1, keepdim=True)  # (B, 1)
-        words, chars = (torch.where(part, squares, 0.0).sum(1, keepdim=True) for part in (of_words, ~of_words))
-        length = torch.where(of_words, words, chars)  # (B, K)
-        return (tokens / length.clamp(min=1e-12)).sqrt()[:, None]
+            lengths = weights.sum(2).clamp(min=1)  # (B, T)
+        else:
+            lengths = (weights.square().sum((1, 2)) / mask.sum(1)).clamp(min=1e-12).sqrt()[:, None]  # (B, 1)
+        if torch.compiler.is_exporting():
+            return self._in_turn(ngrams, mask) / lengths[..., None]
+        return self._at_once(ngrams, F.dropout(weights / lengths[..., None], self.dropout, self.training))
 
     def _at_once(self, ngrams: Tensor, weights: Tensor) -> Tensor:
         K = ngrams.shape[2]
@@ -98,16 +98,16 @@ class Ngrams(nn.Module):
         )
         return bags.view(*ngrams.shape[:2], self.dim)
 
-    def _in_turn(self, ngrams: Tensor, weights: Tensor) -> Tensor:
+    def _in_turn(self, ngrams: Tensor, mask: Tensor) -> Tensor:
         """One n-gram of every token after the other: fastest in onnxruntime, since the sum stays in the cache."""
+        table = self.table.weight * self.weights[:, None]
 
         def step(state: State, rows: State) -> tuple[State, State]:
-            ids, weight = rows
-            return (state[0] + weight[..., None] * F.embedding(ids, self.table.weight),), ()
+            return (state[0] + F.embedding(rows[0], table),), ()
 
-        zero = torch.zeros_like(weights[..., 0])[..., None].expand(-1, -1, self.dim)
-        in_turn = tuple(x.permute(2, 0, 1).contiguous() for x in (ngrams, weights))
-        (total,), _ = scan(step, (zero,), in_turn)
+        zero = torch.zeros_like(mask, dtype=table.dtype)[..., None].expand(-1, -1, self.dim)
+        none = torch.zeros_like(mask, dtype=ngrams.dtype)[..., None]  # a scan has at least one step
+        (total,), _ = scan(step, (zero,), (torch.cat([none, ngrams], 2).permute(2, 0, 1).contiguous(),))
         return total
 
 

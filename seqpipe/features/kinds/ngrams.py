@@ -38,6 +38,7 @@ class Ngrams(FeatureKind):
     hashes: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
     _ids: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    _tables: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, repr=False, compare=False)
     _rows: dict[str, tuple[int, bytes]] = field(default_factory=dict, repr=False, compare=False)
     kind = "ngrams"
     shape = "(B, T, K)"
@@ -61,8 +62,8 @@ class Ngrams(FeatureKind):
         texts = 0
         for doc in docs:
             texts += 1
-            of_words = self._of_words([hash_of_word(word) for word in doc.words])
-            found.update({h for hashes in of_words for h in hashes})
+            of_words = self._of_words(np.array([hash_of_word(word) for word in doc.words], np.uint32))
+            found.update({h for hashes in of_words for h in hashes.tolist()})
             found.update({h for word in {*doc.words} for h in self._of_characters(word)})
         own = [*self.hashes, *sorted(found.keys() - {*self.hashes}, key=lambda h: (-found[h], h))]
         own = own[: max(len(self.hashes), self.max_size)]
@@ -75,7 +76,7 @@ class Ngrams(FeatureKind):
         return self._with([*self.hashes, *(h for h in older.hashes if h not in {*self.hashes})], ())
 
     def _with(self, hashes: Iterable[int], counts: Iterable[int]) -> Self:
-        return replace(self, hashes=tuple(hashes), counts=tuple(counts), _ids={}, _rows={})
+        return replace(self, hashes=tuple(hashes), counts=tuple(counts), _ids={}, _tables=[], _rows={})
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
         read = [[self._rows.get(word) or self._row(word) for word in doc.words] for doc in docs]
@@ -86,26 +87,31 @@ class Ngrams(FeatureKind):
             joined += empty * (longest - len(rows))
         array = np.zeros((len(docs), longest, self.words + most // 8), np.int64)
         array[:, :, self.words :] = np.frombuffer(joined, np.int64).reshape(len(docs), longest, most // 8)
-        for places, rows in zip(array, read, strict=True):
-            if rows and self.words:
-                places[: len(rows), : self.words] = self._word_ids([word for word, _ in rows])
-            if self.binary:
+        self._number_words(array, [[word for word, _ in rows] for rows in read])
+        if self.binary:
+            for places in array:
                 numbers, first = np.unique(places, return_index=True)
                 places[:] = 0
                 places.flat[first] = numbers
         return array  # (B, T, K)
 
-    def _word_ids(self, words: Sequence[int]) -> np.ndarray:  # (T, words)
-        """The numbers of the n-grams that end at each word, shortest first."""
-        get = self._numbers().get
-        columns = [[0] * (len(words) - len(hashes)) + [get(h, 0) for h in hashes] for hashes in self._of_words(words)]
-        return np.array(columns, np.int64).T
+    def _number_words(self, array: np.ndarray, texts: Sequence[Sequence[int]]) -> None:
+        """Write the numbers of the n-grams that end at each word into the first places, shortest first."""
+        words = np.zeros(array.shape[:2], np.uint32)
+        lengths = np.array([[len(text)] for text in texts])
+        for row, text in zip(words, texts, strict=True):
+            row[: len(text)] = text
+        known, ids = self._sorted()
+        for n, hashes in enumerate(self._of_words(words), 1):
+            places = np.searchsorted(known, hashes).clip(max=len(known) - 1)
+            found = (known[places] == hashes) & (np.arange(n, array.shape[1] + 1) <= lengths)
+            array[:, n - 1 :, n - 1] = np.where(found, ids[places], 0)
 
-    def _of_words(self, words: Sequence[int]) -> Iterator[list[int]]:
-        """The hashes of the n-grams of words, for each n: those of n - 1 words from the second on, then the first."""
-        hashes = [_WORDS] * (len(words) + 1)
-        for _ in range(self.words):
-            hashes = [(value * _FACTOR + word) & _MASK for value, word in zip(hashes[1:], words, strict=False)]
+    def _of_words(self, words: np.ndarray) -> Iterator[np.ndarray]:  # (…, T) -> (…, T - n + 1) for each n
+        """The hashes of the n-grams of words, in the order of their first words, for n from 1 up."""
+        hashes = np.full((*words.shape[:-1], words.shape[-1] + 1), _WORDS, np.uint32)
+        for n in range(min(self.words, words.shape[-1])):
+            hashes = hashes[..., 1:] * np.uint32(_FACTOR) + words[..., : words.shape[-1] - n]
             yield hashes
 
     def _of_characters(self, word: str) -> Iterator[int]:
@@ -129,6 +135,14 @@ class Ngrams(FeatureKind):
             self._rows.clear()
         row = self._rows[word] = (hash_of_word(word), np.array(ids, np.int64).tobytes())
         return row  # another thread may clear the rows at any time
+
+    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
+        """The hashes in order, at least one, and the number of each."""
+        if not self._tables:
+            hashes = np.array(self.hashes or [0], np.uint32)
+            order = hashes.argsort(kind="stable")
+            self._tables.append((hashes[order], order + 1 if self.hashes else order))
+        return self._tables[0]
 
     def _numbers(self) -> dict[int, int]:
         if not self._ids:
