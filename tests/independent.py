@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import itertools
 import json
@@ -60,7 +62,7 @@ class Token(NamedTuple):
     segment: int = 1
 
 
-KINDS = ("chars", "sentences", "pieces", "segments", "matrix", "copy", "column")
+KINDS = ("chars", "ngrams", "sentences", "pieces", "segments", "matrix", "copy", "column")
 
 
 class Source:
@@ -208,6 +210,8 @@ class Source:
                 if form:
                     shown = [[t._replace(word=unicodedata.normalize(form, t.word)) for t in row] for row in rows]
                 made[name] = chars(shown, size, entry["longest"], entry["alphabet"])
+            elif entry.get("kind") == "ngrams":
+                made[name] = ngrams(rows, size, entry)
             elif entry.get("kind") == "sentences":
                 made[name] = filled([in_sentences(*one, entry["split"]) for one in zip(rows, texts, strict=True)])
             elif entry.get("kind") == "pieces":
@@ -274,6 +278,11 @@ class Bundle:
         for entry in self.manifest["inputs"].values():
             if entry.get("kind", "chars") not in KINDS:
                 raise RefusedError(f"input kind {entry['kind']!r}")
+            if entry.get("kind") == "ngrams":
+                shortest, longest = entry["chars"] or (1, 1)
+                if not 0 <= entry["words"] <= 10 or not 1 <= shortest <= longest <= 20:
+                    raise RefusedError("lengths of n-grams")
+                unpacked(entry["hashes"])
             if entry.get("split", "lines") not in ("lines", "punctuation"):
                 raise RefusedError(f"split {entry['split']!r}")
         field, entries = self.manifest["field"], self.manifest["inputs"]
@@ -775,6 +784,65 @@ def chars(rows: Sequence[Sequence[Token]], size: tuple[int, int], longest: int, 
     for b, words in enumerate(kept):
         for t, word in enumerate(words):
             made[b, t, : len(word)] = [alphabet.find(point) + 2 if point in alphabet else 1 for point in word]
+    return made
+
+
+def unpacked(text: str) -> list[int]:
+    try:
+        data = base64.b64decode(text.encode(), validate=True)
+        return [number for (number,) in struct.iter_unpack("<I", data)]
+    except (binascii.Error, struct.error) as error:
+        raise RefusedError("hashes of n-grams") from error
+
+
+def ngrams(rows: Sequence[Sequence[Token]], size: tuple[int, int], entry: Mapping[str, Any]) -> np.ndarray:
+    number = {value: i for i, value in enumerate(unpacked(entry["hashes"]), 1)}
+    places = [numbers_of([token.word for token in tokens], number, entry) for tokens in rows]
+    most = max([1, *(len(row) for text in places for row in text)])
+    made = np.zeros((*size, most), np.int64)  # (B, T, K)
+    for b, text in enumerate(places):
+        seen = {0}
+        for t, row in enumerate(text):
+            for k, value in enumerate(row):
+                made[b, t, k] = 0 if entry["binary"] and value in seen else value
+                seen.add(value)
+    return made
+
+
+def numbers_of(words: Sequence[str], number: Mapping[int, int], entry: Mapping[str, Any]) -> list[list[int]]:
+    """The numbers of the n-grams of each word of a text, at their places."""
+    hashes = [hash_of(word) for word in words]
+    text = []
+    for t, word in enumerate(words):
+        row = []
+        for count in range(1, entry["words"] + 1):
+            backward = hashes[max(0, t + 1 - count) : t + 1][::-1]
+            row.append(number.get(polynomial(2, backward), 0) if len(backward) == count else 0)
+        points = [ord("<"), *lowered(word), ord(">")]
+        shortest, longest = entry["chars"] or (1, 0)
+        for start, count in itertools.product(range(len(points)), range(shortest, longest + 1)):
+            if start + count <= len(points):
+                value = polynomial(1, points[start : start + count])
+                row += [number[value]] if value in number else []
+        text.append(row)
+    return text
+
+
+def lowered(word: str) -> list[int]:
+    return [ord(lower) for point in word[:40] for lower in point.lower()]
+
+
+def polynomial(start: int, values: Iterable[int]) -> int:
+    made = start
+    for value in values:
+        made = (made * 0x9E3779B1 + value) % 2**32
+    return made
+
+
+def hash_of(word: str) -> int:
+    made = polynomial(0, lowered(word))
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        made = (made ^ made >> shift) * factor % 2**32
     return made
 
 

@@ -42,6 +42,11 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"dim": 6, "dropout": 0.1, "locked_dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2},
         {"dim": 6, "column": "label"},
     ],
+    ("embedding", "ngrams"): [
+        {"dim": 6, "dropout": 0.1},
+        {"dim": 6, "chars": None, "words": 3, "weighting": "none", "max_size": 5},
+        {"dim": 6, "words": 0, "chars": [3, 4], "binary": True},
+    ],
     ("embedding", "positions"): [{"dim": 6, "dropout": 0.1}, {"dim": 5, "positions": "learned", "longest": 4}],
     ("embedding", "pretrained"): [{"checkpoint": CHECKPOINT, "dropout": 0.1, "window": 6}],
     ("embedding", "static"): [
@@ -57,6 +62,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"dropout": 0.1},
         {"pool": "sum", "hidden": 5, "layers": 2},
         {"pool": "max", "hidden": 5, "activation": "tanh"},
+        {"pool": "sqrtn", "dropout": 0.1},
     ],
     ("encoder", "bilm"): [{"hidden": 5, "dropout": 0.1}, {"hidden": 6, "layers": 1, "residual": False}],
     ("encoder", "cnn"): [

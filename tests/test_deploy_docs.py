@@ -50,6 +50,7 @@ from seqpipe.errors import BundleError, SeqpipeError
 from seqpipe.features import sentence_splitting
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.chars import Chars
+from seqpipe.features.kinds.ngrams import Ngrams
 from seqpipe.features.kinds.registry import feature_kinds
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
@@ -88,7 +89,7 @@ SPLIT: list[Any] = [
 T = TypeVar("T")
 KINDS = (
     *("spans", "tags", "text", "copying", "generation", "fill-mask", "label", "joint", "structured"),
-    *("other field", "several"),
+    *("other field", "several", "ngrams"),
 )
 
 
@@ -114,6 +115,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> OnDemand[Path]:
     """Bundles of trained pipelines, one for each kind of answer."""
     torch.set_num_threads(1)
     lookup = {"embedding": {"use": "lookup", "dim": 8}}
+    ngrams = {"embedding": {"use": "ngrams", "dim": 8, "max_size": 150, "lr": 3.0, "weighting": "none"}}
     settings = {"batch_tokens": 48, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1}
     plain = {"use": "conll", "scheme": "none"}
     data = {"reader": plain, "train": "train.conll", "dev": "dev.conll", "test": "test.conll"}
@@ -127,6 +129,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> OnDemand[Path]:
         "copying": (copying, {"train": {"epochs": 8, **settings, "batch_tokens": 128}}),
         "label": (labelling, {}),
         "joint": (joint, {}),
+        "ngrams": (tagging, {**ngrams, "data": data, "head": {"use": "tags", "scheme": "none"}}),
         "several": (several, {}),
     }
 
@@ -484,7 +487,7 @@ def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
         shared = page.split("\n### text\n")[1].split("\n### ")[0] if issubclass(kind, Text | FillMask) else ""
         assert [output for output in kind.decided if f"`{output}`" not in section + shared] == []
     assert "\n### joint\n" in page
-    assert {*feature_kinds()} == {"chars", "column", "copy", "matrix", "sentences", "pieces", "segments"}
+    assert {*feature_kinds()} == {*("chars", "column", "copy", "matrix", "ngrams", "pieces", "segments", "sentences")}
     assert all(f"\n### {kind}\n" in page for kind in feature_kinds())
 
 
@@ -563,6 +566,18 @@ def test_the_second_runtime_makes_the_same_inputs(pairs: OnDemand[Pair], longest
     assert all(np.array_equal(array, ours.collate(docs)[name]) for name, array in made.items())
 
 
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize(("words", "lengths"), [(2, (2, 5)), (3, None), (0, (1, 3)), (1, (4, 4))])
+def test_the_second_runtime_reads_the_same_n_grams(words: int, lengths: tuple[int, int] | None, binary: bool) -> None:
+    docs = [Doc(text, text.split(), [(0, 0)] * len(text.split()), []) for text in texts(40, seed=6)]
+    feature = Ngrams(words, lengths, binary, max_size=300).fit(docs[:20])
+    tokens = [[independent.Token(4, word, 0, 0, None) for word in doc.words] for doc in docs]
+    size = (len(docs), max(len(doc.words) for doc in docs))
+    expected = feature.array(docs, size[1])
+    assert len(np.unique(expected)) > 60
+    assert np.array_equal(independent.ngrams(tokens, size, feature.manifest()), expected)
+
+
 def triples(doc: Doc) -> list[tuple[int, str, tuple[int, int]]]:
     return list(zip(doc.ids, doc.words, doc.offsets, strict=True))
 
@@ -595,11 +610,18 @@ def test_the_second_runtime_splits_documents_as_seqpipe_does() -> None:
 
 # Faults that the comparisons above must see
 
-original = {name: getattr(independent, name) for name in ("chars", "spans")}
+original = {name: getattr(independent, name) for name in ("chars", "polynomial", "spans")}
 FAULTS: dict[str, tuple[str, Any, str, Any]] = {
     "lone surrogates stay": ("spans", independent, "clean", lambda text: text),
     "the end of a long word is dropped": ("spans", independent, "halves", lambda word, longest: word[:longest]),
     "the alphabet begins at 3": ("spans", independent, "chars", lambda *given: original["chars"](*given) + 1),
+    "n-grams of words are hashed from the left": (
+        "ngrams",
+        independent,
+        "polynomial",
+        lambda start, values: original["polynomial"](start, values if start < 2 else [*values][::-1]),
+    ),
+    "n-grams are read as written": ("ngrams", independent, "lowered", lambda word: [*map(ord, word)]),
     "a span is its first token": (
         "spans",
         independent,
@@ -780,7 +802,7 @@ def test_options_of_every_type_are_fed_as_the_page_says(option: str) -> None:
 
 # Node
 
-NODE_KINDS = ("spans", "tags", "text", "label", "structured", "other field")
+NODE_KINDS = ("spans", "tags", "text", "label", "structured", "other field", "ngrams")
 DRIVER = """
 import { open } from "./bundle.mjs";
 const [path, asked] = process.argv.slice(2), bundle = await open(path);

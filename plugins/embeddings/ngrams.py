@@ -25,7 +25,7 @@ class Ngrams(nn.Module):
     the most frequent of them. By default each is weighted by its inverse document frequency, log((1 + N) / (1 + df)) +
     1, and the vectors of a text are divided by the length of the text's weights, for words and characters by
     themselves. So the encoder `bag` with `pool: sqrtn` returns the sum over a text's TF-IDF vector of length 1, as a
-    linear SVM reads it (Wang and Manning 2012).
+    linear SVM reads it (Wang and Manning 2012); without `binary`, repeated n-grams count once each for that length.
 
     The vectors begin at 0: with a linear head and the optimizer `sgd` the model is a linear classifier, whose frequent
     n-grams learn first. The rate at which they learn is high: `lr: 30` on the embedding beside 1 of the optimizer.

@@ -13,6 +13,7 @@ from seqpipe.features.kinds.chars import Chars
 from seqpipe.features.kinds.column import Column
 from seqpipe.features.kinds.copy import Copy
 from seqpipe.features.kinds.matrix import Matrix
+from seqpipe.features.kinds.ngrams import Ngrams
 from seqpipe.features.kinds.pieces import Pieces
 from seqpipe.features.kinds.registry import feature_from, feature_kinds, pair_features
 from seqpipe.features.kinds.segments import Segments
@@ -24,7 +25,7 @@ DOCS = [
     Doc("a bc", ["a", "bc"], [(0, 1), (2, 4)], [4, 1], rows=np.ones((2, 3)), columns={"mood": "bad"}),
     Doc("a", ["a"], [(0, 1)], [4], rows=np.ones((1, 3)), columns={"mood": "good"}),
 ]
-FEATURES = [Chars(), Column("mood"), Copy(), Matrix(), Pieces(), Segments(), Sentences()]
+FEATURES = [Chars(), Column("mood"), Copy(), Matrix(), Ngrams(), Pieces(), Segments(), Sentences()]
 
 
 def fitted(feature: FeatureKind) -> FeatureKind:
@@ -67,6 +68,8 @@ def test_a_feature_is_of_a_text_or_of_numbers_and_names_the_cure(feature: Featur
     [
         ({"kind": "chars", "longest": 0, "alphabet": ""}, "chars.longest: 0 is not between 1 and 10,000"),
         ({"kind": "chars", "longest": 10_001, "alphabet": ""}, "10001 is not between"),
+        (Ngrams(11).manifest(), "ngrams: words 11 are above 10"),
+        (Ngrams(chars=(1, 21)).manifest(), "chars (1, 21) above 20"),
         ({"kind": "matrix", "means": [0.0], "deviations": [0.0]}, "deviations that are not above 0"),
         ({"kind": "matrix", "means": [float("nan")], "deviations": [1.0]}, "means that are not finite"),
     ],
@@ -78,6 +81,13 @@ def test_what_no_fitted_feature_has_is_out_of_bounds(manifest: dict[str, object]
 def test_other_counts_of_means_and_deviations_are_refused() -> None:
     with pytest.raises(BundleError, match="feature kind 'matrix' with 1 means and 2 deviations is not known"):
         feature_from({"kind": "matrix", "means": [0.0], "deviations": [1.0, 1.0]})
+
+
+@pytest.mark.parametrize("text", ["AAAAA", "AAAA====", "AAA", "é", "AAAAAAA="], ids=repr)
+@pytest.mark.parametrize("key", ["hashes", "counts"])
+def test_base64_that_is_not_whole_numbers_is_refused(key: str, text: str) -> None:
+    with pytest.raises(BundleError, match="feature kind 'ngrams' with damaged hashes or counts"):
+        feature_from(Ngrams().manifest() | {key: text})
 
 
 def test_an_example_has_values_that_a_column_knows() -> None:

@@ -80,7 +80,8 @@ class Ngrams(FeatureKind):
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
         read = [[self._rows.get(word) or self._row(word) for word in doc.words] for doc in docs]
-        most = max((len(row) for rows in read for _, row in rows), default=0)
+        fewest = 0 if self.words else 8  # bytes: K is 1 at least
+        most = max([fewest, *(len(row) for rows in read for _, row in rows)])
         empty, joined = bytes(most), bytearray()
         for rows in read:
             joined += b"".join([row.ljust(most, b"\0") for _, row in rows])

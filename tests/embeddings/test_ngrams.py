@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factory import QUIET, moods, write_jsonl
+from nn.exported import Graph, export, ragged
+from torch import Tensor
+
+from seqpipe import load as load_bundle
+from seqpipe.commands.runs.full_run import run_all
+from seqpipe.config.loader import load
+from seqpipe.config.yaml_text import dump
+from seqpipe.errors import UsageError
+from seqpipe.features.vocabulary import FeatureSize
+from seqpipe_plugins.embeddings.ngrams import Ngrams
+from seqpipe_plugins.encoders.bag import Bag
+
+SIZE = FeatureSize(9, (20, 18, 11, 7, 5, 3, 2, 1, 0))  # texts, then those that have each n-gram
+# Two words a place; the second text has an n-gram twice and one that is not known, and ends early.
+TEXTS = torch.tensor(
+    [[[1, 0, 5, 6], [2, 3, 7, 0], [4, 0, 8, 5]], [[1, 0, 5, 0], [1, 2, 5, 7], [0, 0, 0, 0]]]
+)  # (B, T, K)
+MASK = ragged(3, 2)
+
+
+def embedding(**options: Any) -> Ngrams:
+    torch.manual_seed(1)
+    ngrams = Ngrams({"ngrams": SIZE}, dim=4, **options)
+    with torch.no_grad():
+        ngrams.table.weight[1:] = torch.randn(len(SIZE.counts or ()) - 1, 4)
+    return ngrams.eval()
+
+
+def by_hand(ngrams: Ngrams, text: list[list[int]]) -> np.ndarray:
+    """The sum over a text's TF-IDF vectors of words and of characters, each divided by its length."""
+    table, counts = ngrams.table.weight.detach().numpy(), SIZE.counts
+    assert counts is not None
+    total = np.zeros(4)
+    for places in (range(2), range(2, 4)):
+        occurring = [row[k] for row in text for k in places if row[k]]
+        idf = {n: math.log((1 + counts[0]) / (1 + counts[n])) + 1 for n in occurring}
+        length = math.sqrt(sum(idf[n] ** 2 for n in occurring))
+        total += sum(idf[n] / length * table[n] for n in occurring)
+    return total
+
+
+def test_a_bag_of_them_is_the_sum_over_a_vector_of_length_1() -> None:
+    ngrams, bag = embedding(), Bag(4, pool="sqrtn")
+    made = bag(ngrams(TEXTS, MASK), MASK)["state"].detach().numpy()
+    for text, vector in zip(TEXTS.tolist(), made, strict=True):
+        assert vector == pytest.approx(by_hand(ngrams, text), abs=1e-5)
+
+
+def test_it_is_the_tfidf_vector_of_scikit_learn_where_no_n_gram_occurs_twice() -> None:
+    """`TfidfVectorizer(smooth_idf=True, norm="l2")`, whose row is multiplied by the table."""
+    ngrams, text = embedding(words=2, chars=None), TEXTS[:1, :, :2]  # n-grams 1 to 4, once each
+    counts = np.array(SIZE.counts, float)
+    tfidf = np.zeros(9)
+    tfidf[1:5] = np.log((1 + counts[0]) / (1 + counts[1:5])) + 1
+    tfidf /= np.linalg.norm(tfidf)
+    made = Bag(4, pool="sqrtn")(ngrams(text, MASK[:1]), MASK[:1])["state"]
+    assert made.detach().numpy()[0] == pytest.approx(tfidf @ ngrams.table.weight.detach().numpy(), abs=1e-5)
+
+
+def test_without_weighting_a_token_is_the_mean_of_its_vectors() -> None:
+    ngrams = embedding(weighting="none")
+    table, made = ngrams.table.weight, ngrams(TEXTS, MASK)
+    for tokens, vectors in zip(TEXTS.tolist(), made, strict=True):
+        for token, vector in zip(tokens, vectors, strict=True):
+            numbers = [n for n in token if n]
+            expected = table[numbers].mean(0) if numbers else torch.zeros(4)
+            assert torch.allclose(vector, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighting", ["tfidf", "none"])
+def test_padding_changes_nothing(weighting: Any) -> None:
+    ngrams = embedding(weighting=weighting)
+    made = ngrams(TEXTS, MASK)
+    longer = torch.nn.functional.pad(TEXTS, (0, 3, 0, 2))
+    assert torch.allclose(ngrams(longer, ragged(3, 2, 5)[:2])[:, :3], made, atol=1e-6)
+    alone = ngrams(TEXTS[1:, :2], MASK[1:, :2])
+    assert torch.allclose(alone, made[1:, :2], atol=1e-6)
+    noise = torch.where(MASK[..., None], TEXTS, 7)  # numbers where no token is
+    assert torch.allclose(ngrams(noise, MASK)[MASK], made[MASK], atol=1e-6)
+
+
+def test_a_text_of_unknown_n_grams_is_zero() -> None:
+    ngrams = embedding()
+    assert not ngrams(torch.zeros_like(TEXTS), MASK).any()
+
+
+def test_n_grams_are_dropped_in_training_alone() -> None:
+    ngrams = embedding(dropout=0.5)
+    kept = ngrams(TEXTS, MASK)
+    assert torch.equal(ngrams(TEXTS, MASK), kept)
+    ngrams.train()
+    mean = torch.stack([ngrams(TEXTS, MASK) for _ in range(3000)]).mean(0)
+    assert not torch.equal(ngrams(TEXTS, MASK), kept)
+    assert (mean - kept).abs().max() < 0.2
+
+
+def test_every_n_gram_learns_and_the_padding_does_not() -> None:
+    ngrams = Ngrams({"ngrams": SIZE}, dim=4)
+    assert not ngrams.table.weight.any()
+    ngrams(TEXTS, MASK).sum().backward()
+    assert ngrams.table.weight.grad is not None
+    assert ngrams.table.weight.grad.any(1).tolist() == [False, *[True] * 8]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"words": 0, "chars": None}, "ngrams: no n-grams at all; give words 1 or more"),
+        ({"chars": [4, 3]}, "the shortest, 4, is longer than the longest, 3"),
+    ],
+)
+def test_lengths_without_an_n_gram_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Ngrams.features(options)
+    with pytest.raises(UsageError, match=message):
+        Ngrams({"ngrams": SIZE}, **options)
+
+
+@pytest.fixture(scope="module", params=["tfidf", "none"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ngrams, Graph]:
+    ngrams, path = embedding(weighting=request.param), tmp_path_factory.mktemp("ngrams") / "ngrams.onnx"
+    axes = {"ngrams": ("b", "t", "k"), "mask": ("b", "t")}
+    return ngrams, export(path, ngrams, lambda **given: {"x": ngrams(**given)}, axes, ngrams=TEXTS, mask=MASK)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2), (1, 6, 3), (4, 9, 20)])
+def test_the_graph_gives_the_same_vectors(pair: tuple[Ngrams, Graph], shape: tuple[int, int, int]) -> None:
+    ngrams, graph = pair
+    mask = ragged(*range(shape[1], shape[1] - shape[0], -1))
+    numbers: Tensor = torch.where(mask[..., None], torch.randint(0, 9, shape), 0)
+    assert np.abs(graph(ngrams=numbers, mask=mask)["x"] - ngrams(numbers, mask).numpy()).max() < 1e-5
+
+
+def test_they_stand_beside_other_embeddings_under_an_lstm(tmp_path: Path) -> None:
+    for name, count in (("train", 30), ("dev", 9)):
+        write_jsonl(tmp_path / f"{name}.jsonl", moods(count, 3))
+    ngrams = {"use": "ngrams", "dim": 4, "chars": [2, 3], "max_size": 50, "lr": 2.0}
+    content = {
+        "name": "beside",
+        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl"},
+        "tokenizer": "words",
+        "embedding": [{"use": "lookup", "dim": 4}, ngrams],
+        "encoder": {"use": "lstm", "hidden": 4},
+        "head": "label",
+        "train": {"epochs": 2, "batch_tokens": 64, "threads": 1},
+    }
+    (tmp_path / "beside.yaml").write_text(dump(content))
+    with contextlib.chdir(tmp_path):
+        run_all(load(tmp_path / "beside.yaml"), QUIET, "cpu")
+    model = load_bundle(tmp_path / "runs/beside/bundle", "cpu", threads=1)
+    (entry,) = [one for one in model.manifest["inputs"].values() if one.get("kind") == "ngrams"]
+    assert len(entry["hashes"]) == 4 * math.ceil(50 * 4 / 3)
+    assert model("lovely")["label"] in {"bad", "fine", "good"}

@@ -1,0 +1,117 @@
+"""The kind `ngrams`: which n-grams a text has, their hashes, and which of them have a number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from seqpipe.features.document import Doc
+from seqpipe.features.kinds.column import Column
+from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word
+from seqpipe.features.vocabulary import counts_of
+
+A, B, A_B = 0x1CA6127B, 0x67468B28, 0x355B3DC1  # the words "a" and "b", and one after the other
+
+
+def doc(text: str) -> Doc:
+    words = text.split()
+    return Doc(text, words, [(0, 0)] * len(words), [4] * len(words))
+
+
+def fitted(feature: Ngrams, *texts: str) -> Ngrams:
+    return feature.fit(map(doc, texts))
+
+
+def rows(feature: Ngrams, text: str) -> list[list[int]]:
+    return [[n for n in row if n] for row in feature.array([doc(text)], len(text.split()))[0].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [("", 0), ("a", 0xE0371F19), ("Ada", 0xFBFC28C3), ("straße", 0xCAF3F046), ("ΣΑΣ", 0x1DE33872)],
+)
+def test_the_hash_of_a_word_never_changes(word: str, value: int) -> None:
+    assert hash_of_word(word) == value
+
+
+def test_the_hashes_of_n_grams_never_change() -> None:
+    words = fitted(Ngrams(2, None), "a b")
+    assert {*words.hashes} == {A, B, A_B}
+    characters = fitted(Ngrams(0, (2, 3)), "Ab")  # <a, <ab, ab, ab>, b>
+    assert {*characters.hashes} == {0x14E7523E, 0xB9212B40, 0xF2EBE8D4, 0x53B42ED2, 0x91236261}
+
+
+def test_word_n_grams_end_at_their_token_in_a_place_for_each_length() -> None:
+    feature = Ngrams(2, None, hashes=(A, B, A_B))
+    array = feature.array([doc("a b a"), doc("b")], 3)
+    assert array.tolist() == [[[1, 0], [2, 3], [1, 0]], [[2, 0], [0, 0], [0, 0]]]
+
+
+def test_character_n_grams_stand_in_order_behind_those_of_words() -> None:
+    feature = fitted(Ngrams(1, (2, 3)), "ab")
+    order = [0x14E7523E, 0xB9212B40, 0xF2EBE8D4, 0x53B42ED2, 0x91236261]
+    expected = [0, *(feature.hashes.index(value) + 1 for value in order)]
+    assert feature.array([doc("ab")], 1)[0, 0].tolist()[1:] == expected[1:]
+    left_out = Ngrams(1, (2, 3), hashes=(order[0], order[4]))
+    assert left_out.array([doc("ab")], 1).tolist() == [[[0, 1, 2]]]  # what is not known leaves no gap
+
+
+def test_unknown_n_grams_are_0_and_a_text_of_them_has_a_place() -> None:
+    assert fitted(Ngrams(2, (2, 5)), "a b").array([doc("xyz qrs")], 2).tolist() == [[[0, 0], [0, 0]]]
+    assert fitted(Ngrams(0, (2, 5)), "a b").array([doc("xyz")], 1).tolist() == [[[0]]]
+
+
+@pytest.mark.parametrize(("text", "same"), [("ADA", "ada"), ("ΣΑΣ", "σασ"), ("İ", "i̇"), ("x" * 40, "X" * 40 + "yz")])
+def test_case_is_folded_and_40_code_points_are_read(text: str, same: str) -> None:
+    feature = fitted(Ngrams(), text)
+    assert np.array_equal(feature.array([doc(text)], 1), feature.array([doc(same)], 1))
+
+
+def test_the_fortieth_code_point_counts() -> None:
+    feature = fitted(Ngrams(1, None), "x" * 40)
+    assert rows(feature, "x" * 39) == [[]]
+    assert rows(feature, "x" * 39 + "y") == [[]]
+
+
+@pytest.mark.parametrize("lengths", [None, (2, 4)])
+def test_with_binary_each_stands_where_it_occurs_first(lengths: tuple[int, int] | None) -> None:
+    texts = ["aa bb aa bb", "bb aa aa"]
+    often, once = (fitted(Ngrams(2, lengths, binary), *texts) for binary in (False, True))
+    for text in texts:
+        numbers = [n for row in rows(often, text) for n in row]
+        assert [n for row in rows(once, text) for n in row] == list(dict.fromkeys(numbers))
+        assert len({*numbers}) < len(numbers)
+
+
+def test_those_of_most_texts_are_kept_with_their_counts() -> None:
+    feature = fitted(Ngrams(1, None, max_size=2), "a a a a", "b c", "b c", "c")
+    assert feature.hashes == (hash_of("c"), hash_of("b"))
+    assert feature.counts == (4, 3, 2)
+    assert (feature.size, counts_of(feature.size)) == (3, (4, 3, 2))
+    assert counts_of(Ngrams().size) is None
+
+
+def hash_of(word: str) -> int:
+    return fitted(Ngrams(1, None), word).hashes[0]
+
+
+def test_those_of_as_many_texts_are_in_order_of_their_hashes() -> None:
+    assert fitted(Ngrams(1, None), "a b").hashes == tuple(sorted([A, B]))
+
+
+def test_a_feature_that_begins_with_an_older_one_keeps_its_numbers() -> None:
+    older = fitted(Ngrams(1, None), "a b", "b")
+    newer = Ngrams(1, None, max_size=3).initialise_from(older).fit(map(doc, ["c a", "c"]))
+    assert newer.hashes == (*older.hashes, hash_of("c"))
+    assert newer.counts == (2, 0, 1, 2)  # of the new texts
+    assert Ngrams(1, None, max_size=1).initialise_from(older).fit([doc("c")]).hashes == older.hashes
+    assert Ngrams().initialise_from(Column("mood")) == Ngrams()
+    assert Ngrams().initialise_from(None) == Ngrams()
+
+
+def test_many_words_clear_the_cache_and_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    feature, text = fitted(Ngrams(), "ada met bob", "bob left"), "bob met ada met bob left ada"
+    expected = feature.array([doc(text)], 7)
+    monkeypatch.setattr("seqpipe.features.kinds.ngrams._CACHED", 2)
+    again = fitted(Ngrams(), "ada met bob", "bob left")
+    assert np.array_equal(again.array([doc(text)], 7), expected)
