@@ -179,8 +179,9 @@ def _table(data: Path, roles: Roles) -> DataSummary:
     field = renamed if renamed in first else roles.target_field
     target = roles.columns[roles.target]
     if roles.learns == "Labels":
-        summary.labels = counts_of(roles)
-        summary.notes.append("texts with one label each")
+        summary.labels, summary.multi = counts_of(roles), roles.separator is not None
+        several = f"several labels each, separated by {roles.separator!r}"
+        summary.notes.append(f"texts with {several if summary.multi else 'one label each'}")
     else:
         summary.target = field
     if roles.learns == "Numbers":
