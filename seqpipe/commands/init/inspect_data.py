@@ -23,6 +23,7 @@ from seqpipe.commands.init.other_formats import (
     summarise_lines,
     summarise_text,
 )
+from seqpipe.commands.init.parallel import refuse_parallel
 from seqpipe.commands.init.roles import Roles, Task, counts_of
 from seqpipe.commands.init.scripts import has_unspaced
 from seqpipe.commands.init.sniff import is_conllu, is_squad
@@ -68,6 +69,8 @@ def _summarise(data: Path, wanted: Wanted | None) -> DataSummary:
         return _conllu(data)
     if wanted and wanted.has_words:
         return _conll(data)
+    if not (has_columns(lines) or "\t" in lines[0] or (wanted and wanted.is_plain)):
+        refuse_parallel(data)
     if wanted and not (wanted.column or wanted.is_plain):
         raise DataError(f"{data}: --task {wanted.head} needs {wanted.needs}, and the file does not look so")
     table = None if wanted and wanted.is_plain else find_table(data, lines, task)
