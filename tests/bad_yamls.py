@@ -605,7 +605,8 @@ BAD = [
     Bad(
         stage(embedding="[chars, {use: long-chars}]"),
         ["6:26: embedding.1"],
-        "feature 'chars' is Chars(longest=99, alphabet='') here and Chars(longest=20, alphabet='') in embedding.0",
+        "feature 'chars' is Chars(longest=99, alphabet='', normalize=None) here and "
+        "Chars(longest=20, alphabet='', normalize=None) in embedding.0",
     ),
     Bad(stage(head="{use: writer, cells: 3}"), ["8:13: head"], "add `target_tokenizer: {use: NAME}` to the head"),
     Bad(stage(head="{use: tagger, target_tokenizer: words}"), ["8:13: head"], "delete `target_tokenizer`"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -141,3 +142,34 @@ def test_word_vectors_are_no_plain_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"word{n} {' '.join(['-0.25', '1.5e-05'] * 50)}\n" for n in range(60)))
     with pytest.raises(DataError, match="is a file of word vectors; name the file in `embedding"):
         init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("files", "fields"),
+    [
+        (("train.en", "train.ja"), 'text: "*.en", target: "*.ja"'),
+        (("train.tgt", "train.src"), 'text: "*.src", target: "*.tgt"'),
+        (("seq.in", "seq.out", "label"), "words: seq.in, tags: seq.out, label: label"),
+    ],
+)
+def test_parallel_files_are_refused_with_their_reader(files: tuple[str, ...], fields: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).write_text("".join(f"this is {name}, line {n}\n" for n in range(9)))
+    with pytest.raises(
+        DataError, match=f"to those of {files[1]}, .*{re.escape(f'use: parallel, fields: {{{fields}}}')}"
+    ):
+        init_yaml(tmp_path / files[0], tmp_path / "a.yaml")
+
+
+def test_tables_of_two_languages_are_not_parallel(tmp_path: Path) -> None:
+    for name in ("train.en", "train.ja"):
+        (tmp_path / name).write_text("a good day\tpos\na bad day\tneg\n" * 9)
+    assert "use: label" in init_yaml(tmp_path / "train.en", tmp_path / "a.yaml").read_text()
+
+
+def test_files_of_other_lengths_are_not_parallel(tmp_path: Path) -> None:
+    (tmp_path / "train.en").write_text("a good day\na bad day\n" * 9)
+    (tmp_path / "train.ja").write_text("a day\n")
+    with pytest.raises(DataError) as caught:
+        init_yaml(tmp_path / "train.en", tmp_path / "a.yaml")
+    assert "parallel" not in str(caught.value)

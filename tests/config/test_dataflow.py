@@ -210,7 +210,8 @@ def test_one_feature_name_means_one_feature() -> None:
 
     assert messages([Chars, Same], [], Tagger) == []
     (message,) = messages([Chars, Long], [], Tagger)
-    assert "feature 'chars' is Chars(longest=99, alphabet='') here and Chars(longest=20, alphabet='') in" in message
+    here, there = (f"Chars(longest={longest}, alphabet='', normalize=None)" for longest in (99, 20))
+    assert f"feature 'chars' is {here} here and {there} in" in message
     assert "embedding.0 ('chars')" in message
     assert "feature 'mask' has a name that seqpipe itself provides" in messages([Own], [], Tagger)[0]
     assert "must be a dict from names to features, not list" in messages([List], [], Tagger)[0]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from seqpipe.commands.init.label_lists import are_lists, separator_of
 from seqpipe.commands.init.names import KEYS, MEASURED, OTHERS, SECOND, SOURCES, TARGETS, USUAL
 from seqpipe.commands.init.profile import Column
 from seqpipe.commands.init.roles import HEADS, Kind, Roles, Task, describe
 from seqpipe.errors import DataError
+
+LIST_CURE = 'write them as JSON, `{"text": …, "labels": ["a", "b"]}` on each line'
 
 
 def find_roles(columns: list[Column], named: bool, task: Task | None, where: str, must: bool) -> Roles | None:
@@ -19,12 +22,30 @@ def find_roles(columns: list[Column], named: bool, task: Task | None, where: str
     """
     names = [column.first for column in columns] if named else None
     kinds = [_kind(column, column.first.strip().lower() if named else "") for column in columns]
+    separators = _separators(columns, kinds, names)
+    for i in separators:
+        kinds[i] = "classes"
     if "texts" not in kinds:
         _take_text_from_labels(columns, kinds, names)
     roles = _Choice(columns, names, kinds, where).roles(task)
     if roles is None and (must or task):
         raise DataError(_nothing(columns, names, kinds, where, task))
+    if roles and roles.learns == "Labels":
+        if are_lists(columns[roles.target]):
+            raise DataError(f"{where}: the cells of {roles.title} are lists; {LIST_CURE}")
+        roles.separator = separators.get(roles.target)
     return roles
+
+
+def _separators(columns: Sequence[Column], kinds: Sequence[Kind], names: Sequence[str] | None) -> dict[int, str]:
+    """Return the separators of labels by the columns that hold several in a cell."""
+    found = {}
+    for i, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
+        name = names[i].strip().lower() if names else ""
+        separator = separator_of(column, name) if kind in ("classes", "texts") else None
+        if separator and (kind == "classes" or name in USUAL or separator == "|"):
+            found[i] = separator
+    return found
 
 
 def _nothing(

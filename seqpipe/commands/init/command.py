@@ -17,7 +17,12 @@ def init(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The YAML to write; default: the name of DATA with the extension .yaml."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The YAML to write; default: the name of DATA, or of its folder if DATA is called train or data, with "
+            "the extension .yaml, in the current folder.",
+        ),
     ] = None,
     task: Annotated[
         str | None,

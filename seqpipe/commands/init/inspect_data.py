@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,9 @@ from seqpipe.commands.init.other_formats import (
     summarise_lines,
     summarise_text,
 )
+from seqpipe.commands.init.parallel import refuse_parallel
 from seqpipe.commands.init.roles import Roles, Task, counts_of
+from seqpipe.commands.init.scripts import has_unspaced
 from seqpipe.commands.init.sniff import is_conllu, is_squad
 from seqpipe.commands.init.summary import DataSummary, records, scale
 from seqpipe.commands.init.table import find_table
@@ -33,7 +34,7 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+SEGMENTED = 1 / 20  # of the words without spaces have several characters, if they are words; else they are characters
 
 
 def summarise(data: Path, wanted: Wanted | None = None) -> DataSummary:
@@ -68,6 +69,8 @@ def _summarise(data: Path, wanted: Wanted | None) -> DataSummary:
         return _conllu(data)
     if wanted and wanted.has_words:
         return _conll(data)
+    if not (has_columns(lines) or "\t" in lines[0] or (wanted and wanted.is_plain)):
+        refuse_parallel(data)
     if wanted and not (wanted.column or wanted.is_plain):
         raise DataError(f"{data}: --task {wanted.head} needs {wanted.needs}, and the file does not look so")
     table = None if wanted and wanted.is_plain else find_table(data, lines, task)
@@ -155,13 +158,12 @@ def _conllu(data: Path) -> DataSummary:
 
 
 def _answers(summary: DataSummary, data: Path) -> DataSummary:
-    unspaced = 0
     for record in records(summary, data):
         summary.records += 1
         summary.words += len(record["question"].split()) + len(record["context"].split())
         summary.unanswered += not record["answers"]["text"]
-        unspaced += bool(_CJK.search(record["context"][:200]))
-    summary.unspaced = unspaced > summary.records / 2
+        summary.scripts.add(record["context"])
+    summary.unspaced = summary.scripts.are_unspaced
     summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
     return summary
 
@@ -174,12 +176,15 @@ def _table(data: Path, roles: Roles) -> DataSummary:
     summary.words = sum(column.words for column in texts)
     summary.fields = roles.text_fields
     summary.unspaced = any(column.is_unspaced for column in texts)
+    for text in itertools.chain.from_iterable(column.sample for column in texts):
+        summary.scripts.add(text)
     renamed = f"source_{roles.target_field}"  # by the reader, where the column has the name of another field
     field = renamed if renamed in first else roles.target_field
     target = roles.columns[roles.target]
     if roles.learns == "Labels":
-        summary.labels = counts_of(roles)
-        summary.notes.append("texts with one label each")
+        summary.labels, summary.multi = counts_of(roles), roles.separator is not None
+        several = f"several labels each, separated by {roles.separator!r}"
+        summary.notes.append(f"texts with {several if summary.multi else 'one label each'}")
     else:
         summary.target = field
     if roles.learns == "Numbers":
@@ -218,19 +223,26 @@ def _choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]], distinct
 
 def _count(summary: DataSummary, data: Path) -> None:
     """Count records, words and labels; find out whether words are written without spaces between them."""
-    unspaced_texts = unspaced_words = 0
+    unspaced = longer = worded = 0
     for record in records(summary, data):
         words = record.get("words") or []
         summary.records += 1
         summary.counted += bool(words) and words == [str(number) for number in range(1, len(words) + 1)]
         summary.words += len(words or record["text"].split())
-        unspaced_words += sum(len(word) == 1 and bool(_CJK.match(word)) for word in words)
-        unspaced_texts += not words and bool(_CJK.search(record["text"][:200]))
+        lengths = [len(word) for word in words if has_unspaced(word)]
+        unspaced += len(lengths)
+        longer += sum(length > 1 for length in lengths)
+        worded += bool(words)
+        summary.scripts.add(record["text"])
         summary.labels.update(span["label"] for span in record.get("spans") or [])
         _count_tags(summary, record.get("tags") or [])
-    if unspaced_words > summary.words / 2:
-        summary.options["joiner"] = ""
-    summary.unspaced = summary.options.get("joiner") == "" or unspaced_texts > summary.records / 2
+    if not worded:
+        summary.unspaced = summary.scripts.are_unspaced
+    elif unspaced > summary.words / 2:
+        summary.segmented = longer > SEGMENTED * unspaced
+        summary.unspaced = not summary.segmented
+        if summary.use != "conllu":  # has the spaces of the text itself
+            summary.options["joiner"] = ""
 
 
 def _count_tags(summary: DataSummary, tags: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seqpipe.commands.init.summary import DataSummary
+from seqpipe.commands.init.tokenizer import tokenizer_line
 
 BATCH = 32
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 1_500, 10, 60, 15
@@ -53,7 +54,7 @@ FEW, MANY = 3, 20
 def label_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
     """Yield the lines of the model and of its training."""
     ngrams, rates = _ngrams(summary), _rates(summary)
-    yield f"tokenizer: {'{use: chars}' if summary.unspaced else '{use: words, lowercase: true}'}"
+    yield tokenizer_line(summary, "use: words, lowercase: true")
     yield "embedding:  # n-grams of words and characters, TF-IDF: best on up to some 10,000 texts, and fast"
     yield "  use: ngrams"
     yield f"  dim: {rates.dim}"

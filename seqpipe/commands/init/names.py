@@ -30,7 +30,7 @@ def has_names(columns: Sequence[Column]) -> bool:
     known = sum(name in _KNOWN for name in head)
     if known == len(head) or {*head} <= LANGUAGES:
         return True
-    if any(column.first in column.values for column in columns if column.is_repeated or column.is_text):
+    if any(column.first in column.values for column in columns if column.first.strip()):
         return False
     if any(column.is_numeric for column in columns):
         return all(len(name.split()) <= 5 for name in head)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqpipe.commands.init.choice import find_roles
+from seqpipe.commands.init.choice import LIST_CURE, find_roles
+from seqpipe.commands.init.label_lists import separator_of
 from seqpipe.commands.init.names import MEASURED, USUAL
 from seqpipe.commands.init.object_fields import Field
 from seqpipe.commands.init.profile import Column
@@ -128,6 +129,7 @@ def choose_roles(fields: Mapping[str, Field], data: Path, task: Task | None) -> 
     roles.names = names
     roles.why = roles.why.replace("column ", "key ").replace(" rows", " records")
     text, target = names[roles.texts[0]], names[roles.target]
+    _refuse_several(roles, data)
     roles.options = {} if text == "text" else {"text": text}
     if roles.learns == "Labels" and target != "label":
         roles.options["label"] = target
@@ -135,6 +137,15 @@ def choose_roles(fields: Mapping[str, Field], data: Path, task: Task | None) -> 
         _check_missing(key, stats[key])
     _check_numbers(roles, stats[target], f"{data}: {target!r}")
     return roles
+
+
+def _refuse_several(roles: Roles, data: Path) -> None:
+    """DataError if a text holds several labels, which the reader would take as one."""
+    target = roles.columns[roles.target]
+    separator = roles.separator or separator_of(target, target.first.strip().lower())
+    if roles.learns == "Labels" and separator:
+        title = roles.title.replace("column", "key")
+        raise DataError(f"{data}: {title} holds labels separated by {separator!r}; {LIST_CURE}")
 
 
 def _is_id(key: str, values: Field) -> bool:

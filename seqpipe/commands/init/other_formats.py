@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from seqpipe.commands.init.files import open_bytes
+from seqpipe.commands.init.scripts import are_unspaced
 from seqpipe.commands.init.summary import DataSummary, records, scale
 from seqpipe.errors import DataError
 
@@ -21,7 +22,6 @@ _POINTS = re.compile(r"[-+.\deE \t]+ output( \d+)*\s*")
 _RECIPE = {"task", "points", "records", "seed"}
 _TRAIN = ("train", "training")
 _UNLABELLED = {"unsup", "unlabeled", "unlabelled", "unsupervised"}  # names of folders of texts without a label
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _MARKED = re.compile(r"[^/_|\s]+([/_|])[^/_|\s]+")  # a word and its tag, as in dog/NN
 _KINDS = {b"\x89PNG": "a picture", b"\xff\xd8\xff": "a picture", b"%PDF": "a PDF", b"PK\x03\x04": "a ZIP archive"}
 
@@ -109,14 +109,13 @@ def _fasttext(data: Path) -> DataSummary:
 
 def count_labels(summary: DataSummary, data: Path) -> None:
     """Count records, words and labels of texts."""
-    unspaced = 0
     summary.label_kind = "Labels"
     for record in records(summary, data):
         summary.records += 1
         summary.words += len(record["text"].split())
-        unspaced += bool(_CJK.search(record["text"][:200]))
+        summary.scripts.add(record["text"])
         summary.labels.update(record["labels"] if summary.multi else [record["label"]])
-    summary.unspaced = unspaced > summary.records / 2
+    summary.unspaced = summary.scripts.are_unspaced
 
 
 def _points(data: Path, lines: Sequence[str]) -> DataSummary:
@@ -190,7 +189,8 @@ def summarise_text(data: Path, lines: Sequence[str]) -> DataSummary | None:
         summary.records += 1
         summary.words += record["text"].count(" ") + 1
         summary.characters += len(record["text"])
-    summary.unspaced = sum(bool(_CJK.search(line)) for line in filled) > len(filled) / 2
+        summary.scripts.add(record["text"])
+    summary.unspaced = summary.scripts.are_unspaced
     least = CJK_CHARACTERS if summary.unspaced else CHARACTERS
     if summary.characters < least:
         cure = f"a language model needs at least {least:,}; to learn labels, give a table with a label for each text"
@@ -202,7 +202,7 @@ def summarise_text(data: Path, lines: Sequence[str]) -> DataSummary | None:
 def _is_prose(lines: Sequence[str]) -> bool:
     """Return whether lines are running text: of several words or Chinese characters, in no columns and no markup."""
     words = [word for line in lines for word in line.split()]
-    cjk = sum(bool(_CJK.search(line)) for line in lines) > len(lines) / 2
-    is_long = sum(map(len, lines)) >= 5 * len(lines) if cjk else len(words) >= 4 * len(lines)
+    unspaced = are_unspaced(lines)
+    is_long = sum(map(len, lines)) >= 5 * len(lines) if unspaced else len(words) >= 4 * len(lines)
     markup = sum(line[0] in "<{[" or "\t" in line for line in lines) > len(lines) / 4
     return is_long and not markup

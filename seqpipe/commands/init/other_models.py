@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from seqpipe.commands.init.summary import DataSummary
+from seqpipe.commands.init.tokenizer import tokenizer_line
 
 _BPE = {200_000: 600, 5_000_000: 4_000}  # characters of a text, and the size of a vocabulary for up to so many
 
@@ -39,8 +40,7 @@ def language_model_keys(summary: DataSummary) -> Iterator[str]:
     """Yield the lines of a causal Transformer."""
     size = next((size for most, size in _BPE.items() if summary.characters <= most), 8_000)
     is_small = size == 600
-    tokens = "{use: chars}" if summary.unspaced else f"{{use: bpe, max_size: {size}, byte_level: true}}"
-    yield f"tokenizer: {tokens}"
+    yield tokenizer_line(summary, f"use: bpe, max_size: {size}, byte_level: true")
     yield f"embedding: {{use: lookup, dim: {128 if is_small else 256}}}"
     yield "encoder:"
     yield "  use: transformer"

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from seqpipe.commands.init.scripts import has_unspaced
+
 MANY = 5_000  # distinct values; no more of them are counted
 SEVERAL = 20  # different whole numbers; no more may be classes, and so may FEW with a fraction
 FEW = 5
@@ -17,7 +19,6 @@ NOTICE = re.compile(r"https?://|www\.|\bCC[- ]?(BY|0)\b|Attribution:|[Ll]icen[cs
 _KEY = re.compile(r"[A-Za-z]*[-_]?\d+|[0-9a-fA-F-]{16,}|[\w./-]+\.\w{2,4}")
 _DATE = re.compile(r"\d+[-/.]\d+[-/.]\d+([ T][\d:.]+Z?)?|([A-Z][a-z]{2} ){2}\d+ \d+:.*")
 _ENDS = (".", "!", "?", "。", "！", "？")
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
 @dataclass
@@ -106,8 +107,8 @@ class Column:
 
     @property
     def is_unspaced(self) -> bool:
-        """Whether most cells are Chinese or Japanese."""
-        return self.share(lambda cell: _CJK.search(cell[:200])) > 0.5
+        """Whether most cells are written without spaces, as in Chinese, Japanese and Thai."""
+        return self.share(has_unspaced) > 0.5
 
     @property
     def is_notice(self) -> bool:

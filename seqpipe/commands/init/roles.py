@@ -37,6 +37,7 @@ class Roles:
         target: Index of the column of the label, number or text to write.
         kinds: What each column is like.
         why: Why these columns, in a few words.
+        separator: What separates the labels in a cell; None if each cell is one label.
     """
 
     columns: list[Column]
@@ -46,6 +47,7 @@ class Roles:
     target: int
     kinds: list[Kind]
     why: str
+    separator: str | None = None
     use: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     saw: str = ""
@@ -61,7 +63,17 @@ class Roles:
         """The name of the column that is learned, in the table or in `columns`."""
         if self.names:
             return self.names[self.target]
-        return "target" if self.learns == "Texts" else "label"
+        return "target" if self.learns == "Texts" else "labels" if self.separator else "label"
+
+    @property
+    def title(self) -> str:
+        """What the column that is learned is called, for people."""
+        return f"column {self.names[self.target]!r}" if self.names else f"column {self.target + 1}"
+
+    def _several(self) -> dict[str, Any]:
+        """Return the reader's options for several labels in a cell."""
+        separator = {} if self.separator == "|" else {"separator": self.separator}
+        return {"labels": self.target_field, **separator}
 
     @property
     def text_fields(self) -> list[str]:
@@ -76,6 +88,8 @@ class Roles:
         options: dict[str, Any] = {} if text == "text" else {"text": text}
         if self.learns == "Numbers":
             options["numbers"] = [target]
+        elif self.separator:
+            options |= self._several()
         elif self.learns == "Labels" and target != "label":
             options["label"] = target
         return options
@@ -86,7 +100,7 @@ class Roles:
             columns[index] = name
         columns[self.target] = self.target_field
         numbers = {"numbers": ["label"]} if self.learns == "Numbers" else {}
-        return {"columns": columns} | numbers
+        return {"columns": columns} | numbers | (self._several() if self.separator else {})
 
 
 def describe(kinds: Sequence[Kind], names: Sequence[str] | None) -> str:
@@ -97,4 +111,8 @@ def describe(kinds: Sequence[Kind], names: Sequence[str] | None) -> str:
 
 def counts_of(roles: Roles) -> Counter[str]:
     """Return how often each label occurs."""
-    return Counter({value.strip(): count for value, count in roles.columns[roles.target].values.items()})
+    counts: Counter[str] = Counter()
+    for value, count in roles.columns[roles.target].values.items():
+        for label in value.split(roles.separator) if roles.separator else [value]:
+            counts[label.strip()] += count
+    return counts

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from seqpipe.commands.init.files import WHOLE, Pieces, Unit, size_of
 from seqpipe.commands.init.json_sample import sample_lines
+from seqpipe.commands.init.scripts import Scripts
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 
@@ -32,6 +33,8 @@ class DataSummary:
         records: Number of records.
         words: Number of words.
         unspaced: Whether its words are (or the texts to write) are written without spaces, as in Chinese.
+        segmented: Whether they are, but the data splits them into words.
+        scripts: What the texts are written in.
         labels: How often each label occurs.
         label_kind: What is learned: labels of spans, words or whole texts ("Labels"), a number or a text to write,
             answers within passages, positions of points, or how a plain text continues.
@@ -53,6 +56,8 @@ class DataSummary:
     records: int = 0
     words: int = 0
     unspaced: bool = False
+    segmented: bool = False
+    scripts: Scripts = field(default_factory=Scripts)
     labels: Counter[str] = field(default_factory=Counter)
     label_kind: Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers", "Pointers", "Continuations"] = (
         "Entities"

@@ -16,6 +16,7 @@ from seqpipe.commands.init.other_models import language_model_keys, pointer_keys
 from seqpipe.commands.init.refuse import refuse_useless
 from seqpipe.commands.init.summary import DataSummary
 from seqpipe.commands.init.tasks import task_of
+from seqpipe.commands.init.tokenizer import tokenizer_line
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import UsageError
 from seqpipe.files import write
@@ -29,6 +30,7 @@ _HEADS = {
     "Labels": "{use: label, pool: max, dropout: 0.5}  # mean, max, first or last of the text's tokens",
 }
 _SPELLING = "  - {use: char-cnn, dim: 60, widths: [2, 3, 4], dropout: 0.5}  # spelling: prefixes, suffixes, case"
+_CHARACTERS = "  - {use: char-cnn, dim: 60, widths: [1, 2], dropout: 0.5}  # the characters of each word"
 
 
 def init_yaml(
@@ -121,20 +123,17 @@ def _pipeline_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
 def _model_keys(summary: DataSummary) -> Iterator[str]:
     pair = f", field: {_flow(summary.fields)}" if len(summary.fields) > 1 else ""
     if summary.label_kind == "Answers":
-        use = "chars" if summary.unspaced else "words, lowercase: true"
-        yield f"tokenizer: {{use: {use}, field: [question, context]}}"
-    elif summary.unspaced:
-        yield f"tokenizer: {{use: chars{pair}}}"
+        yield tokenizer_line(summary, "use: words, lowercase: true", ", field: [question, context]")
     elif summary.label_kind in ("Texts", "Numbers"):
-        yield f"tokenizer: {{use: words, lowercase: true{pair}}}"
+        yield tokenizer_line(summary, "use: words, lowercase: true", pair)
     else:
-        yield f"tokenizer: {{use: words, lowercase: true, fold_digits: true{pair}}}"
+        yield tokenizer_line(summary, "use: words, lowercase: true, fold_digits: true", pair)
     yield "embedding:  # what each token is turned into; the parts are concatenated"
     if summary.unspaced:
         yield "  - {use: lookup, dim: 100, dropout: 0.3, word_dropout: 0.1}"
     else:
         yield "  - {use: lookup, dim: 100, dropout: 0.3, word_dropout: 0.15, rare_dropout: 0.5}"
-        yield _SPELLING
+        yield _CHARACTERS if summary.segmented else _SPELLING
     hidden = 128 if summary.records < SMALL else 200
     yield f"encoder: {{use: lstm, hidden: {hidden}}}  # units in each direction"
     if summary.label_kind == "Answers":

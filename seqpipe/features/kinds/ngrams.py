@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from tokenizers import Tokenizer
 
+from seqpipe.features.alignment import FORMS, Form, form_of
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import BATCH, TOKENS, FeatureKind, unknown_kind
 from seqpipe.features.vocabulary import FeatureSize
@@ -27,8 +30,9 @@ class Ngrams(FeatureKind):
     """The n-grams of words that end at each token, in the first `words` places, then those of its characters.
 
     Numbers are positions + 1 in `hashes`, those of n-grams seen in training; 0 an n-gram not seen there, and padding
-    (Bojanowski et al. 2017; Joulin et al. 2017, where n-grams share the rows of a hash table). Case is folded. With
-    `binary` each stands only where it occurs first in the text.
+    (Bojanowski et al. 2017; Joulin et al. 2017, where n-grams share the rows of a hash table). Case is folded; with
+    the tokenizer's `normalize`, words are in that Unicode normalization form. With `binary` each stands only where it
+    occurs first in the text.
     """
 
     words: int = 2
@@ -37,6 +41,7 @@ class Ngrams(FeatureKind):
     max_size: int = field(default=100_000, compare=False)
     hashes: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
+    normalize: Form | None = None
     _ids: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     _tables: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, repr=False, compare=False)
     _rows: dict[str, tuple[int, bytes]] = field(default_factory=dict, repr=False, compare=False)
@@ -53,6 +58,10 @@ class Ngrams(FeatureKind):
     def names(self) -> tuple[str, ...]:
         return ("", *map(hex, self.hashes))
 
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """The same feature in the Unicode normalization form that the tokenizer begins with."""
+        return replace(self, normalize=form_of(tokenizer), _rows={})
+
     def fit(self, docs: Iterable[Doc]) -> Self:
         """The same feature with the n-grams of these texts, those in most texts first, behind its own.
 
@@ -62,9 +71,10 @@ class Ngrams(FeatureKind):
         texts = 0
         for doc in docs:
             texts += 1
-            of_words = self._of_words(np.array([hash_of_word(word) for word in doc.words], np.uint32))
+            words = [self._in_form(word) for word in doc.words]
+            of_words = self._of_words(np.array([*map(hash_of_word, words)], np.uint32))
             found.update({h for hashes in of_words for h in hashes.tolist()})
-            found.update({h for word in {*doc.words} for h in self._of_characters(word)})
+            found.update({h for word in {*words} for h in self._of_characters(word)})
         own = [*self.hashes, *sorted(found.keys() - {*self.hashes}, key=lambda h: (-found[h], h))]
         own = own[: max(len(self.hashes), self.max_size)]
         return self._with(own, (texts, *(found[h] for h in own)))
@@ -73,7 +83,7 @@ class Ngrams(FeatureKind):
         """The same feature with the n-grams of an older one of the same lengths behind its own."""
         if not isinstance(older, Ngrams):
             return self
-        return self._with([*self.hashes, *(h for h in older.hashes if h not in {*self.hashes})], ())
+        return self._with(dict.fromkeys((*self.hashes, *older.hashes)), ())
 
     def _with(self, hashes: Iterable[int], counts: Iterable[int]) -> Self:
         return replace(self, hashes=tuple(hashes), counts=tuple(counts), _ids={}, _tables=[], _rows={})
@@ -131,11 +141,15 @@ class Ngrams(FeatureKind):
     def _row(self, word: str) -> tuple[int, bytes]:
         """A word's hash, and the numbers of the n-grams of its characters that are known."""
         get = self._numbers().get
-        ids = [number for number in (get(h, 0) for h in self._of_characters(word)) if number]
+        written = self._in_form(word)
+        ids = [number for number in (get(h, 0) for h in self._of_characters(written)) if number]
         if len(self._rows) >= _CACHED:
             self._rows.clear()
-        row = self._rows[word] = (hash_of_word(word), np.array(ids, np.int64).tobytes())
+        row = self._rows[word] = (hash_of_word(written), np.array(ids, np.int64).tobytes())
         return row  # another thread may clear the rows at any time
+
+    def _in_form(self, word: str) -> str:
+        return unicodedata.normalize(self.normalize, word) if self.normalize else word
 
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
         """The hashes in order, at least one, and the number of each."""
@@ -151,6 +165,7 @@ class Ngrams(FeatureKind):
         return self._ids
 
     def manifest(self) -> dict[str, Any]:
+        form = {"normalize": self.normalize} if self.normalize else {}
         return {
             "kind": self.kind,
             "words": self.words,
@@ -158,6 +173,7 @@ class Ngrams(FeatureKind):
             "binary": self.binary,
             "hashes": _packed(self.hashes),
             "counts": _packed(self.counts),
+            **form,
         }
 
     @classmethod
@@ -165,9 +181,12 @@ class Ngrams(FeatureKind):
         chars = manifest["chars"]
         pair = None if chars is None else (int(chars[0]), int(chars[1]))
         hashes, counts = (_unpacked(manifest[name]) for name in ("hashes", "counts"))
-        return cls(int(manifest["words"]), pair, bool(manifest["binary"]), max(1, len(hashes)), hashes, counts)
+        binary, form = bool(manifest["binary"]), manifest.get("normalize")
+        return cls(int(manifest["words"]), pair, binary, max(1, len(hashes)), hashes, counts, form)
 
     def out_of_bounds(self) -> str:
+        if self.normalize is not None and self.normalize not in FORMS:
+            return f"ngrams.normalize: {self.normalize!r} is none of {', '.join(FORMS)}"
         low, high = self.chars or (1, 1)
         if not 0 <= self.words <= MOST_WORDS or not 1 <= low <= high <= MOST_CHARACTERS:
             return f"ngrams: words {self.words} are above {MOST_WORDS}, or chars {self.chars} above {MOST_CHARACTERS}"
