@@ -205,13 +205,13 @@ class Source:
             made["ids"][b, : len(tokens)] = [token.id for token in tokens]
             made["mask"][b, : len(tokens)] = True
         for name, entry in self.entries.items():
+            shown, form = rows, entry.get("normalize")
+            if form:
+                shown = [[t._replace(word=unicodedata.normalize(form, t.word)) for t in row] for row in rows]
             if entry.get("kind") == "chars":
-                shown, form = rows, entry.get("normalize")
-                if form:
-                    shown = [[t._replace(word=unicodedata.normalize(form, t.word)) for t in row] for row in rows]
                 made[name] = chars(shown, size, entry["longest"], entry["alphabet"])
             elif entry.get("kind") == "ngrams":
-                made[name] = ngrams(rows, size, entry)
+                made[name] = ngrams(shown, size, entry)
             elif entry.get("kind") == "sentences":
                 made[name] = filled([in_sentences(*one, entry["split"]) for one in zip(rows, texts, strict=True)])
             elif entry.get("kind") == "pieces":
