@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -57,45 +57,48 @@ class Ngrams(nn.Module):
         dropout: Probability = 0.0,
     ):
         super().__init__()
-        _lengths(words, chars)
+        _refuse_lengths(words, chars)
         self.dim, self.words, self.dropout, self.weighting = dim, words, dropout, weighting
-        self.table = nn.Embedding(sizes["ngrams"], dim, padding_idx=0)
+        self.table = nn.EmbeddingBag(sizes["ngrams"], dim, mode="sum", padding_idx=0)
         nn.init.zeros_(self.table.weight)
         self.register_buffer("weights", _weights(sizes["ngrams"], weighting))  # (V,)
 
     @staticmethod
     def features(options: Mapping[str, Any]) -> dict[str, NgramIds]:
         words, chars = options.get("words", 2), options.get("chars", [2, 5])
-        _lengths(words, chars)
+        _refuse_lengths(words, chars)
         lengths = (chars[0], chars[1]) if chars else None
         return {"ngrams": NgramIds(words, lengths, options.get("binary", False), options.get("max_size", 100_000))}
 
     def forward(self, ngrams: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> (B, T, D)
-        words, chars = ngrams[..., : self.words], ngrams[..., self.words :]
-        x = self._summed(words, mask) + self._summed(chars, mask)
-        return torch.where(mask[..., None], x, 0.0)
+        parts = ngrams[..., : self.words], ngrams[..., self.words :]  # of words, of characters
+        weights = [
+            torch.where(mask[..., None], F.embedding(part, self.weights[:, None])[..., 0], 0.0) for part in parts
+        ]
+        x = [
+            self._summed(part, weight, length, mask)
+            for part, weight, length in zip(parts, weights, self._lengths(weights, mask), strict=True)
+        ]
+        return torch.where(mask[..., None], x[0] + x[1], 0.0)
 
-    def _summed(self, ngrams: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> (B, T, D)
-        """The weighted sum of these n-grams of each token, over the length of the text's weights."""
-        weights = torch.where(mask[..., None], F.embedding(ngrams, self.weights[:, None])[..., 0], 0.0)
+    def _lengths(self, weights: Sequence[Tensor], mask: Tensor) -> list[Tensor]:  # (B, T, K) each -> (B, 1 or T, 1)
+        """By what the sum over each part is divided: the length of a text's weights, per token, or their number."""
         if self.weighting == "none":
-            lengths = weights.sum(2).clamp(min=1)  # (B, T)
-        else:
-            lengths = (weights.square().sum((1, 2)) / mask.sum(1)).clamp(min=1e-12).sqrt()[:, None]  # (B, 1)
+            numbers = torch.cat([*weights], 2).sum(2, keepdim=True)
+            return [numbers.clamp(min=1)] * 2
+        squares = [weight.square().sum((1, 2)) / mask.sum(1) for weight in weights]
+        return [square.clamp(min=1e-12).sqrt()[:, None, None] for square in squares]
+
+    def _summed(self, ngrams: Tensor, weights: Tensor, lengths: Tensor, mask: Tensor) -> Tensor:  # -> (B, T, D)
         if torch.compiler.is_exporting():
-            return self._in_turn(ngrams, mask) / lengths[..., None]
-        return self._at_once(ngrams, F.dropout(weights / lengths[..., None], self.dropout, self.training))
+            return self._in_turn(ngrams, mask) / lengths
+        return self._at_once(ngrams, F.dropout(weights / lengths, self.dropout, self.training))
 
     def _at_once(self, ngrams: Tensor, weights: Tensor) -> Tensor:
         K = ngrams.shape[2]
-        bags = F.embedding_bag(
-            ngrams.reshape(-1, K),
-            self.table.weight,
-            per_sample_weights=weights.reshape(-1, K),
-            mode="sum",
-            sparse=self.training,
-            padding_idx=0,
-        )
+        if not K:
+            return weights.new_zeros(*ngrams.shape[:2], self.dim)
+        bags: Tensor = self.table(ngrams.reshape(-1, K), per_sample_weights=weights.reshape(-1, K))
         return bags.view(*ngrams.shape[:2], self.dim)
 
     def _in_turn(self, ngrams: Tensor, mask: Tensor) -> Tensor:
@@ -111,7 +114,7 @@ class Ngrams(nn.Module):
         return total
 
 
-def _lengths(words: int, chars: list[int] | None) -> None:
+def _refuse_lengths(words: int, chars: list[int] | None) -> None:
     """UsageError where there is no n-gram to read."""
     if not words and not chars:
         raise UsageError("ngrams: no n-grams at all; give words 1 or more, or chars such as [2, 5]")

@@ -46,25 +46,25 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
         raise TrainingError("every stage is frozen; there is nothing to train")
     options = settings.model_dump(exclude={"use"})
     if settings.use == "sgd":
+        for module in pipeline.modules():
+            if isinstance(module, torch.nn.EmbeddingBag):  # a step moves the rows of its batch alone
+                module.sparse = not options["momentum"] and not options["weight_decay"]
         return torch.optim.SGD(parameters, **options)  # fused it takes no sparse gradient
     return {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[settings.use](parameters, fused=True, **options)
 
 
-def settle_gradients(parameters: Iterable[Tensor], optimizer: torch.optim.Optimizer, clip: float | None) -> None:
-    """Clip the gradients to a norm, and make sparse ones dense where the optimiser moves all rows at every step."""
-    group = optimizer.param_groups[0]
-    takes_sparse = isinstance(optimizer, torch.optim.SGD) and not group["momentum"] and not group["weight_decay"]
+def clip_gradients(parameters: Iterable[Tensor], most: float) -> None:
+    """Scale the gradients, dense and sparse, so that their norm is at most `most`."""
     values = []
     for parameter in parameters:
-        gradient = parameter.grad
-        if gradient is not None and gradient.is_sparse:
-            gradient = parameter.grad = gradient.coalesce() if takes_sparse else gradient.to_dense()
-        if gradient is not None:
-            values.append(gradient.values() if gradient.is_sparse else gradient)
-    if clip:
-        norm = torch.nn.utils.get_total_norm(values)
-        for value in values:
-            value.mul_((clip / (norm + 1e-6)).clamp(max=1.0))
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+            values.append(parameter.grad.values())
+        elif parameter.grad is not None:
+            values.append(parameter.grad)
+    factor = (most / (torch.nn.utils.get_total_norm(values) + 1e-6)).clamp(max=1.0)
+    for value in values:
+        value.mul_(factor)
 
 
 def rate_factor(settings: Train, share: float) -> float:

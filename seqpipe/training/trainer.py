@@ -29,7 +29,7 @@ from seqpipe.training.data_forms import TrainingBatches
 from seqpipe.training.datasets import Batch
 from seqpipe.training.interrupts import Interrupts
 from seqpipe.training.measures import evaluation, first_not_finite
-from seqpipe.training.optim import autocast, make_optimizer, rate_factor, settle_gradients
+from seqpipe.training.optim import autocast, clip_gradients, make_optimizer, rate_factor
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Progress
 from seqpipe.training.weight_average import WeightAverage
@@ -116,7 +116,8 @@ class Trainer:
     def _update(self) -> None:
         """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
         self._scaler.unscale_(self._optimizer)
-        settle_gradients(self.pipeline.parameters(), self._optimizer, self.config.train.clip)
+        if self.config.train.clip:
+            clip_gradients(self.pipeline.parameters(), self.config.train.clip)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
