@@ -1,8 +1,8 @@
-"""Offers the reader `fasttext` to seqpipe."""
+"""Offers the reader `labelled-lines` to seqpipe."""
 
 from seqpipe import hookimpl
 
 
 @hookimpl
 def register_readers() -> dict[str, str]:
-    return {"fasttext": "acme_labelled.reader:FastText"}
+    return {"labelled-lines": "acme_labelled.reader:FastText"}
