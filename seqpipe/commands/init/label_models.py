@@ -44,7 +44,7 @@ LONG = Ngrams(2, "[3, 4]", True)  # how often an n-gram occurs says how long the
 
 # What the labels are like → how the model learns. A head that learns slowly beside the n-grams makes a linear model,
 # which is best between two or three labels; of many labels, those that resemble each other gain by shared directions.
-FEW_LABELS = Rates(16, 0.1, 3.0, 0.3)
+FEW_LABELS = Rates(16, 0.1, 10.0, 0.3)
 LABELS = Rates(32, 1.0, 30.0, 0.3)
 MANY_LABELS = Rates(64, 1.0, 30.0, 0.3)
 SEVERAL_LABELS = Rates(64, 1.0, 30.0, 0.5)  # a text has any number of them
