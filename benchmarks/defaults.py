@@ -128,7 +128,8 @@ def speed(folder: Path, python: Path) -> None:
     run = RUNS / f"defaults-{folder.name}"
     settings = yaml.safe_load((folder / "pipeline.yaml").read_text(encoding="utf-8"))
     epochs, dim = settings["train"]["epochs"], settings["embedding"]["dim"]
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    history = (run / "checkpoints" / "metrics.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in history.splitlines()]
     texts = [json.loads(line)["text"] for line in (folder / "test.jsonl").read_text(encoding="utf-8").splitlines()]
     model = seqpipe.load(run / "bundle", device="cpu", threads=1)
     model(texts)
