@@ -134,7 +134,7 @@ def speed(folder: Path, python: Path) -> None:
     model = seqpipe.load(run / "bundle", device="cpu", threads=1)
     model(texts)
     rate = len(texts) / statistics.median(common.seconds(lambda: model(texts)) for _ in range(9))
-    seconds, size = rows[-1]["seconds"], _megabytes(run / "bundle")
+    seconds, size = sum(row["seconds"] for row in rows), _megabytes(run / "bundle")
     print(f"ours: {mine['score']:.2f} %, training {seconds:.1f} s, {rate:,.0f} texts/s, bundle {size:.1f} MB")
     theirs = peer(python, "fasttext-speed", folder, epochs, dim)
     rate = theirs["texts_per_second"]
