@@ -67,17 +67,17 @@ class Ngrams(FeatureKind):
 
         `counts` begins with the number of texts, followed by how many of them have each n-gram.
         """
-        found: Counter[int] = Counter()
-        texts = 0
+        documents: Counter[int] = Counter()
+        number = 0
         for doc in docs:
-            texts += 1
+            number += 1
             words = [self._in_form(word) for word in doc.words]
             of_words = self._of_words(np.array([*map(hash_of_word, words)], np.uint32))
-            found.update({h for hashes in of_words for h in hashes.tolist()})
-            found.update({h for word in {*words} for h in self._of_characters(word)})
-        own = [*self.hashes, *sorted(found.keys() - {*self.hashes}, key=lambda h: (-found[h], h))]
-        own = own[: max(len(self.hashes), self.max_size)]
-        return self._with(own, (texts, *(found[h] for h in own)))
+            documents.update({h for hashes in of_words for h in hashes.tolist()})
+            documents.update({h for word in {*words} for h in self._of_characters(word)})
+        kept = [*self.hashes, *sorted(documents.keys() - {*self.hashes}, key=lambda h: (-documents[h], h))]
+        kept = kept[: max(len(self.hashes), self.max_size)]
+        return self._with(kept, (number, *(documents[h] for h in kept)))
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
         """The same feature with the n-grams of an older one of the same lengths behind its own."""
@@ -89,21 +89,21 @@ class Ngrams(FeatureKind):
         return replace(self, hashes=tuple(hashes), counts=tuple(counts), _ids={}, _tables=[], _rows={})
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
-        read = [[self._rows.get(word) or self._row(word) for word in doc.words] for doc in docs]
+        texts = [[self._rows.get(word) or self._row(word) for word in doc.words] for doc in docs]
         fewest = 0 if self.words else 8  # bytes: K is 1 at least
-        most = max([fewest, *(len(row) for rows in read for _, row in rows)])
+        most = max([fewest, *(len(row) for rows in texts for _, row in rows)])
         empty, joined = bytes(most), bytearray()
-        for rows in read:
+        for rows in texts:
             joined += b"".join([row.ljust(most, b"\0") for _, row in rows])
             joined += empty * (longest - len(rows))
         array = np.zeros((len(docs), longest, self.words + most // 8), np.int64)
         array[:, :, self.words :] = np.frombuffer(joined, np.int64).reshape(len(docs), longest, most // 8)
-        self._number_words(array, [[word for word, _ in rows] for rows in read])
+        self._number_words(array, [[word for word, _ in rows] for rows in texts])
         if self.binary:
-            for places in array:
-                numbers, first = np.unique(places, return_index=True)
-                places[:] = 0
-                places.flat[first] = numbers
+            for ids in array:
+                distinct, first = np.unique(ids, return_index=True)
+                ids[:] = 0
+                ids.flat[first] = distinct
         return array  # (B, T, K)
 
     def _number_words(self, array: np.ndarray, texts: Sequence[Sequence[int]]) -> None:
@@ -114,9 +114,9 @@ class Ngrams(FeatureKind):
             row[: len(text)] = text
         known, ids = self._sorted()
         for n, hashes in enumerate(self._of_words(words), 1):
-            places = np.searchsorted(known, hashes).clip(max=len(known) - 1)
-            found = (known[places] == hashes) & (np.arange(n, array.shape[1] + 1) <= lengths)
-            array[:, n - 1 :, n - 1] = np.where(found, ids[places], 0)
+            positions = np.searchsorted(known, hashes).clip(max=len(known) - 1)
+            is_known = (known[positions] == hashes) & (np.arange(n, array.shape[1] + 1) <= lengths)
+            array[:, n - 1 :, n - 1] = np.where(is_known, ids[positions], 0)
 
     def _of_words(self, words: np.ndarray) -> Iterator[np.ndarray]:  # (…, T) -> (…, T - n + 1) for each n
         """The hashes of the n-grams of words, in the order of their first words, for n from 1 up."""
