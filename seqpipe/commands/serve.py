@@ -21,6 +21,9 @@ def serve(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Parallel runs of each bundle; default: one per core.")
     ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="Processes that share the port, each with every bundle.")
+    ] = 1,
     delay_ms: Annotated[
         float, typer.Option("--delay-ms", min=0, help="Time a request waits for others to form a batch with.")
     ] = 0.0,
@@ -44,7 +47,7 @@ def serve(
     """Answer requests over HTTP, in batches. Needs no PyTorch."""
     try:
         from seqpipe.runtime.serve.catalog import named
-        from seqpipe.runtime.serve.server import serve as run_server
+        from seqpipe.runtime.serve.processes import serve as run_server
         from seqpipe.runtime.serve.settings import Settings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("seqpipe"):
@@ -58,6 +61,7 @@ def serve(
         port=port,
         device=device,
         threads=threads,
+        processes=processes,
         delay_ms=delay_ms,
         timeout_s=timeout,
         max_waiting_tokens=max_waiting_tokens,
