@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -28,7 +29,7 @@ from seqpipe.runtime.generate_stream import stream
 from seqpipe.runtime.predictor import CHUNK, TOKENS, cores
 from seqpipe.runtime.session import import_onnxruntime, open_session
 from seqpipe.runtime.statement import Statement, read_statement
-from seqpipe.runtime.watchdog import SECONDS, Watchdog
+from seqpipe.runtime.watchdog import SECONDS, RunTimes, Watchdog
 
 TOLERANCE = 1e-4  # how far a score may stand from the golden one; in int8 LOOSE: a rounded number may be the next
 
@@ -70,15 +71,20 @@ def verify_bundle(
         raise BundleError(
             f"{path}: it holds no golden examples, so that nothing shows whether it answers right here; export it again"
         )
+    check_golden(model, path)
+    golden = len(model.manifest["golden"])
+    report = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
+    return report if golden else {**report, "no_golden": model.manifest["no_golden"]}
+
+
+def check_golden(model: Model, path: Path) -> None:
+    """BundleError if an open bundle does not answer its golden examples as it did where it was made."""
     try:
         wrong = model.verify()
     except DataError as error:
         raise BundleError(f"{path}: a golden example of its own cannot be answered here: {error}") from error
     if wrong:
         raise BundleError("\n".join([f"{path}: answers differ on this machine:", *wrong]))
-    golden = len(model.manifest["golden"])
-    report = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
-    return report if golden else {**report, "no_golden": model.manifest["no_golden"]}
 
 
 class Model:
@@ -102,9 +108,11 @@ class Model:
         self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path)
         self.device = "cuda" if devices.CUDA in self.session.get_providers() else "cpu"
         self._path, self._run_options, self._watchdog = content.path, onnxruntime.RunOptions, Watchdog(timeout)
+        self.run_times = RunTimes()
         workers = 1 if self.device == "cuda" else threads or cores()
         self._after_huge, self._count_lock = 0, threading.Lock()  # runs that still give memory back
         self.predictor = BundlePredictor(stated.source, kind, self.run, manifest["options"], stated.limits, workers)
+        self.fields = fields_of(stated.source)  # of a record, that are read
         self._assign_outputs(stated)
 
     def _assign_outputs(self, stated: Statement) -> None:
@@ -139,16 +147,20 @@ class Model:
         options = self._run_options()
         if self._is_huge_or_after(feeds):
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")  # keep none that is unused
-        self._watchdog.start(options)
+        times, began = self.run_times, time.monotonic()
+        self._watchdog.start(options, times.deadline)
         try:
             arrays = self.session.run(names, feeds, options)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
             raise self._run_error(error, options.terminate) from error
         finally:
             self._watchdog.stop(options)
+            times.add(began, time.monotonic())
         return dict(zip(names, arrays, strict=True))
 
     def _run_error(self, error: Exception, ended: bool) -> SeqpipeError:
+        if ended and time.monotonic() >= self.run_times.deadline:
+            return BundleError(f"{self._path}: the graph was ended: nobody waits for its answer any more")
         if ended:
             late = f"the graph ran for over {self._watchdog.seconds:g} seconds, and was ended"
             return BundleError(f"{self._path}: {late}; `load(…, timeout=…)` and `predict --timeout` allow more")
@@ -191,6 +203,12 @@ class Model:
             UsageError: if the bundle is no language model, or several answers are asked for.
         """
         return stream(self, self.record(item), **options)
+
+    @property
+    def explains(self) -> bool:
+        """Whether `explain` has something to show."""
+        one = len(sources_of(self.predictor.featurizer)) == 1
+        return one and (bool(self._attended) or self.predictor.kind.figure_style is not None)
 
     def explain(self, item: Any, **options: Any) -> Explanation:
         """The answer to one text or record, with the attention weights of every stage that has any; points as a figure.
@@ -256,8 +274,7 @@ class Model:
 
     def record(self, item: Any) -> Record:
         """An input as a record; DataError or UsageError for what is none."""
-        featurizer = self.predictor.featurizer
-        fields = fields_of(featurizer)
+        featurizer, fields = self.predictor.featurizer, self.fields
         if not isinstance(item, Mapping) and not one_text(featurizer):
             names = " and ".join(map(repr, fields))
             raise UsageError(
