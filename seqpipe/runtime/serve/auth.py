@@ -6,19 +6,21 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seqpipe.errors import UsageError
-from seqpipe.runtime.serve.request_record import current
+from seqpipe.runtime.serve.replies import error_content
 
 VARIABLE = "SEQPIPE_TOKEN"
 OPEN = frozenset({"/v2/health/live", "/v2/health/ready"})  # paths that need no token
 SHORTEST = 16  # characters
 _SCHEME = b"bearer "
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
 _CURE = "make one with `openssl rand -hex 32`"
 
 
@@ -61,9 +63,7 @@ class TokenCheck:
         if scope["type"] != "http" or scope["path"] in self._open or self._has_token(scope["headers"]):
             await self._app(scope, receive, send)
             return
-        content = {"error": "this server asks for a token: send the header `Authorization: Bearer TOKEN`"}
-        if record := current():
-            content["request_id"] = record.id
+        content = error_content("this server asks for a token: send the header `Authorization: Bearer TOKEN`")
         await JSONResponse(content, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
 
     def _has_token(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -71,6 +71,20 @@ class TokenCheck:
         if len(values) != 1 or values[0][: len(_SCHEME)].lower() != _SCHEME:
             return False
         return hmac.compare_digest(values[0][len(_SCHEME) :].strip(), self._token)
+
+
+def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """The application, which tells browsers that pages of these origins may call it.
+
+    Raises:
+        UsageError: for what is no origin.
+    """
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise UsageError(f"--cors: {origin!r} is no origin; write it as browsers do: https://example.org, or *")
+    headers = ("Authorization", "Content-Type", "X-Request-Id", "X-Request-Timeout")
+    exposed = ("Retry-After", "X-Request-Id")
+    return CORSMiddleware(app, origins, ("GET", "POST"), headers, expose_headers=exposed)
 
 
 def exposure(host: str, token: str | None) -> str | None:

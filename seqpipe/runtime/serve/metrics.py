@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, values
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from seqpipe.runtime.serve.request_record import RequestRecord
+from seqpipe.runtime.serve.service import Batch
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder that several processes share; set before this module is imported
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder that several processes share
 STAGES = ("features", "run", "answer")
 _BUNDLE = ("bundle",)
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _STAGE_SECONDS = (0.0001, 0.00025, *_SECONDS[:-2])
 _ITEMS = (1, 2, 4, 8, 16, 32, 64)
+
+
+@contextmanager
+def shared() -> Iterator[None]:
+    """Processes that start meanwhile share their metrics."""
+    with tempfile.TemporaryDirectory(prefix="seqpipe-metrics-") as folder:
+        os.environ[SHARED] = folder
+        try:
+            yield
+        finally:
+            del os.environ[SHARED]
 
 
 class Waiting(NamedTuple):
@@ -33,12 +47,14 @@ class Metrics:
     """All metrics of one process; with the variable PROMETHEUS_MULTIPROC_DIR each process gives those of all."""
 
     def __init__(self) -> None:
+        if SHARED in os.environ:  # prometheus_client itself looks only when it is imported
+            values.ValueClass = values.get_value_class()
         registry = self.registry = CollectorRegistry()
         self._requests = Counter(
             "seqpipe_requests", "Requests by bundle and HTTP status.", ("bundle", "code"), registry=registry
         )
-        self._items = Counter("seqpipe_items", "Inputs of answered requests.", _BUNDLE, registry=registry)
-        self._tokens = Counter("seqpipe_tokens", "Tokens of answered requests.", _BUNDLE, registry=registry)
+        self._items = Counter("seqpipe_items", "Inputs of requests.", _BUNDLE, registry=registry)
+        self._tokens = Counter("seqpipe_tokens", "Tokens of requests, estimated.", _BUNDLE, registry=registry)
         self._request_seconds = Histogram(
             "seqpipe_request_seconds", "From the head of a request to the end of its response.", _BUNDLE,
             registry=registry, buckets=_SECONDS,
@@ -54,8 +70,8 @@ class Metrics:
             "seqpipe_batch_seconds", "Time of a batch by stage: features, run, answer.", ("bundle", "stage"),
             registry=registry, buckets=_STAGE_SECONDS,
         )  # fmt: skip
-        self._padded = Counter(
-            "seqpipe_batch_tokens", "Tokens of batches, as estimated before they are split.", _BUNDLE, registry=registry
+        self._batch_tokens = Counter(
+            "seqpipe_batch_tokens", "Tokens of batches, estimated.", _BUNDLE, registry=registry
         )
         self._queue = {
             "items": self._gauge("seqpipe_queue_items", "Inputs that wait for a worker."),
@@ -86,7 +102,7 @@ class Metrics:
                 self._request_seconds.labels(bundle),
                 self._queue_seconds.labels(bundle),
                 self._batch_items.labels(bundle),
-                self._padded.labels(bundle),
+                self._batch_tokens.labels(bundle),
                 *(self._stage_seconds.labels(bundle, stage) for stage in STAGES),
             )
         return self._bundles[bundle]
@@ -100,6 +116,10 @@ class Metrics:
         counter.inc()
         if record.bundle:
             self.of(record.bundle).request(record, seconds)
+
+    def batch(self, batch: Batch) -> None:
+        """Observe a batch that is done."""
+        self.of(batch.service).batch(batch)
 
     def load(self, bundle: str, result: str) -> None:
         """Count a bundle that was `loaded`, `unloaded` or `refused`."""
@@ -132,7 +152,7 @@ class BundleMetrics(NamedTuple):
     request_seconds: Histogram
     queue_seconds: Histogram
     batch_items: Histogram
-    padded: Counter
+    batch_tokens: Counter
     features: Histogram
     run: Histogram
     answer: Histogram
@@ -144,10 +164,10 @@ class BundleMetrics(NamedTuple):
         self.request_seconds.observe(seconds)
         self.queue_seconds.observe(record.queued)
 
-    def batch(self, items: int, padded: int, seconds: tuple[float, float, float]) -> None:
-        """Observe a batch: its inputs, its tokens with padding, seconds for features, run and answers."""
-        self.batch_items.observe(items)
-        self.padded.inc(padded)
-        self.features.observe(seconds[0])
-        self.run.observe(seconds[1])
-        self.answer.observe(seconds[2])
+    def batch(self, batch: Batch) -> None:
+        """Observe a batch that is done."""
+        self.batch_items.observe(len(batch.waited))
+        self.batch_tokens.inc(batch.tokens)
+        self.features.observe(batch.features)
+        self.run.observe(batch.run)
+        self.answer.observe(batch.answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from uuid import uuid4
@@ -19,8 +19,8 @@ class RequestRecord:
         id: The request's id.
         bundle: Name of the bundle that answers; empty where none does (health, metrics, unknown names).
         items: Inputs.
-        tokens: Tokens of all inputs.
-        queued: Seconds that the request waited for a worker.
+        tokens: Tokens of all inputs, estimated.
+        queued: Seconds that the request waited for a worker; of one without an answer, until it was given up.
         status: HTTP status of the response; 0 before it starts.
     """
 
@@ -30,6 +30,12 @@ class RequestRecord:
     tokens: int = 0
     queued: float = 0.0
     status: int = 0
+
+    def add(self, tokens: Sequence[int], queued: float) -> None:
+        """Note inputs by their tokens, and how long they waited; a further piece of a stream has no tokens."""
+        self.items += len(tokens) - tokens.count(0)
+        self.tokens += sum(tokens)
+        self.queued += queued
 
 
 _current: ContextVar[RequestRecord | None] = ContextVar("seqpipe_request", default=None)

@@ -11,6 +11,7 @@ from prometheus_page import value
 
 from seqpipe.runtime.serve.metrics import Metrics, Waiting
 from seqpipe.runtime.serve.request_record import RequestRecord
+from seqpipe.runtime.serve.service import Batch
 
 
 def test_requests_are_counted_by_bundle_and_code() -> None:
@@ -34,7 +35,7 @@ def test_requests_are_counted_by_bundle_and_code() -> None:
 def test_a_batch_is_split_by_stage() -> None:
     metrics = Metrics()
     for items in (1, 8):
-        metrics.of("ner").batch(items, 64, (0.001, 0.02, 0.0002))
+        metrics.batch(Batch("ner", [0.0] * items, 64, 0.001, 0.02, 0.0002))
     page, _ = metrics.render()
     assert value(page, "seqpipe_batch_items_bucket", bundle="ner", le="4.0") == 1
     assert value(page, "seqpipe_batch_items_sum", bundle="ner") == 9
@@ -76,6 +77,7 @@ def test_openmetrics_is_given_to_who_asks_for_it() -> None:
 PROCESS = """
 from seqpipe.runtime.serve.metrics import Metrics, Waiting
 from seqpipe.runtime.serve.request_record import RequestRecord
+from seqpipe.runtime.serve.service import Batch
 import sys
 metrics = Metrics()
 metrics.request(RequestRecord("a", "ner", 1, 10, 0.0, 200), 0.004)
