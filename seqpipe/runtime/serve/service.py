@@ -232,7 +232,7 @@ class Service:
 
 def tokens(record: Record) -> int:
     """About how many tokens a record has, before it is split: a quarter of its bytes, a token a word or row."""
-    return sum(map(_size, record.values()))
+    return sum(_size(value) for name, value in record.items() if name != "where")
 
 
 def _size(value: Any) -> int:
