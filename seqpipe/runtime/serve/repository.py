@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,9 +108,9 @@ class Repository:
             self._metrics.load(name, "unloaded")
             return self.entry(name)
 
-    async def _finish(self, change: Any) -> dict[str, str]:
+    async def _finish(self, change: Awaitable[dict[str, str]]) -> dict[str, str]:
         """A change goes on to its end when the client that asked for it leaves."""
-        task: asyncio.Task[dict[str, str]] = asyncio.create_task(change)
+        task: asyncio.Task[dict[str, str]] = asyncio.create_task(_then_collect(change))
         self._tasks.add(task)  # the loop itself keeps none alive
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
@@ -121,6 +122,14 @@ class Repository:
 
     def _kept(self, name: str) -> str:
         return "; the version that was loaded before still answers" if name in self._catalog.services else ""
+
+
+async def _then_collect(change: Awaitable[dict[str, str]]) -> dict[str, str]:
+    """A change, and the memory of what it has replaced given back: a model refers to itself."""
+    try:
+        return await change
+    finally:
+        await asyncio.to_thread(gc.collect)
 
 
 def bundles(folder: Path) -> Mapping[str, Path]:
