@@ -10,70 +10,77 @@ import typer
 from seqpipe.commands.options import Device, Quiet, make_console
 from seqpipe.errors import EnvError, UsageError
 
-MaxWaitingTokens = Annotated[
-    int, typer.Option("--max-waiting-tokens", min=1, help="Tokens that may wait for each bundle; more get 429.")
+_Bundles = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[BUNDLE | NAME=BUNDLE]...", help="Folders of bundles, with the name to serve each as."),
 ]
-MaxBody = Annotated[int, typer.Option("--max-body", min=1, help="Largest request body, in bytes.")]
-MaxItems = Annotated[int, typer.Option("--max-items", min=1, help="Most inputs in one request.")]
-MaxConnections = Annotated[int, typer.Option("--max-connections", min=1, help="Most connections at a time.")]
-ReadTimeout = Annotated[
-    float, typer.Option("--read-timeout", min=0.1, help="Seconds to send a request, or to read a response, in.")
+_Host = Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0: every one.")]
+_Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0: any that is free.")]
+_Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Parallel runs of each bundle; default: one per core.")
 ]
-IdleTimeout = Annotated[
-    float, typer.Option("--idle-timeout", min=1, help="Seconds that a connection without a request is kept.")
-]
-DelayMs = Annotated[
+_Processes = Annotated[int, typer.Option("--processes", min=1, help="Processes that share the port.")]
+_Delay = Annotated[
     float, typer.Option("--delay-ms", min=0, help="Time a request waits for others to form a batch with.")
 ]
-Uds = Annotated[Path | None, typer.Option("--uds", help="Unix socket to listen at, in place of host and port.")]
-TokenFile = Annotated[
+_Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Maximum time of a request, in seconds.")]
+_WaitingTokens = Annotated[
+    int, typer.Option("--max-waiting-tokens", min=1, help="Tokens that may wait for each bundle; more get 429.")
+]
+_Body = Annotated[int, typer.Option("--max-body", min=1, help="Largest request body, in bytes.")]
+_Items = Annotated[int, typer.Option("--max-items", min=1, help="Most inputs in one request.")]
+_Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most connections at a time.")]
+_Read = Annotated[
+    float, typer.Option("--read-timeout", min=0.1, help="Maximum time to send a request, or to read a response, in s.")
+]
+_Idle = Annotated[
+    float, typer.Option("--idle-timeout", min=1, help="Time a connection without a request is kept, in seconds.")
+]
+_Uds = Annotated[Path | None, typer.Option("--uds", help="Unix socket to listen at, in place of host and port.")]
+_TokenFile = Annotated[
     Path | None,
     typer.Option("--token-file", help="File with the bearer token that clients send; default: SEQPIPE_TOKEN."),
 ]
-Cors = Annotated[
+_Cors = Annotated[
     list[str] | None, typer.Option("--cors", metavar="ORIGIN", help="Origin whose pages may call; repeatable.")
 ]
-RepositoryFolder = Annotated[
+_Repository = Annotated[
     Path | None,
     typer.Option("--repository", help="Folder of bundles: all are served, and may be loaded and unloaded by HTTP."),
 ]
-AccessLog = Annotated[
+_AccessLog = Annotated[
     bool, typer.Option("--access-log/--no-access-log", help="Log each request as a line of JSON on standard error.")
 ]
 
 
 def serve(
-    bundles: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[BUNDLE | NAME=BUNDLE]...", help="Folders of bundles, with the name to serve each as."),
-    ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0: every one.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
+    bundles: _Bundles = None,
+    host: _Host = "127.0.0.1",
+    port: _Port = 8000,
     device: Device = "auto",
-    threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Parallel runs of each bundle; default: one per core.")
-    ] = None,
-    delay_ms: DelayMs = 0.0,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Maximum time of a request, in seconds.")] = 30.0,
-    max_waiting_tokens: MaxWaitingTokens = 65_536,
-    max_body: MaxBody = 4 << 20,
-    max_items: MaxItems = 1_024,
-    max_connections: MaxConnections = 1_000,
-    read_timeout: ReadTimeout = 20.0,
-    idle_timeout: IdleTimeout = 75.0,
-    uds: Uds = None,
-    token_file: TokenFile = None,
-    cors: Cors = None,
-    repository: RepositoryFolder = None,
-    access_log: AccessLog = True,
+    threads: _Threads = None,
+    processes: _Processes = 1,
+    delay_ms: _Delay = 0.0,
+    timeout: _Timeout = 30.0,
+    max_waiting_tokens: _WaitingTokens = 65_536,
+    max_body: _Body = 4 << 20,
+    max_items: _Items = 1_024,
+    max_connections: _Connections = 1_000,
+    read_timeout: _Read = 20.0,
+    idle_timeout: _Idle = 75.0,
+    uds: _Uds = None,
+    token_file: _TokenFile = None,
+    cors: _Cors = None,
+    repository: _Repository = None,
+    access_log: _AccessLog = True,
     quiet: Quiet = False,
 ) -> None:
     """Answer requests over HTTP, in batches. Needs no PyTorch."""
     try:
         from seqpipe.runtime.serve.auth import read_token
         from seqpipe.runtime.serve.catalog import named
+        from seqpipe.runtime.serve.processes import serve as run_server
         from seqpipe.runtime.serve.repository import bundles as stored
-        from seqpipe.runtime.serve.server import serve as run_server
         from seqpipe.runtime.serve.settings import Settings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("seqpipe"):
@@ -87,6 +94,7 @@ def serve(
         port=port,
         device=device,
         threads=threads,
+        processes=processes,
         delay_ms=delay_ms,
         timeout_s=timeout,
         max_waiting_tokens=max_waiting_tokens,

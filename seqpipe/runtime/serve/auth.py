@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -87,19 +88,14 @@ def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     return CORSMiddleware(app, origins, ("GET", "POST"), headers, expose_headers=exposed)
 
 
-def exposure(host: str, token: str | None) -> str | None:
+def exposure(listener: socket.socket, token: str | None) -> str | None:
     """A warning for an address that other machines reach, where no token is asked for."""
-    if token is not None or is_loopback(host):
+    if token is not None or listener.family == socket.AF_UNIX:
+        return None
+    host = listener.getsockname()[0]
+    if ipaddress.ip_address(host).is_loopback:
         return None
     return (
         f"bound to {host} without a token: whoever reaches this machine can use the bundles; "
         f"set {VARIABLE} or --token-file, or bind to 127.0.0.1 behind a proxy that authenticates"
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

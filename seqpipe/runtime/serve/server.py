@@ -1,4 +1,4 @@
-"""Runs the server: sockets, signals, draining."""
+"""Runs the server in this process: it loads the bundles while it listens, and ends when all is answered."""
 
 from __future__ import annotations
 
@@ -6,77 +6,49 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 
-from seqpipe.console import Console
-from seqpipe.errors import UsageError
-from seqpipe.runtime.serve import operation, systemd
 from seqpipe.runtime.serve.app import make_app
-from seqpipe.runtime.serve.auth import exposure
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.connection import protocol
 from seqpipe.runtime.serve.metrics import Metrics
+from seqpipe.runtime.serve.operation import waiting
 from seqpipe.runtime.serve.settings import Settings
-from seqpipe.runtime.serve.sockets import activation_socket, unix_socket
+from seqpipe.runtime.serve.systemd import STOPPING, Heartbeat, notify
 
 _GRACE = 5  # seconds that responses may take to be sent, after the last answer
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a server ends well
 
 
-def serve(settings: Settings, console: Console) -> None:
+def run(settings: Settings, sockets: Sequence[socket.socket], on_ready: Callable[[list[str]], None]) -> None:
     """Answers requests until SIGTERM or SIGINT, then what was accepted.
 
+    Args:
+        settings: Of the server.
+        sockets: Where it listens.
+        on_ready: Is called with the names of the bundles when they have answered their golden examples.
+
     Raises:
-        UsageError: if the address cannot be listened at.
         BundleError: if a bundle is refused.
     """
-    if settings.repository is not None and settings.processes > 1:
-        raise UsageError("--repository needs one process, which loads and unloads for all; leave out --processes")
-    with listening(settings, console) as listener:
-        _Server(settings, console).run_all([listener])
+    server = Server(settings, on_ready)
+    server.run(list(sockets))
+    if server.failure is not None:
+        raise server.failure
 
 
-@contextlib.contextmanager
-def listening(settings: Settings, console: Console) -> Iterator[socket.socket]:
-    """Where the server listens: at the socket that systemd passes, else at a Unix socket, else at host and port."""
-    passed = activation_socket()
-    if passed is not None:
-        yield passed
-    elif settings.uds is not None:
-        with unix_socket(settings.uds) as listener:
-            yield listener
-    else:
-        if warning := exposure(settings.host, settings.token):
-            console.result(f"warning: {warning}")
-        yield listen(settings)
+class Server(uvicorn.Server):
+    """uvicorn's server, whose end by a signal is a good one."""
 
-
-def listen(settings: Settings) -> socket.socket:
-    """A socket that listens where the settings say; UsageError if it cannot."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-    except (OSError, OverflowError) as error:
-        listener.close()
-        place = f"{settings.host}:{settings.port}"
-        raise UsageError(f"{place}: cannot be listened at ({error}); give another --host or --port") from error
-    listener.set_inheritable(True)
-    return listener
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, which loads the bundles while it listens, and whose end by a signal is a good one."""
-
-    def __init__(self, settings: Settings, console: Console):
-        self._catalog, self._console = Catalog(settings), console
-        self._metrics, self._processes = Metrics(), settings.processes
-        app = make_app(self._catalog, settings, self._metrics)
-        grace = int(settings.timeout_s) + _GRACE
+    def __init__(self, settings: Settings, on_ready: Callable[[list[str]], None]):
+        self.catalog, self._on_ready = Catalog(settings), on_ready
+        self.failure: Exception | None = None
+        self._metrics, self._heartbeat = Metrics(), Heartbeat()
+        self._waits = settings.processes > 1  # others answer until this one can
         config = uvicorn.Config(
-            app,
+            make_app(self.catalog, settings, self._metrics),
             http=protocol(settings),
             loop="uvloop",
             ws="none",
@@ -87,56 +59,45 @@ class _Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=int(settings.idle_s),
-            timeout_graceful_shutdown=grace,
+            timeout_graceful_shutdown=int(settings.timeout_s) + _GRACE,
         )
         super().__init__(config)
-        self._failure: Exception | None = None
-
-    def run_all(self, sockets: list[socket.socket]) -> None:
-        """As `run`; raises what a bundle that could not be loaded raised."""
-        self.run(sockets)
-        if self._failure is not None:
-            raise self._failure
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._alive = asyncio.create_task(systemd.keep_alive())
-        self._loading = asyncio.create_task(self._load([_address(one) for one in sockets or []]))
+        self._loading = asyncio.create_task(self._load())
+        if self._waits:
+            await self._loading
+        if self.failure is None:
+            await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        systemd.notify(systemd.STOPPING)
-        self._catalog.state = "is stopping"
+        if not self._waits:
+            notify(STOPPING)
+        self.catalog.state = "is stopping"
         self._loading.cancel()
         await super().shutdown(sockets)
-        await self._catalog.stop()
+        await self.catalog.stop()
 
     async def on_tick(self, counter: int) -> bool:
-        if self._processes > 1 and counter % 10 == 0:  # each second: another process may be asked for the metrics
-            self._metrics.refresh(operation.waiting(self._catalog))
+        self._heartbeat.beat()
+        if self._waits and counter % 10 == 0:  # each second: another process may be asked for the metrics
+            self._metrics.refresh(waiting(self.catalog))
         return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """As uvicorn's, but a signal that was obeyed is not raised again."""
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    async def _load(self, addresses: list[str]) -> None:
+    async def _load(self) -> None:
         try:
-            await self._catalog.start()
+            await self.catalog.start()
         except Exception as error:
-            self._failure, self.should_exit = error, True
-            return
-        systemd.notify(systemd.READY)
-        self._console.say(f"{', '.join(addresses)}: ready: {', '.join(self._catalog.services)}")
-
-
-def _address(listener: socket.socket) -> str:
-    if listener.family == socket.AF_UNIX:
-        return f"unix:{listener.getsockname()}"
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            self.failure, self.should_exit = error, True
+        else:
+            self._on_ready(list(self.catalog.services))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
+import time
 from collections.abc import Mapping
 
 READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
@@ -29,11 +29,14 @@ def watchdog_seconds(environment: Mapping[str, str] = os.environ) -> float | Non
     return int(microseconds) / 1e6 if microseconds else None
 
 
-async def keep_alive(environment: Mapping[str, str] = os.environ) -> None:
-    """Tell systemd twice in each of its periods that the event loop turns, until cancelled."""
-    seconds = watchdog_seconds(environment)
-    if seconds is None:
-        return
-    while True:
-        notify(ALIVE, environment)
-        await asyncio.sleep(seconds / 2)
+class Heartbeat:
+    """Tells systemd twice in each of its periods that this process lives, if `beat` is called often enough."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ):
+        self._environment, self._period, self._next = environment, watchdog_seconds(environment), 0.0
+
+    def beat(self) -> None:
+        """Send a sign of life if one is due."""
+        if self._period is not None and time.monotonic() >= self._next:
+            notify(ALIVE, self._environment)
+            self._next = time.monotonic() + self._period / 2

@@ -179,7 +179,8 @@ def test_a_request_that_came_before_is_answered_by_the_version_after(server: Ser
 
 @pytest.mark.usefixtures("broken")
 @pytest.mark.parametrize(
-    ("version", "told"), [("10", "answers differ"), ("11", "damaged"), (None, "damaged"), ("12", "there is: 2, 9, 10, 11")]
+    ("version", "told"),
+    [("10", "answers differ"), ("11", "damaged"), (None, "damaged"), ("12", "there is: 2, 9, 10, 11")],
 )
 def test_a_bundle_that_is_refused_leaves_the_old_one(
     server: Server, models: dict[str, Model], folder: Path, version: str | None, told: str
