@@ -18,7 +18,8 @@ from seqpipe.errors import UsageError
 from seqpipe.runtime.serve.replies import error_content
 
 VARIABLE = "SEQPIPE_TOKEN"
-OPEN = frozenset({"/v2/health/live", "/v2/health/ready"})  # paths that need no token
+OPEN = frozenset({"/", "/v2/health/live", "/v2/health/ready"})  # paths that need no token
+PAGE = "/page/"  # nor what is below it: the page holds nothing of a bundle, and asks its reader for the token
 SHORTEST = 16  # characters
 _SCHEME = b"bearer "
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
@@ -54,14 +55,14 @@ class TokenCheck:
     Args:
         app: Answers the requests that have the token.
         token: The token.
-        open_paths: Paths that need none.
     """
 
-    def __init__(self, app: ASGIApp, token: str, open_paths: Iterable[str] = OPEN):
-        self._app, self._token, self._open = app, token.encode(), frozenset(open_paths)
+    def __init__(self, app: ASGIApp, token: str):
+        self._app, self._token = app, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._open or self._has_token(scope["headers"]):
+        is_open = scope["type"] != "http" or scope["path"] in OPEN or scope["path"].startswith(PAGE)
+        if is_open or self._has_token(scope["headers"]):
             await self._app(scope, receive, send)
             return
         content = error_content("this server asks for a token: send the header `Authorization: Bearer TOKEN`")

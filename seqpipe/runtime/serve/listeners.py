@@ -17,14 +17,14 @@ _OTHER_FILES = 200  # descriptors that a process needs besides those of connecti
 @contextlib.contextmanager
 def listening(settings: Settings) -> Iterator[list[socket.socket]]:
     """A socket for each process: the one that systemd passes, else a Unix socket, else at host and port."""
-    passed = activation_socket()
-    if passed is not None:
-        yield [passed] * settings.processes
-    elif settings.uds is not None:
-        with unix_socket(settings.uds) as listener:
-            yield [listener] * settings.processes
-    else:
-        yield listen(settings)
+    with contextlib.ExitStack() as stack:
+        listener = activation_socket()
+        if listener is None and settings.uds is not None:
+            listener = stack.enter_context(unix_socket(settings.uds))
+        listeners = listen(settings) if listener is None else [listener] * settings.processes
+        for one in listeners:
+            stack.callback(one.close)
+        yield listeners
 
 
 def listen(settings: Settings) -> list[socket.socket]:

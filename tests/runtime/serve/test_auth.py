@@ -24,7 +24,9 @@ async def hello(request: Request) -> PlainTextResponse:
 
 @pytest.fixture
 def client() -> TestClient:
-    routes = [Route(path, hello) for path in ("/v1", "/v2/health/live", "/v2/health/ready", "/metrics")]
+    routes = [
+        Route(path, hello) for path in ("/v1", "/v2/health/live", "/v2/health/ready", "/metrics", "/", "/page/page.js")
+    ]
     return TestClient(TokenCheck(Starlette(routes=routes), TOKEN))
 
 
@@ -36,7 +38,7 @@ def test_the_token_opens(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "given", [None, "", TOKEN, "Bearer", "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", f"Basic {TOKEN}"]
 )
-@pytest.mark.parametrize("path", ["/v1", "/metrics", "/unknown", "/v2/health/ready/x", "//v2/health/live"])
+@pytest.mark.parametrize("path", ["/v1", "/metrics", "/unknown", "/v2/health/ready/x", "//v2/health/live", "/page"])
 def test_without_the_token_is_401(client: TestClient, path: str, given: str | None) -> None:
     response = client.get(path, headers={} if given is None else {"Authorization": given})
     assert response.status_code == 401
@@ -53,8 +55,8 @@ def test_bytes_that_are_no_text_are_401(client: TestClient) -> None:
     assert client.get("/v1", headers=[(b"authorization", b"Bearer \xff\xfe")]).status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready"])
-def test_health_needs_no_token(client: TestClient, path: str) -> None:
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/", "/page/page.js"])
+def test_health_and_the_page_need_no_token(client: TestClient, path: str) -> None:
     assert client.get(path).text == "hello"
 
 
