@@ -36,6 +36,7 @@ from factory import (
     writing,
 )
 from independent import Bundle, RefusedError
+from jsonschema import Draft202012Validator
 from torch import Tensor, nn
 
 from seqpipe import Model, load
@@ -467,6 +468,15 @@ def described(page: str, path: Path) -> list[str]:
     inner |= {key for example in manifest["golden"] for key in example}
     missing = [key for key in manifest if key not in table]
     return missing + [key for key in sorted(inner) if f"`{key}`" not in page]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_answer_fits_the_json_schema_of_its_kind(pairs: OnDemand[Pair], kind: str) -> None:
+    model = pairs[kind].ours
+    schema = Draft202012Validator(model.predictor.kind.schema(model.manifest["options"]))
+    for options in [*pairs[kind].options, *pairs[kind].drawn]:
+        answers = model(pairs[kind].inputs, **options)
+        assert [answer for answer in answers if not schema.is_valid(answer)] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets
 from seqpipe.answers.classification import counted_labels, label_of, label_target
+from seqpipe.answers.json_schema import NUMBER, Schema, array, obj, or_null
 from seqpipe.answers.metrics.retrieval import LengthCounter, VectorCounter
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
@@ -71,6 +72,9 @@ class Vector(HeadAnswer):
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
+
+    def part_schema(self) -> Schema:
+        return obj({"vector": or_null(array(NUMBER))})
 
     def part_lines(self, part: Any) -> list[str]:
         return [NOTHING if part["vector"] is None else f"a vector of {len(part['vector'])} numbers"]
