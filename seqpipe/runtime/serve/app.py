@@ -10,20 +10,26 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from seqpipe.runtime.serve import health, v1
+from seqpipe.errors import SeqpipeError
+from seqpipe.runtime.serve import health, inference_v2, v1
 from seqpipe.runtime.serve.catalog import RESERVED, Catalog
-from seqpipe.runtime.serve.http_errors import http_error
+from seqpipe.runtime.serve.http_errors import HttpError, http_error
 from seqpipe.runtime.serve.replies import send_error
 from seqpipe.runtime.serve.settings import Settings
 
-PROTOCOLS = (health, v1)  # each has `routes(catalog, settings)`
+PROTOCOLS = (health, inference_v2, v1)  # each has `routes(catalog, settings)`
 CONNECTION = "seqpipe.connection"  # in a scope: what cancels a task when the client leaves
 
 
 def make_app(catalog: Catalog, settings: Settings) -> ASGIApp:
     """What answers every request of a server."""
     routes = [route for protocol in PROTOCOLS for route in protocol.routes(catalog, settings)]
-    starlette = Starlette(routes=routes, exception_handlers={HTTPException: _other_error, Exception: _error})
+    expected = dict.fromkeys(
+        (HttpError, SeqpipeError), _error
+    )  # Starlette answers other ones too, and raises them again
+    starlette = Starlette(
+        routes=routes, exception_handlers={HTTPException: _other_error, Exception: _error, **expected}
+    )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
