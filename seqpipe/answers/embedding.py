@@ -34,6 +34,7 @@ class Vector(HeadAnswer):
     has_labels = True
     may_self_supervise = True
     is_numeric = True
+    is_embedding = True
 
     def __init__(self, labels: Sequence[str], target: str | None = None, self_supervised: bool = False):
         self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised

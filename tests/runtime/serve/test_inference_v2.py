@@ -13,15 +13,15 @@ import tritonclient.http as triton
 from serving import Server
 from tritonclient.utils import InferenceServerException
 
-from seqpipe import Model
+from seqpipe import Model, load
 from seqpipe.version import VERSION
 
 TEXTS = ["Anna meets Ben in New York .", "", "Bern", "Anna calls 你好"]
 
 
 @pytest.fixture(scope="module")
-def server(tiny_bundle: Path) -> Iterator[Server]:
-    with Server(f"toy={tiny_bundle}", "--max-items", "5") as running:
+def server(tiny_bundle: Path, vector_bundle: Path) -> Iterator[Server]:
+    with Server(f"toy={tiny_bundle}", vector_bundle, "--max-items", "5") as running:
         yield running
 
 
@@ -71,6 +71,22 @@ def test_the_clients_answers_are_those_of_the_model(
     assert answers(result) == tiny(TEXTS)
     assert result.as_numpy("answer_json").shape == tuple(shape)
     assert result.get_response()["id"] == "7"
+
+
+def test_a_vector_is_an_output_of_numbers(client: triton.InferenceServerClient, vector_bundle: Path) -> None:
+    assert client.get_model_metadata("vectors")["outputs"][1:] == [
+        {"name": "vector", "datatype": "FP32", "shape": [-1, -1]}
+    ]
+    expected = [answer["vector"] for answer in load(vector_bundle, "cpu", threads=1)(["Bern", "Anna in", "x"])]
+    for binary in (False, True):
+        asked = [triton.InferRequestedOutput("vector", binary_data=binary)]
+        result = client.infer("vectors", [tensor(["Bern", "Anna in", "x"], [3, 1])], outputs=asked)
+        vectors = result.as_numpy("vector")
+        assert (vectors.dtype, vectors.tolist()) == (np.float32, expected)
+        assert result.as_numpy("answer_json") is None
+    both = client.infer("vectors", [tensor(["Bern", ""], [2])])
+    assert answers(both) == [{"vector": expected[0]}, {"vector": None}]
+    assert np.isnan(both.as_numpy("vector")[1]).all()
 
 
 def test_decode_options_and_documents_are_parameters(client: triton.InferenceServerClient, tiny: Model) -> None:
