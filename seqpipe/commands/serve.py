@@ -33,6 +33,12 @@ def serve(
     max_connections: Annotated[
         int, typer.Option("--max-connections", min=1, help="Most connections at a time.")
     ] = 1_000,
+    read_timeout: Annotated[
+        float, typer.Option("--read-timeout", min=0.1, help="Seconds to send a request, or to read a response, in.")
+    ] = 20.0,
+    idle_timeout: Annotated[
+        float, typer.Option("--idle-timeout", min=1, help="Seconds that a connection without a request is kept.")
+    ] = 75.0,
     quiet: Quiet = False,
 ) -> None:
     """Answer requests over HTTP, in batches. Needs no PyTorch."""
@@ -58,5 +64,7 @@ def serve(
         max_body_bytes=max_body,
         max_items=max_items,
         max_connections=max_connections,
+        read_s=read_timeout,
+        idle_s=idle_timeout,
     )
     run_server(settings, make_console(quiet))

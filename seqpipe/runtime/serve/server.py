@@ -14,7 +14,7 @@ from seqpipe.console import Console
 from seqpipe.errors import UsageError
 from seqpipe.runtime.serve.app import make_app
 from seqpipe.runtime.serve.catalog import Catalog
-from seqpipe.runtime.serve.connection import Connection
+from seqpipe.runtime.serve.connection import protocol
 from seqpipe.runtime.serve.settings import Settings
 
 _GRACE = 5  # seconds that responses may take to be sent, after the last answer
@@ -55,11 +55,12 @@ class _Server(uvicorn.Server):
         grace = int(settings.timeout_s) + _GRACE
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http=protocol(settings),
             loop="uvloop",
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",
             access_log=False,
             server_header=False,
             proxy_headers=False,
