@@ -79,7 +79,7 @@ def described(known: Known) -> dict[str, dict[str, Any]]:
     options = {}
     for name, option in known.items():
         if option["type"] == "uniform":
-            name, option = _beside(name, SEED), {"type": "int", "default": None, "minimum": 0}
+            name, option = beside(name, SEED), {"type": "int", "default": None, "minimum": 0}
         given = "int" if option["type"] == "size" else option["type"]
         bounds = {"minimum": option.get("minimum"), "maximum": option.get("maximum")}
         options[name] = {"type": given, "default": option["default"], **bounds}

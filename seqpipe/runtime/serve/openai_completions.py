@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -134,8 +134,7 @@ async def _stream(service: Service, asked: Asked, base: Mapping[str, Any], end: 
     if asked.count > 1 or len(asked.prompts) > 1:
         name = "n" if asked.count > 1 else "prompt"
         raise InvalidRequestError(name, "a stream is of one continuation of one prompt; leave stream out")
-    stream = service.stream(asked.prompts[0], asked.options, deadline=end)
-    pieces = cast("AsyncGenerator[str, None]", stream)
+    pieces = service.stream(asked.prompts[0], asked.options, deadline=end)
     first = await anext(pieces, None)
     return StreamingResponse(_events(service, asked, base, pieces, first, usage), media_type="text/event-stream")
 
@@ -144,7 +143,7 @@ async def _events(
     service: Service,
     asked: Asked,
     base: Mapping[str, Any],
-    pieces: AsyncGenerator[str, None],
+    pieces: AsyncGenerator[str],
     first: str | None,
     usage: bool,
 ) -> AsyncIterator[bytes]:
