@@ -11,13 +11,13 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seqpipe.errors import SeqpipeError
-from seqpipe.runtime.serve import health, inference_v2, openai, v1
+from seqpipe.runtime.serve import health, inference_v2, openai, openapi, v1
 from seqpipe.runtime.serve.catalog import RESERVED, Catalog
 from seqpipe.runtime.serve.http_errors import HttpError, http_error
 from seqpipe.runtime.serve.replies import send_error
 from seqpipe.runtime.serve.settings import Settings
 
-PROTOCOLS = (health, inference_v2, openai, v1)  # each has `routes(catalog, settings)`; v1 has every other name
+PROTOCOLS = (health, inference_v2, openai, openapi, v1)  # each has `routes(catalog, settings)`; v1 has every other name
 CONNECTION = "seqpipe.connection"  # in a scope: what cancels a task when the client leaves
 
 

@@ -35,8 +35,8 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     async def server(request: Request) -> Response:
         return JSONResponse({"name": "seqpipe", "version": VERSION, "extensions": [*EXTENSIONS]})
 
-    async def metadata(request: Request) -> Response:
-        return JSONResponse(_metadata(_service(catalog, request)))
+    async def model(request: Request) -> Response:
+        return JSONResponse(metadata(_service(catalog, request)))
 
     async def ready(request: Request) -> Response:
         return JSONResponse({"name": _service(catalog, request).name, "ready": True})
@@ -46,7 +46,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
     paths: list[BaseRoute] = [Route("/v2", server)]
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
-        paths += [Route(path, metadata), Route(f"{path}/ready", ready)]
+        paths += [Route(path, model), Route(f"{path}/ready", ready)]
         paths.append(Route(f"{path}/infer", infer, methods=["POST"]))
     return paths
 
@@ -59,7 +59,8 @@ def _service(catalog: Catalog, request: Request) -> Service:
     return service
 
 
-def _metadata(service: Service) -> dict[str, Any]:
+def metadata(service: Service) -> dict[str, Any]:
+    """What goes into a bundle and what comes out, as tensors."""
     predictor = service.model.predictor
     return {
         "name": service.name,

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from seqpipe.errors import DataError
 from seqpipe.features.vocabulary import clean
 from seqpipe.files import json_bytes
+from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.option_schemas import option_schemas
 from seqpipe.runtime.serve.openai_replies import (
     InvalidRequestError,
@@ -85,8 +86,7 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
 
 
 def _asked(service: Service, body: Mapping[str, Any], settings: Settings) -> Asked:
-    known = option_schemas(service.model.manifest["options"])
-    own = [name for name in known if name not in (*_KEYS, *_STANDS_FOR)]
+    own = own_options(service.model.manifest["options"])
     checked_keys(body, (*_KEYS, *_MORE_KEYS, *_NEUTRAL, *own))
     for name, value in _NEUTRAL.items():
         if body.get(name) not in (None, value):
@@ -98,6 +98,11 @@ def _asked(service: Service, body: Mapping[str, Any], settings: Settings) -> Ask
     if count > 1:
         options |= {"beams": count, "n_best": count}
     return Asked(prompts, count, most, options | _drawing(body), _stops(body.get("stop")), flag(body, "echo"))
+
+
+def own_options(known: Known) -> list[str]:
+    """The decode options that OpenAI's parameters do not stand for, which are parameters by their own names."""
+    return [name for name in option_schemas(known) if name not in (*_KEYS, *_STANDS_FOR)]
 
 
 def _drawing(body: Mapping[str, Any]) -> dict[str, Any]:

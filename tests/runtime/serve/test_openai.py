@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
+from openapi_schemas import assert_as_described, assert_refused_by_both
 from serving import Server
 
 from seqpipe import Model, load
@@ -220,6 +221,29 @@ def test_what_is_no_json_is_told_in_openais_words(server: Server) -> None:
     assert reply.status == 400
     assert reply.json["error"]["type"] == "invalid_request_error"
     assert reply.json["error"]["message"].startswith("the body is not JSON")
+
+
+REQUESTS: list[tuple[str, Any]] = [
+    ("/v1/lm", {"inputs": "a", "options": {"max_length": 5, "beams": 2, "n_best": 2, "stop": ["x"]}}),
+    ("/v1/lm", {"inputs": ["a"], "options": {"seed": 3, "top_p": 0.5}}),
+    ("/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 3, "n": 2, "repetition_penalty": 2}),
+    ("/v1/embeddings", {"model": "vectors", "input": "Anna", "encoding_format": "base64"}),
+]
+
+
+def test_the_openapi_document_describes_language_models(server: Server) -> None:
+    document = server.get("/openapi.json").json
+    schemas = document["components"]["schemas"]
+    assert {"documents", "explain", "stream"} & schemas["lm.Request"]["properties"].keys() == {"stream"}
+    completion = schemas["CompletionRequest"]["properties"]
+    assert completion["model"]["enum"] == ["lm"]
+    assert completion["repetition_penalty"]["minimum"] == 1
+    assert not {"max_length", "beams", "n_best"} & completion.keys()
+    for path, body in REQUESTS:
+        assert_as_described(server, document, "POST", path, body)
+    drawn = {"inputs": "a", "options": {"top_p": 0, "seed": 1}}
+    assert_refused_by_both(server, document, "/v1/lm", drawn, 422)
+    assert_refused_by_both(server, document, "/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 0}, 400)
 
 
 @pytest.mark.parametrize(
