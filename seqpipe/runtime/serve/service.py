@@ -91,7 +91,8 @@ class Service:
         self.fields, self._numbers, self._active = fields_of(source), not all_texts(source), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
-        count = 1 if model.device == "cuda" else settings.threads or cores()
+        each = settings.threads or max(1, cores() // settings.processes)
+        count = 1 if model.device == "cuda" else each
         self._workers = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(count)]
         for worker in self._workers:
             worker.start()

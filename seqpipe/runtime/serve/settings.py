@@ -20,7 +20,7 @@ class Settings:
         cors: The origins whose pages may call the server.
         repository: The folder below which bundles may be loaded while it runs; None: none may.
         device: As `seqpipe.load` takes it.
-        threads: Runs at once of one bundle on a CPU; None: as many as there are cores.
+        threads: Runs at once of one bundle on a CPU; None: as many as there are cores for each process.
         processes: Processes that share the port.
         delay_ms: How long the oldest request waits for others to make a batch with.
         timeout_s: How long a request may take, from its first byte to its answer.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,3 +173,18 @@ def test_no_option_makes_an_internal_error(server: Server, value: Any) -> None:
     for name in server.get("/v1/writer").json["options"]:
         body = {"inputs": "a good", "options": {name: value, "seed" if name != "seed" else "max_length": 3}}
         assert server.post("/v1/writer", body).status in (200, 400, 422), body
+
+
+def test_a_stream_is_finished_before_the_server_ends(writer_bundle: Path, writer: Model) -> None:
+    options = {"max_length": 100, "min_length": 99}
+    body = json.dumps({"inputs": "a good", "stream": True, "options": options}).encode()
+    with Server(f"w={writer_bundle}") as ending, ending.connection() as client:
+        client.sendall(b"POST /v1/w HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        got = client.recv(65536)
+        ending.process.send_signal(signal.SIGTERM)
+        while part := client.recv(65536):
+            got += part
+        assert ending.end() == 0
+    whole = json.dumps({"answer": {"generated_text": writer("a good", **options)["generated_text"]}})
+    assert f"data: {whole}" in got.decode()
+    assert got.endswith(b"\r\n0\r\n\r\n")
