@@ -194,6 +194,24 @@ def tiny_tagger(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Model
 
 
 @pytest.fixture(scope="session")
+def slow_bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy, whose run takes the longer the greater `bias` is, and which explains."""
+    from served_bundles import write_slow_bundle
+
+    return write_slow_bundle(tiny_bundle, tmp_path_factory.mktemp("slow") / "bundle")
+
+
+@pytest.fixture(scope="session")
+def writer_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model without training."""
+    from nn.test_kv_cache import bundled
+
+    folder = tmp_path_factory.mktemp("writer")
+    bundled(folder)
+    return folder / "bundle"
+
+
+@pytest.fixture(scope="session")
 def vector_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that answers with two numbers, the sum of what each word has."""
     from served_bundles import write_vector_bundle

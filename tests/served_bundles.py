@@ -1,4 +1,4 @@
-"""Bundles of kinds that protocols tell apart: vectors of a graph made by hand, and a small language model."""
+"""Bundles for servers: one as slow as a request wants that explains, one of vectors, and a small language model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from seqpipe.runtime import bundle
 from seqpipe_plugins.tokenizers.words import Words
 
+ROUNDS = 100_000  # of a loop that does nothing, for each 1 of the option `bias`
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 VECTORS = {"Anna": (1.0, 0.5), "Bern": (-0.25, 2.0), "in": (0.125, -3.0)}  # of any other word: (0, 1)
 
 
@@ -91,3 +93,43 @@ def train_language_model(folder: Path) -> Path:
     with contextlib.chdir(folder):
         run_all(load(folder / "lm.yaml"), QUIET, "cpu")
     return folder / "runs" / "lm" / "bundle"
+
+
+def slowed(model: onnx.ModelProto) -> None:
+    """Puts a loop before the toy's table that takes as long as `bias` says, and gives the scores as weights."""
+    (table,) = (tensor for tensor in model.graph.initializer if tensor.name == "table")
+    table.name = "table_given"
+    inputs = [("i", INT64, []), ("go", BOOL, []), ("state", FLOAT, None)]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Constant", [], ["one"], value=helper.make_tensor("", FLOAT, [], [1.0])),
+            helper.make_node("Mul", ["state", "one"], ["next"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(*one) for one in inputs],
+        [helper.make_tensor_value_info(*one) for one in (("on", BOOL, []), ("next", FLOAT, None))],
+    )
+    nodes = [
+        helper.make_node("Constant", [], ["rounds"], value=helper.make_tensor("", FLOAT, [], [ROUNDS])),
+        helper.make_node("Mul", ["bias", "rounds"], ["many"]),
+        helper.make_node("Cast", ["many"], ["count"], to=INT64),
+        helper.make_node("Loop", ["count", "", "table_given"], ["table"], body=body),
+        *model.graph.node,
+        helper.make_node("Identity", ["scores"], ["explain.encoder"]),
+    ]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    axes = ["batch_size", "sequence_length"]
+    model.graph.output.append(helper.make_tensor_value_info("explain.encoder", FLOAT, axes))
+
+
+def write_slow_bundle(tiny: Path, path: Path) -> Path:
+    """Writes the toy, whose run takes the longer the greater `bias` is, and which explains."""
+    content = bundle.read(tiny)
+    model = onnx.load_from_string(content.files["model.onnx"])
+    slowed(model)
+    stated = {key: value for key, value in content.manifest.items() if key not in ("files", "sha256")}
+    stated |= {"name": "slow", "explain": {"encoder": {"over": "words", "axis": "sequence_length"}}}
+    bundle.write(path, {**content.files, "model.onnx": model.SerializeToString()}, stated)
+    return path

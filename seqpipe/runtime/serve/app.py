@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,12 +25,9 @@ CONNECTION = "seqpipe.connection"  # in a scope: what cancels a task when the cl
 def make_app(catalog: Catalog, settings: Settings) -> ASGIApp:
     """What answers every request of a server."""
     routes = [route for protocol in PROTOCOLS for route in protocol.routes(catalog, settings)]
-    expected = dict.fromkeys(
-        (HttpError, SeqpipeError), _error
-    )  # Starlette answers other ones too, and raises them again
-    starlette = Starlette(
-        routes=routes, exception_handlers={HTTPException: _other_error, Exception: _error, **expected}
-    )
+    handlers: dict[Any, Any] = {HTTPException: _other_error}
+    handlers |= dict.fromkeys((HttpError, SeqpipeError, Exception), _error)
+    starlette = Starlette(routes=routes, exception_handlers=handlers)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
