@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers import decision_checks
+from seqpipe.answers.json_schema import TEXT, Schema, array, obj
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import (
     LOG_ZERO,
@@ -41,6 +42,7 @@ class AnswerKind(ABC):
     kind: ClassVar[str]  # as a bundle's manifest names it
     metrics: Mapping[str, Metric] = {}  # the scores; the first is the headline
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
+    is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
     joins_sources: ClassVar[bool] = (
         False  # whether of several sources the first is answered, and the others are context
     )
@@ -73,6 +75,14 @@ class AnswerKind(ABC):
     def empty_for(self, options: Arrays) -> Answer:
         """The answer to a text of no tokens under these decode options."""
         return self.empty(len(options.get("n_best", ())) > 1)
+
+    @abstractmethod
+    def answer_schema(self) -> Schema:
+        """The JSON Schema of an answer where no alternatives are asked for."""
+
+    @abstractmethod
+    def schema(self, options: Mapping[str, Any]) -> Schema:
+        """The JSON Schema of every answer of a bundle with these decode options, alternatives too."""
 
     def text_length(self, doc: Doc) -> int:
         """How many tokens are read of a text."""
@@ -254,6 +264,27 @@ class HeadAnswer(AnswerKind):
     @property
     def is_comparable(self) -> bool:
         return not self.self_supervised
+
+    @abstractmethod
+    def part_schema(self) -> Schema:
+        """The JSON Schema of an answer without a warning."""
+
+    def alternative_schema(self) -> Schema:
+        """The JSON Schema of one of several answers, without a warning."""
+        return self.part_schema()
+
+    def answer_schema(self) -> Schema:
+        return self._may_warn(self.part_schema())
+
+    def schema(self, options: Mapping[str, Any]) -> Schema:
+        if "n_best" not in options:
+            return self.answer_schema()
+        return {"anyOf": [self.answer_schema(), array(self._may_warn(self.alternative_schema()))]}
+
+    def _may_warn(self, schema: Schema) -> Schema:
+        if not self.warns_of_length:
+            return schema
+        return obj({**schema["properties"], WARNING: TEXT}, optional=[WARNING])
 
     def lines(self, answer: Answer) -> list[str]:
         parts = answer if isinstance(answer, list) else [answer]

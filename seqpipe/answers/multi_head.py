@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.json_schema import Schema, obj
 from seqpipe.answers.types import Answer, Metric
 from seqpipe.features.document import Arrays, Doc, Record
 
@@ -39,6 +40,12 @@ class MultiHead(AnswerKind):
 
     def empty_for(self, options: Arrays) -> Answer:
         return {head: part.empty_for(part_of(options, head)) for head, part in self.parts.items()}
+
+    def answer_schema(self) -> Schema:
+        return obj({head: part.answer_schema() for head, part in self.parts.items()})
+
+    def schema(self, options: Mapping[str, Any]) -> Schema:
+        return obj({head: part.schema(part_of(options, head)) for head, part in self.parts.items()})
 
     def with_warning(self, answer: Answer, warning: str) -> Answer:
         return {head: part.with_warning(answer[head], warning) for head, part in self.parts.items()}
