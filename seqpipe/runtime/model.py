@@ -197,6 +197,11 @@ class Model:
         """
         return stream(self, self.record(item), **options)
 
+    @property
+    def explains(self) -> bool:
+        """Whether `explain` gives attention weights."""
+        return bool(self._attended) and len(sources_of(self.predictor.featurizer)) == 1
+
     def explain(self, item: Any, **options: Any) -> Explanation:
         """The answer to one text or record, with the attention weights of every stage that has any; points as a figure.
 

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from seqpipe.runtime.serve import health, v1
+from seqpipe.runtime.serve import health, page, v1
 from seqpipe.runtime.serve.catalog import RESERVED, Catalog
 from seqpipe.runtime.serve.http_errors import http_error
 from seqpipe.runtime.serve.replies import send_error
 from seqpipe.runtime.serve.settings import Settings
 
-PROTOCOLS = (health, v1)  # each has `routes(catalog, settings)`
+PROTOCOLS = (health, v1, page)  # each has `routes(catalog, settings)`
 CONNECTION = "seqpipe.connection"  # in a scope: what cancels a task when the client leaves
 
 

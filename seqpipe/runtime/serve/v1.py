@@ -13,6 +13,7 @@ from seqpipe.errors import DataError, UsageError, nearest
 from seqpipe.features.sources import fields_of
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.http_errors import HttpError
+from seqpipe.runtime.serve.page import page_description
 from seqpipe.runtime.serve.replies import deadline, read_json, send_json
 from seqpipe.runtime.serve.service import Service
 from seqpipe.runtime.serve.settings import Settings
@@ -44,6 +45,7 @@ def describe(service: Service) -> dict[str, Any]:
         "options": model.manifest["options"],
         "limits": model.manifest["limits"],
         "sha256": model.sha256,
+        **page_description(model),
     }
 
 
