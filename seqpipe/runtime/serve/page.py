@@ -11,7 +11,6 @@ from starlette.staticfiles import StaticFiles
 
 from seqpipe.features.numeric_source import NumericSource
 from seqpipe.features.sources import columns, fields_of, sources_of
-from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.settings import Settings
@@ -47,19 +46,9 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
 
 def page_description(model: Model) -> dict[str, Any]:
-    """What a client can ask of a bundle and how, for a form, and how its answers are drawn.
-
-    `inputs` are the input fields, each with what it holds: text, category, or rows of numbers.
-    """
-    source, kind = model.predictor.featurizer, model.predictor.kind
+    """The input fields, each with what it holds (text, category or rows of numbers), and how answers are drawn."""
+    source = model.predictor.featurizer
     kinds = dict.fromkeys(columns(source), "category")
     kinds |= {part.field: "rows" for part in sources_of(source).values() if isinstance(part, NumericSource)}
     inputs = [{"name": field, "type": kinds.get(field, "text")} for field in fields_of(source)]
-    return {
-        "inputs": inputs,
-        "drawing": kind.drawing,
-        "explains": model.explains,
-        "streams": kind.is_generated,
-        "documents": kind.tags_words and isinstance(source, TextSource) and not source.pairs,
-        "examples": [example["record"] for example in model.manifest["golden"]],
-    }
+    return {"inputs": inputs, "drawing": model.predictor.kind.drawing}

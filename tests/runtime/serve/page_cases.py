@@ -30,6 +30,7 @@ from seqpipe.answers.structured_fields import Field
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.features.vocabulary import MARKS, MASK
+from seqpipe.runtime.decode_options import described
 from seqpipe.runtime.serve import page
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -66,7 +67,7 @@ class Case:
             "answer": self.kind.kind,
             "fields": [part["name"] for part in self.inputs],
             "inputs": [*self.inputs],
-            "options": dict(self.options),
+            "options": described(self.options),
             "labels": sorted(map(str, getattr(self.kind, "labels", ()))),
             "drawing": self.kind.drawing,
             "explains": self.explanation is not None,

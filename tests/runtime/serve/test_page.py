@@ -20,7 +20,6 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from conftest import Build
-from page_cases import CASES, CHINESE, HEBREW, POINTS, PROMPT, STORY, Case, recorded_app
 from PIL import Image
 from playwright.sync_api import BrowserContext, Page, Route, expect, sync_playwright
 from serving import Server
@@ -29,6 +28,7 @@ from seqpipe import load
 from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.runtime.serve import page as page_module
+from serve.page_cases import CASES, CHINESE, HEBREW, POINTS, PROMPT, STORY, Case, recorded_app
 
 FILES = Path(page_module.__file__).parent / "page"
 BY_NAME = {case.name: case for case in CASES}
@@ -67,10 +67,12 @@ def url(requests: list[dict[str, Any]]) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def real(tiny_bundle: Path, build: Build, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`seqpipe serve` with a bundle that answers with spans, and one with tags."""
+def real(
+    tiny_bundle: Path, slow_bundle: Path, build: Build, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """`seqpipe serve` with bundles that answer with spans, with tags, and with attention weights."""
     tagger = build(tmp_path_factory.mktemp("toys") / "tagger", kind="tags")
-    with Server(tiny_bundle, f"tagger={tagger}") as running:
+    with Server(tiny_bundle, f"tagger={tagger}", f"explained={slow_bundle}") as running:
         yield running
 
 
@@ -245,7 +247,7 @@ def test_points_are_drawn_where_they_are(page: Page, url: str, requests: list[An
 @chromium
 def test_an_explanation_shows_weights_and_copies(page: Page, url: str, requests: list[Any]) -> None:
     show(page, url, "entities")
-    page.get_by_label("Explain").check()
+    page.get_by_role("checkbox", name="Explain").check()
     place = answer(page)
     assert requests.pop()["explain"] is True
     assert place.locator("mark.heat").count() == 9
@@ -254,7 +256,7 @@ def test_an_explanation_shows_weights_and_copies(page: Page, url: str, requests:
     page.get_by_label("Weights", exact=True).select_option("head 2")
     expect(place.locator("td.heat").first).to_have_attribute("title", "Wake → Wake: 0.500000")
     show(page, url, "normalization")
-    page.get_by_label("Explain").check()
+    page.get_by_role("checkbox", name="Explain").check()
     row = answer(page).get_by_role("row", name="Zoltán 0.990 Zoltán 12–18")
     assert row.count() == 1
 
@@ -346,7 +348,7 @@ def test_axe_finds_nothing_to_mend(page: Page, url: str, name: str) -> None:
     """Labels, roles, order and contrast by the rules of axe-core, contrast in both themes."""
     show(page, url, name)
     if BY_NAME[name].explanation:
-        page.get_by_label("Explain").check()
+        page.get_by_role("checkbox", name="Explain").check()
     answer(page)
     page.locator("details").evaluate_all("list => list.forEach(part => { part.open = true; })")
     everything = Axe().run(page)
@@ -380,5 +382,27 @@ def test_seqpipe_serve_answers_on_the_page_with_curl_and_in_python(page: Page, r
     printed = subprocess.check_output([sys.executable, "-c", code], text=True, encoding="utf-8")
     assert printed == f"{ {'answer': expected} }\n"
     page.get_by_role("link", name="tagger").click()
+    expect(page.get_by_role("heading", name="tagger", exact=True)).to_be_visible()
     page.get_by_label("text", exact=True).fill("Anna meets Ben")
     expect(answer(page).get_by_role("listitem")).to_have_text(["AnnaB-person", "meetsO", "BenB-person"])
+
+
+@chromium
+def test_seqpipe_serve_explains_on_the_page(page: Page, real: Server) -> None:
+    show(page, real.url, "explained")
+    page.get_by_label("text", exact=True).fill("Anna meets Ben")
+    page.get_by_label("Read the text as a document").check()
+    page.get_by_role("checkbox", name="Explain").check()
+    expect(page.get_by_label("Read the text as a document")).not_to_be_checked()  # the server takes one of the two
+    assert answer(page).locator("mark.heat").all_inner_texts() == ["Anna", "meets", "Ben"]
+
+
+@chromium
+@pytest.mark.long
+def test_seqpipe_serve_writes_on_the_page(page: Page, writer_bundle: Path) -> None:
+    with Server(f"writer={writer_bundle}") as server:
+        show(page, server.url, "writer")
+        prompt = page.get_by_label("text", exact=True).input_value()
+        expect(page.get_by_label("Show the text as it is generated")).to_be_checked()
+        written = load(writer_bundle, "cpu", threads=1)(prompt)["generated_text"]
+        assert answer(page).locator(".generated").text_content() == written

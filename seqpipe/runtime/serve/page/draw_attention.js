@@ -8,15 +8,16 @@ const MOST_CELLS = 10_000; // of one matrix; browsers crawl beyond
 export function attentionParts({ text, attentions, copied = {} }) {
   const points = new CodePoints(text);
   const parts = Object.entries(attentions).map(([name, attention]) => section(name, attention, points));
-  return [...parts, ...Object.entries(copied).map(([name, origins]) => copies(name, origins, points))];
+  parts.push(...Object.entries(copied).map(([name, origins]) => copies(name, origins, points)));
+  return parts.length ? parts : [el("p", { class: "help" }, "This bundle gives no attention weights: the answer is all there is.")];
 }
 
 function section(name, attention, points) {
   const { over, weights } = attention;
   const isMatrix = over === "pairs" || over === "written";
-  const looks = over === "written" ? ": each token that was written looks at its columns"
-    : over === "pairs" ? ": each row looks at its columns" : "";
-  return el("section", { class: "attention" }, el("h3", {}, name), el("p", { class: "help" }, `Attention over ${over}${looks}`),
+  const words = { pairs: "Self-attention: each row looks at its columns",
+    written: "What each written token (row) looked at (columns)" }[over] ?? `Attention over ${over}`;
+  return el("section", { class: "attention" }, el("h3", {}, name), el("p", { class: "help" }, words),
     isMatrix ? matrices(attention, points) : shaded(attention.places, weights, points));
 }
 

@@ -9,7 +9,7 @@ export class Form {
   constructor(bundle, onChange) {
     this.bundle = bundle;
     this.inputs = bundle.inputs.map((input) => inputControl(input, bundle.inputs.length === 1));
-    this.options = Object.entries(bundle.options).map(([name, option]) => optionControl(...asked(name, option)));
+    this.options = Object.entries(bundle.options).map(([name, option]) => optionControl(name, option));
     this.switches = switches(bundle);
     this.element = el("div", { class: "form", on: { input: onChange } },
       this.inputs.map((input) => input.element),
@@ -35,7 +35,6 @@ export class Form {
     const chosen = this.options.map((option) => [option.name, option.value()]).filter(([, value]) => value !== undefined);
     if (chosen.length) body.options = Object.fromEntries(chosen);
     for (const { name, control } of this.switches) if (control.checked) body[name] = true;
-    if (body.explain) delete body.stream;
     return body;
   }
 }
@@ -95,11 +94,14 @@ const SWITCHES = [
 ];
 
 function switches(bundle) {
-  return SWITCHES.filter(([, known]) => bundle[known]).map(([name, , words, checked]) => {
+  const parts = SWITCHES.filter(([, known]) => bundle[known]).map(([name, , words, checked]) => {
     const id = freshId();
-    const control = el("input", { type: "checkbox", id, checked });
+    const control = el("input", { type: "checkbox", id, checked, on: { change: () => {
+      for (const part of parts) if (part.control !== control) part.control.checked = false; // the server takes one
+    } } });
     return { name, control, element: el("div", { class: "switch" }, control, el("label", { for: id }, words)) };
   });
+  return parts;
 }
 
 function optionsBox(options, more) {
@@ -111,15 +113,9 @@ function optionsBox(options, more) {
   return el("div", { class: "choices" }, more.map((part) => part.element), fields);
 }
 
-/** The option as a caller gives it: for uniform samples the seed that they are made of. */
-function asked(name, option) {
-  if (option.type !== "uniform") return [name, option];
-  return [[...name.split(".").slice(0, -1), "seed"].join("."), { type: "int", minimum: 0, default: null }];
-}
-
 function optionControl(name, option) {
   const id = freshId();
-  const isNumber = ["int", "size", "float"].includes(option.type);
+  const isNumber = ["int", "float"].includes(option.type);
   const control = el("input", {
     id, "aria-describedby": `${id}h`, autocomplete: "off",
     type: option.type === "bool" ? "checkbox" : isNumber ? "number" : "text",
