@@ -313,6 +313,16 @@ def test_a_server_with_a_token_asks_for_it(page: Page, url: str) -> None:
 
 
 @chromium
+def test_a_server_without_a_bundle_is_asked_again(page: Page, url: str) -> None:
+    page.clock.install()
+    page.route("**/v1", lambda route: route.fulfill(json={"bundles": []}), times=1)
+    page.goto(url)
+    expect(page.get_by_role("alert")).to_contain_text("The server has no bundle yet")
+    page.clock.run_for(2000)
+    expect(page.get_by_role("heading", name="entities")).to_be_visible()
+
+
+@chromium
 def test_a_keyboard_is_enough(page: Page, url: str) -> None:
     page.goto(f"{url}/#entities")
     expect(page.get_by_role("button", name="Answer")).to_be_visible()

@@ -49,7 +49,7 @@ function inputControl({ name, type }, alone) {
   const id = freshId();
   const isRows = type === "rows";
   const area = el("textarea", {
-    id, dir: isRows ? "ltr" : "auto", rows: type === "category" ? 1 : alone || isRows ? 6 : 4, spellcheck: "false",
+    id, dir: isRows ? "ltr" : "auto", rows: type === "category" ? 1 : alone || isRows ? 5 : 3, spellcheck: "false",
     autocomplete: "off", class: isRows ? "rows" : "", "aria-describedby": isRows ? `${id}h` : null,
   });
   const help = isRows ? el("p", { id: `${id}h`, class: "help" }, "One row of numbers a line, such as 0.25 0.75") : null;

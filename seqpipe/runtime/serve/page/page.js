@@ -165,6 +165,12 @@ function askToken(message) {
   control.focus();
 }
 
+/** Says why there is nothing to try, and looks again: a server that starts has no bundle, and one may be loaded. */
+function startLater(kind, message) {
+  if (content.textContent !== message) content.replaceChildren(el("p", { class: kind, role: "alert" }, message));
+  setTimeout(start, 2000);
+}
+
 async function start() {
   let bundles;
   try {
@@ -172,11 +178,11 @@ async function start() {
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
     if (error.status === 401) askToken(error.message);
-    else content.replaceChildren(el("p", { class: "error", role: "alert" }, error.message));
+    else startLater("error", error.message);
     return;
   }
   if (!bundles.length) {
-    content.replaceChildren(el("p", { class: "nothing" }, "The server has no bundle: load one, or start it with one."));
+    startLater("nothing", "The server has no bundle yet; this page looks again every two seconds.");
     return;
   }
   nav.replaceChildren(...bundles.map(({ name }) =>
