@@ -66,7 +66,8 @@ function matrix(weights, rows, columns) {
     shownColumns.map((column, j) => el("td", { class: "heat", title: `${word} → ${column}: ${number(weights[i][j], 6)}`,
       style: { "--weight": Math.max(0, weights[i][j]) / most } },
     el("span", { class: "hidden" }, number(weights[i][j], 2))))));
-  const head = el("tr", {}, el("td", {}), shownColumns.map((word) => el("th", { scope: "col" }, el("bdi", {}, word))));
+  const head = el("tr", {}, el("td", {}), shownColumns.map((word) =>
+    el("th", { scope: "col", class: Array.from(word).length > 2 ? "turned" : null }, el("bdi", {}, word))));
   const cut = Math.max(rows.length, columns.length) > fit
     ? el("p", { class: "help" }, `The first ${fit} of ${Math.max(rows.length, columns.length)} are shown.`) : null;
   return el("div", {}, el("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Heat map" },

@@ -82,7 +82,7 @@ function examplesControl(bundle, choose) {
 
 function summary(example) {
   const whole = typeof example === "string" ? example : Object.values(example).find((value) => typeof value === "string")
-    ?? JSON.stringify(Object.values(example)[0] ?? "");
+    ?? rowsText(Object.values(example)[0] ?? []).replaceAll("\n", ", ");
   const points = Array.from(whole.replace(/\s+/g, " "));
   return points.length > 60 ? `${points.slice(0, 59).join("")}…` : points.join("");
 }

@@ -138,8 +138,8 @@ function code(name, pre) {
 const views = new Map();
 
 function showBundle(bundles) {
-  const name = decodeURIComponent(location.hash.slice(1));
-  const bundle = bundles.find((one) => one.name === name);
+  const place = location.hash.slice(1);
+  const bundle = bundles.find(({ name }) => name === place || encodeURIComponent(name) === place);
   if (!bundle) {
     if (!document.querySelector(".bundle")) location.replace(`#${encodeURIComponent(bundles[0].name)}`);
     return;
