@@ -20,6 +20,7 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from conftest import Build
+from page_cases import CASES, CHINESE, HEBREW, POINTS, PROMPT, STORY, Case, recorded_app
 from PIL import Image
 from playwright.sync_api import BrowserContext, Page, Route, expect, sync_playwright
 from serving import Server
@@ -28,7 +29,6 @@ from seqpipe import load
 from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.runtime.serve import page as page_module
-from serve.page_cases import CASES, CHINESE, HEBREW, POINTS, PROMPT, STORY, Case, recorded_app
 
 FILES = Path(page_module.__file__).parent / "page"
 BY_NAME = {case.name: case for case in CASES}

@@ -1,1 +1,0 @@
-"""A package, so that its conftest is not taken for the one of all tests, which tests import from."""
