@@ -105,6 +105,15 @@ class Server:
         self.process.wait()
 
 
+def events(body: bytes) -> list[tuple[str, Any]]:
+    """Server-sent events, each with its kind."""
+    found = []
+    for block in body.decode().removesuffix("\n\n").split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.split("\n"))
+        found.append((lines.get("event", "message"), json.loads(lines["data"])))
+    return found
+
+
 def ask(
     connection: http.client.HTTPConnection,
     method: str,

@@ -12,10 +12,14 @@ import uvicorn
 
 from seqpipe.console import Console
 from seqpipe.errors import UsageError
+from seqpipe.runtime.serve import operation, systemd
 from seqpipe.runtime.serve.app import make_app
+from seqpipe.runtime.serve.auth import exposure
 from seqpipe.runtime.serve.catalog import Catalog
-from seqpipe.runtime.serve.connection import Connection
+from seqpipe.runtime.serve.connection import protocol
+from seqpipe.runtime.serve.metrics import Metrics
 from seqpipe.runtime.serve.settings import Settings
+from seqpipe.runtime.serve.sockets import activation_socket, unix_socket
 
 _GRACE = 5  # seconds that responses may take to be sent, after the last answer
 
@@ -27,8 +31,25 @@ def serve(settings: Settings, console: Console) -> None:
         UsageError: if the address cannot be listened at.
         BundleError: if a bundle is refused.
     """
-    listener = listen(settings)
-    _Server(settings, console).run_all([listener])
+    if settings.repository is not None and settings.processes > 1:
+        raise UsageError("--repository needs one process, which loads and unloads for all; leave out --processes")
+    with listening(settings, console) as listener:
+        _Server(settings, console).run_all([listener])
+
+
+@contextlib.contextmanager
+def listening(settings: Settings, console: Console) -> Iterator[socket.socket]:
+    """Where the server listens: at the socket that systemd passes, else at a Unix socket, else at host and port."""
+    passed = activation_socket()
+    if passed is not None:
+        yield passed
+    elif settings.uds is not None:
+        with unix_socket(settings.uds) as listener:
+            yield listener
+    else:
+        if warning := exposure(settings.host, settings.token):
+            console.result(f"warning: {warning}")
+        yield listen(settings)
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -51,15 +72,17 @@ class _Server(uvicorn.Server):
 
     def __init__(self, settings: Settings, console: Console):
         self._catalog, self._console = Catalog(settings), console
-        app = make_app(self._catalog, settings)
+        self._metrics, self._processes = Metrics(), settings.processes
+        app = make_app(self._catalog, settings, self._metrics)
         grace = int(settings.timeout_s) + _GRACE
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http=protocol(settings),
             loop="uvloop",
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -77,13 +100,20 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._alive = asyncio.create_task(systemd.keep_alive())
         self._loading = asyncio.create_task(self._load([_address(one) for one in sockets or []]))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        systemd.notify(systemd.STOPPING)
         self._catalog.state = "is stopping"
         self._loading.cancel()
         await super().shutdown(sockets)
         await self._catalog.stop()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._processes > 1 and counter % 10 == 0:  # each second: another process may be asked for the metrics
+            self._metrics.refresh(operation.waiting(self._catalog))
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -101,9 +131,12 @@ class _Server(uvicorn.Server):
         except Exception as error:
             self._failure, self.should_exit = error, True
             return
+        systemd.notify(systemd.READY)
         self._console.say(f"{', '.join(addresses)}: ready: {', '.join(self._catalog.services)}")
 
 
 def _address(listener: socket.socket) -> str:
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -17,7 +17,8 @@ class Settings:
         port: The port, 0: any that is free.
         uds: The path of a Unix socket to listen at, in place of host and port.
         token: What a client has to send as bearer token; None: nothing.
-        cors: The origins whose pages may call the server.
+        cors: The origins whose pages may call the server; *: any.
+        access_log: Whether each request is a line on standard error.
         repository: The folder below which bundles may be loaded while it runs; None: none may.
         device: As `seqpipe.load` takes it.
         threads: Runs at once of one bundle on a CPU; None: as many as there are cores.
@@ -29,7 +30,7 @@ class Settings:
         max_items: The most inputs of a request.
         max_header_bytes: The most that the first line and the headers of a request may hold.
         max_connections: The most connections at a time.
-        header_s: How long the headers of a request may take to come, and a response to be read.
+        read_s: How long a request may take to come, and a response to be read.
         idle_s: How long a connection without a request is kept.
     """
 
@@ -39,6 +40,7 @@ class Settings:
     uds: Path | None = None
     token: str | None = None
     cors: tuple[str, ...] = ()
+    access_log: bool = True
     repository: Path | None = None
     device: str = "auto"
     threads: int | None = None
@@ -50,5 +52,5 @@ class Settings:
     max_items: int = 1_024
     max_header_bytes: int = 32 << 10
     max_connections: int = 1_000
-    header_s: float = 10.0
+    read_s: float = 20.0
     idle_s: float = 75.0
