@@ -73,7 +73,7 @@ def fields_of(source: InputSource) -> tuple[str, ...]:
 
 
 def numeric_fields(source: InputSource) -> tuple[str, ...]:
-    """The fields of a record that hold numbers; the others are texts."""
+    """The fields of a record that hold rows of numbers."""
     return tuple(part.field for part in sources_of(source).values() if isinstance(part, NumericSource))
 
 

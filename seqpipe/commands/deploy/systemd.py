@@ -29,6 +29,7 @@ def write_systemd(
     place: PurePosixPath | None,
     cuda: bool,
     port: int,
+    socket: bool,
 ) -> str:
     """Writes the folder; the commands to type next."""
     content = checked_bundle(path, output, cuda)
@@ -36,7 +37,7 @@ def write_systemd(
     place = place or PurePosixPath("/srv/seqpipe", name)
     for flag, value in (("--command", command), ("--place", place)):
         _check_path(flag, value)
-    unit = f"seqpipe-{name}.service"
+    service, listener = f"seqpipe-{name}.service", f"seqpipe-{name}.socket"
     values = {
         "name": name,
         "command": command,
@@ -44,13 +45,18 @@ def write_systemd(
         "port": port,
         "device": "cuda" if cuda else "cpu",
         "devices": "" if cuda else "PrivateDevices=yes\n",
+        "after": f"{listener}\nRequires={listener}" if socket else "network.target",
     }
-    write_files(output, {unit: template("unit.service", **values), **bundle_files(content, "bundle")})
+    units = {service: template("unit.service", **values)}
+    if socket:
+        units[listener] = template("unit.socket", **values)
+    write_files(output, {**units, **bundle_files(content, "bundle")})
+    files = " ".join(quoted(output / unit) for unit in units)
     return next_steps(
         output,
-        f"sudo mkdir -p {place.parent} && sudo cp -r {quoted(output / 'bundle')} {place}",
-        f"sudo cp {quoted(output / unit)} /etc/systemd/system/",
-        f"sudo systemctl daemon-reload && sudo systemctl enable --now {unit}",
+        f"sudo mkdir -p {place.parent} && sudo cp -rT {quoted(output / 'bundle')} {place}",
+        f"sudo cp {files} /etc/systemd/system/",
+        f"sudo systemctl daemon-reload && sudo systemctl enable --now {listener if socket else service}",
     )
 
 

@@ -24,6 +24,7 @@ from seqpipe.runtime.predictor import ROWS
 
 NAMES = NameRule(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 90, "letters, digits, '.', '_' and '-'")
 IMAGE = "nvcr.io/nvidia/tritonserver:25.08-py3"
+ANSWER = "answer_json"  # as `seqpipe serve` calls it in the Open Inference Protocol
 BATCH = "batch_size"  # the first axis of every input and output of a graph that seqpipe exported
 _TYPES = {"tensor(bool)": "TYPE_BOOL", "tensor(int64)": "TYPE_INT64", "tensor(float)": "TYPE_FP32"}
 
@@ -37,7 +38,7 @@ def write_triton(path: Path, output: Path, name: str | None, cuda: bool) -> str:
         output,
         {
             f"{name}/config.pbtxt": text_config(name, fields_of(model.predictor.featurizer), cuda),
-            f"{name}/1/model.py": template("model.py", distribution=requirement(cuda)),
+            f"{name}/1/model.py": template("model.py", distribution=requirement(cuda), answer=ANSWER),
             **bundle_files(content, f"{name}/1/bundle"),
             f"{name}_graph/config.pbtxt": graph_config(f"{name}_graph", model.session, cuda),
             f"{name}_graph/1/model.onnx": content.files["model.onnx"],
@@ -59,7 +60,7 @@ def text_config(name: str, fields: Sequence[str], cuda: bool) -> str:
             'backend: "python"',
             f"max_batch_size: {ROWS}",
             *_list("input", inputs),
-            *_list("output", [_tensor("answer", "TYPE_STRING", [1])]),
+            *_list("output", [_tensor(ANSWER, "TYPE_STRING", [1])]),
             "dynamic_batching { } # takes what waits, without a delay",
             _instances(cuda),
             "",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import subprocess
+import urllib.request
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 from deployed import check_serve, deploy
-from factory import seqpipe
+from factory import command, seqpipe
 
 UNIT = "seqpipe-toy.service"
 
@@ -22,9 +25,9 @@ def unit(path: Path) -> ConfigParser:
     return parser
 
 
-def verify(path: Path) -> str:
-    """What systemd has against a unit."""
-    done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)
+def verify(*units: Path) -> str:
+    """What systemd has against units."""
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True)
     return done.stdout + done.stderr
 
 
@@ -37,9 +40,12 @@ def written(tiny_bundle: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.systemd
 @pytest.mark.parametrize("cuda", [False, True])
-def test_systemd_takes_the_unit(cuda: bool, tiny_bundle: Path, tmp_path: Path) -> None:
-    deploy("systemd", tiny_bundle, tmp_path / "a", "--command", "/usr/bin/env", *(["--cuda"] if cuda else []))
-    assert verify(tmp_path / "a" / UNIT) == ""
+def test_systemd_takes_the_units(cuda: bool, tiny_bundle: Path, tmp_path: Path) -> None:
+    options = ["--socket", *(["--cuda"] if cuda else [])]
+    deploy("systemd", tiny_bundle, tmp_path / "a", "--command", "/usr/bin/env", *options)
+    assert verify(tmp_path / "a" / UNIT, tmp_path / "a" / "seqpipe-toy.socket") == ""
+    deploy("systemd", tiny_bundle, tmp_path / "b", "--command", "/usr/bin/env", *options[1:])
+    assert verify(tmp_path / "b" / UNIT) == ""
 
 
 @pytest.mark.systemd
@@ -64,6 +70,37 @@ def test_little_is_exposed(written: Path) -> None:
     assert float(level[1]) < 2
 
 
+def members(group: str) -> set[str]:
+    """The system calls of one of systemd's groups."""
+    done = subprocess.run(["systemd-analyze", "syscall-filter", group], capture_output=True, text=True, check=True)
+    names = [line.strip() for line in done.stdout.splitlines()[1:] if not line.strip().startswith("#")]
+    inner = [members(name) for name in names if name.startswith("@")]
+    return {name for name in names if name and not name.startswith("@")}.union(*inner)
+
+
+@pytest.mark.long
+@pytest.mark.strace
+@pytest.mark.systemd
+def test_the_server_makes_no_system_call_that_the_unit_forbids(written: Path, tiny_bundle: Path) -> None:
+    trace = written.parent / "trace"
+    server = command("serve", tiny_bundle, "--port", "0")
+    with subprocess.Popen(["strace", "-f", "-o", trace, *server], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        ready = re.search(r"http://\S+:\d+(?=: ready)", process.stderr.readline())
+        assert ready is not None
+        with urllib.request.urlopen(f"{ready[0]}/v1/toy", data=b'{"inputs": "Anna"}') as response:
+            assert response.status == 200
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGTERM)
+        assert process.wait() == 0
+    used = set(re.findall(r"^\d+ +(\w+)\(", trace.read_text(), re.MULTILINE))
+    assert len(used) > 40
+    text = written.read_text()
+    allowed, forbidden = re.findall(r"^SystemCallFilter=(~?)(\S+)$", text, re.MULTILINE)
+    assert (allowed[0], forbidden[0]) == ("", "~")
+    assert used - (members(allowed[1]) - members(forbidden[1])) == set()
+
+
 def test_the_unit_serves_the_bundle_where_it_is_to_be(tiny_bundle: Path, tmp_path: Path) -> None:
     options = ("--place", "/srv/models/people", "--port", "9001", "--name", "people")
     said = deploy("systemd", tiny_bundle, tmp_path / "systemd", *options)
@@ -74,7 +111,14 @@ def test_the_unit_serves_the_bundle_where_it_is_to_be(tiny_bundle: Path, tmp_pat
     assert parameters["bundles"] == ["people=/srv/models/people"]
     assert (parameters["host"], parameters["port"], parameters["device"]) == ("127.0.0.1", 9001, "cpu")
     assert (service["Type"], service["DynamicUser"]) == ("notify", "yes")
-    assert f"sudo cp -r {tmp_path}/systemd/bundle /srv/models/people" in said
+    assert f"sudo cp -rT {tmp_path}/systemd/bundle /srv/models/people" in said
+
+
+def test_systemd_listens_where_the_server_would(tiny_bundle: Path, tmp_path: Path) -> None:
+    said = deploy("systemd", tiny_bundle, tmp_path / "systemd", "--socket", "--port", "9001")
+    assert unit(tmp_path / "systemd" / "seqpipe-toy.socket")["Socket"]["ListenStream"] == "127.0.0.1:9001"
+    assert unit(tmp_path / "systemd" / UNIT)["Unit"]["Requires"] == "seqpipe-toy.socket"
+    assert "enable --now seqpipe-toy.socket" in said
 
 
 def test_a_gpu_is_a_device_that_the_service_sees(tiny_bundle: Path, tmp_path: Path) -> None:

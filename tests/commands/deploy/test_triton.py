@@ -51,7 +51,7 @@ def start(repository: Path, name: str) -> Any:
 def answers(response: Any) -> list[Any]:
     assert not response.has_error(), response.error().message()
     (tensor,) = response.output_tensors()
-    assert tensor.name() == "answer"
+    assert tensor.name() == "answer_json"
     assert tensor.as_numpy().shape[1:] == (1,)
     return [json.loads(element) for element in tensor.as_numpy().reshape(-1)]
 
@@ -83,7 +83,7 @@ def test_the_python_model_takes_each_field_and_batches_without_delay(repository:
         assert config.HasField("dynamic_batching")
         assert config.dynamic_batching.max_queue_delay_microseconds == 0
         assert [(tensor.name, [*tensor.dims]) for tensor in config.input] == [(field, [1])]
-        assert [(tensor.name, [*tensor.dims]) for tensor in config.output] == [("answer", [1])]
+        assert [(tensor.name, [*tensor.dims]) for tensor in config.output] == [("answer_json", [1])]
         assert {tensor.data_type for tensor in (*config.input, *config.output)} == {model_config_pb2.TYPE_STRING}
         assert [group.kind for group in config.instance_group] == [model_config_pb2.ModelInstanceGroup.KIND_CPU]
 
