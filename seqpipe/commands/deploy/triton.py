@@ -26,6 +26,7 @@ NAMES = NameRule(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 90, "letters, digits, '.', '_' a
 IMAGE = "nvcr.io/nvidia/tritonserver:25.08-py3"
 ANSWER = "answer_json"  # as `seqpipe serve` calls it in the Open Inference Protocol
 BATCH = "batch_size"  # the first axis of every input and output of a graph that seqpipe exported
+_TEXTS = 8 * ROWS  # of a batch, which the runtime divides among the cores
 _TYPES = {"tensor(bool)": "TYPE_BOOL", "tensor(int64)": "TYPE_INT64", "tensor(float)": "TYPE_FP32"}
 
 
@@ -58,7 +59,7 @@ def text_config(name: str, fields: Sequence[str], cuda: bool) -> str:
         [
             f"name: {_text(name)}",
             'backend: "python"',
-            f"max_batch_size: {ROWS}",
+            f"max_batch_size: {_TEXTS}",
             *_list("input", inputs),
             *_list("output", [_tensor(ANSWER, "TYPE_STRING", [1])]),
             "dynamic_batching { } # takes what waits, without a delay",

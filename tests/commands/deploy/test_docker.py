@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 from deployed import check_serve, deploy
+from serving import Server
 
 HADOLINT = Path(sysconfig.get_path("scripts"), "hadolint")
 
@@ -63,12 +65,23 @@ def test_the_image_serves_the_bundle_under_an_account_of_its_own(tiny_bundle: Pa
     assert requirement[1] == "cpu,serve"
 
 
-def test_the_health_check_asks_whether_the_server_is_ready(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_the_server_of_the_image_starts_and_its_health_check_tells_so(tiny_bundle: Path, tmp_path: Path) -> None:
     deploy("docker", tiny_bundle, tmp_path / "docker")
-    check = instructions((tmp_path / "docker" / "Dockerfile").read_text())["HEALTHCHECK"]
-    command = json.loads(check.partition("CMD ")[2])
-    assert "http://127.0.0.1:8000/v2/health/ready" in command[-1]
-    compile(command[-1], "check", "exec")
+    found = instructions((tmp_path / "docker" / "Dockerfile").read_text())
+    _, _, *arguments = json.loads(found["ENTRYPOINT"].replace("=/bundle", f"={tmp_path}/docker/bundle"))
+    _, *check = json.loads(found["HEALTHCHECK"].partition("CMD ")[2])
+
+    def is_healthy(port: int) -> bool:
+        command = [part.replace(":8000/", f":{port}/") for part in check]
+        return subprocess.run([sys.executable, *command], capture_output=True).returncode == 0
+
+    with Server(*arguments) as server:
+        assert is_healthy(server.port)
+        assert server.post("/v1/toy", {"inputs": "Anna"}).status == 200
+        for what in ("ready", "live"):  # what the probes of Kubernetes ask for
+            assert server.get(f"/v2/health/{what}").status == 200
+        assert server.end() == 0
+        assert not is_healthy(server.port)
 
 
 def test_nothing_but_the_bundle_goes_to_the_daemon(tiny_bundle: Path, tmp_path: Path) -> None:
