@@ -34,6 +34,7 @@ from seqpipe.commands.plugins.command import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import run
 from seqpipe.commands.schema import schema
+from seqpipe.commands.serve import serve
 from seqpipe.commands.train import train
 from seqpipe.commands.vectors import vectors
 from seqpipe.commands.verify import verify
@@ -50,7 +51,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _RUNS = (run, check, train, evaluate, export, vectors, distill_vectors)
-for command in (*_RUNS, verify, predict, explain, bench, init, schema, doctor):
+for command in (*_RUNS, verify, predict, serve, explain, bench, init, schema, doctor):
     app.command()(command)
 app.add_typer(plugins_app, name="plugins", invoke_without_command=True)
 

@@ -70,15 +70,20 @@ def verify_bundle(
         raise BundleError(
             f"{path}: it holds no golden examples, so that nothing shows whether it answers right here; export it again"
         )
+    check_golden(model, path)
+    golden = len(model.manifest["golden"])
+    report = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
+    return report if golden else {**report, "no_golden": model.manifest["no_golden"]}
+
+
+def check_golden(model: Model, path: Path) -> None:
+    """BundleError if an open bundle does not answer its golden examples as it did where it was made."""
     try:
         wrong = model.verify()
     except DataError as error:
         raise BundleError(f"{path}: a golden example of its own cannot be answered here: {error}") from error
     if wrong:
         raise BundleError("\n".join([f"{path}: answers differ on this machine:", *wrong]))
-    golden = len(model.manifest["golden"])
-    report = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
-    return report if golden else {**report, "no_golden": model.manifest["no_golden"]}
 
 
 class Model:

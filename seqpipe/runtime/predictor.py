@@ -85,6 +85,10 @@ class Predictor:
         except DataError as error:
             raise DataError(f"{_place(record, 0)}: {error}") from None
 
+    def answer_batch(self, records: Sequence[Record], decoding: Chosen) -> list[Answer | DataError]:
+        """The answers to records that are all in hand; one that cannot be answered has the reason in its place."""
+        return list(_finish(self.start(records, decoding, 0), self.kind.empty_for(decoding.arrays)))
+
     def document(self, record: Record, **options: Any) -> Answer:
         """Answers for a whole document: split into sentences, offsets into the document."""
         if not self.kind.tags_words:

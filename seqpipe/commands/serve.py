@@ -1,0 +1,62 @@
+"""`seqpipe serve`: bundles behind HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from seqpipe.commands.options import Device, Quiet, make_console
+from seqpipe.errors import EnvError, UsageError
+
+
+def serve(
+    bundles: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[BUNDLE | NAME=BUNDLE]...", help="Folders of bundles, with the name to serve each as."),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0: every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
+    device: Device = "auto",
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Parallel runs of each bundle; default: one per core.")
+    ] = None,
+    delay_ms: Annotated[
+        float, typer.Option("--delay-ms", min=0, help="Time a request waits for others to form a batch with.")
+    ] = 0.0,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Maximum time of a request, in seconds.")] = 30.0,
+    max_waiting_tokens: Annotated[
+        int, typer.Option("--max-waiting-tokens", min=1, help="Tokens that may wait for each bundle; more get 429.")
+    ] = 65_536,
+    max_body: Annotated[int, typer.Option("--max-body", min=1, help="Largest request body, in bytes.")] = 4 << 20,
+    max_items: Annotated[int, typer.Option("--max-items", min=1, help="Most inputs in one request.")] = 1_024,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", min=1, help="Most connections at a time.")
+    ] = 1_000,
+    quiet: Quiet = False,
+) -> None:
+    """Answer requests over HTTP, in batches. Needs no PyTorch."""
+    try:
+        from seqpipe.runtime.serve.catalog import named
+        from seqpipe.runtime.serve.server import serve as run_server
+        from seqpipe.runtime.serve.settings import Settings
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("seqpipe"):
+            raise
+        raise EnvError(f"{error.name} is not installed: pip install 'seqpipe-nlp[serve]'") from error
+    if not bundles:
+        raise UsageError("name at least one bundle: seqpipe serve runs/NAME/bundle")
+    settings = Settings(
+        bundles=named(bundles),
+        host=host,
+        port=port,
+        device=device,
+        threads=threads,
+        delay_ms=delay_ms,
+        timeout_s=timeout,
+        max_waiting_tokens=max_waiting_tokens,
+        max_body_bytes=max_body,
+        max_items=max_items,
+        max_connections=max_connections,
+    )
+    run_server(settings, make_console(quiet))

@@ -1,0 +1,54 @@
+"""What a server is told at its start: which bundles, where it listens, and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one server.
+
+    Attributes:
+        bundles: The folder of each bundle by the name that it is served under.
+        host: The address it listens at.
+        port: The port, 0: any that is free.
+        uds: The path of a Unix socket to listen at, in place of host and port.
+        token: What a client has to send as bearer token; None: nothing.
+        cors: The origins whose pages may call the server.
+        repository: The folder below which bundles may be loaded while it runs; None: none may.
+        device: As `seqpipe.load` takes it.
+        threads: Runs at once of one bundle on a CPU; None: as many as there are cores.
+        processes: Processes that share the port.
+        delay_ms: How long the oldest request waits for others to make a batch with.
+        timeout_s: How long a request may take, from its first byte to its answer.
+        max_waiting_tokens: How many tokens (estimated) may wait for one bundle.
+        max_body_bytes: The largest body of a request.
+        max_items: The most inputs of a request.
+        max_header_bytes: The most that the first line and the headers of a request may hold.
+        max_connections: The most connections at a time.
+        header_s: How long the headers of a request may take to come, and a response to be read.
+        idle_s: How long a connection without a request is kept.
+    """
+
+    bundles: Mapping[str, Path] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 8000
+    uds: Path | None = None
+    token: str | None = None
+    cors: tuple[str, ...] = ()
+    repository: Path | None = None
+    device: str = "auto"
+    threads: int | None = None
+    processes: int = 1
+    delay_ms: float = 0.0
+    timeout_s: float = 30.0
+    max_waiting_tokens: int = 65_536
+    max_body_bytes: int = 4 << 20
+    max_items: int = 1_024
+    max_header_bytes: int = 32 << 10
+    max_connections: int = 1_000
+    header_s: float = 10.0
+    idle_s: float = 75.0
