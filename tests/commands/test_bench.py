@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import pytest
 
 from seqpipe import Model, load
 from seqpipe.commands.bench import in_process
+from seqpipe.commands.bench.command import bench
 from seqpipe.commands.bench.inputs import MOST, bundle_inputs
 from seqpipe.commands.bench.latency import Latency
 from seqpipe.commands.bench.memory import memory
@@ -39,11 +39,6 @@ def slow(tiny_bundle: Path) -> Model:
     return model
 
 
-def bench(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "seqpipe", "bench", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-
-
 def test_percentiles_are_latencies_that_were_measured() -> None:
     latency = Latency.of([n / 1000 for n in range(1, 101)])
     assert latency == Latency(100, 50.0, 90.0, 99.0, 100.0)
@@ -52,7 +47,9 @@ def test_percentiles_are_latencies_that_were_measured() -> None:
 
 def test_a_result_has_every_measurement_and_takes_about_the_time_it_may(tiny_bundle: Path) -> None:
     clock = time.monotonic()
-    done = bench(tiny_bundle, "--seconds", 1, "--batches", "1,64", "--clients", "2", "--threads", 1, "--json")
+    options = ["--seconds", "1", "--batches", "1,64", "--clients", "2", "--threads", "1", "--json"]
+    command = [sys.executable, "-m", "seqpipe", "bench", str(tiny_bundle), *options]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - clock < 60
     result = json.loads(done.stdout)
@@ -68,12 +65,12 @@ def test_a_result_has_every_measurement_and_takes_about_the_time_it_may(tiny_bun
     assert all(ms > 0 for stage in result["stages"].values() for ms in stage.values())
 
 
-def test_a_table_is_printed_for_people(tiny_bundle: Path) -> None:
-    done = bench(tiny_bundle, "--seconds", 1, "--batches", "8", "--clients", "1")
-    assert done.returncode == 0, done.stderr
+def test_a_table_is_printed_for_people(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench(str(tiny_bundle), seconds=0.5, batches="8", clients="1")
+    printed = capsys.readouterr()
     for heading in ("cold start", "one by one", "batch size", "threads", "ms an input", "together"):
-        assert heading in done.stdout
-    assert "cpu" in done.stderr
+        assert heading in printed.out
+    assert "cpu" in printed.err
 
 
 def test_latency_and_stages_see_where_the_time_goes(slow: Model) -> None:
@@ -149,21 +146,17 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "message"), [(too_long, r"a\.txt:2: .*1001"), (empty, r"a\.txt: holds no input")], ids=["long", "empty"]
+    ("write", "message"), [(too_long, r"a\.txt:2: .*1,?001"), (empty, r"a\.txt: holds no input")], ids=["long", "empty"]
 )
 def test_an_input_that_cannot_be_answered_is_named(
     tiny_bundle: Path, tmp_path: Path, write: Callable[[Path], None], message: str
 ) -> None:
     write(tmp_path / "a.txt")
-    done = bench(tiny_bundle, "-i", tmp_path / "a.txt", "--seconds", 1)
-    assert done.returncode == DataError.exit_code
-    assert done.stdout == ""
-    assert re.search(message, done.stderr.replace(",", "")), done.stderr
+    with pytest.raises(DataError, match=message):
+        bench(str(tiny_bundle), tmp_path / "a.txt", seconds=1)
 
 
-@pytest.mark.parametrize("option", ["--batches", "--clients"])
-@pytest.mark.parametrize("value", ["0", "8,x", ""])
+@pytest.mark.parametrize(("option", "value"), [("batches", "0"), ("clients", "8,x"), ("clients", "")])
 def test_a_list_that_is_no_list_of_numbers_is_refused(tiny_bundle: Path, option: str, value: str) -> None:
-    done = bench(tiny_bundle, option, value)
-    assert done.returncode == UsageError.exit_code
-    assert f"{option} {value}: must be whole numbers from 1" in done.stderr
+    with pytest.raises(UsageError, match=f"--{option} {value}: must be whole numbers from 1"):
+        bench(str(tiny_bundle), **{option: value})

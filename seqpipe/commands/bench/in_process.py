@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.commands.bench.latency import Latency
+from seqpipe.commands.bench.memory import memory
 from seqpipe.errors import EnvError
 from seqpipe.features.document import Record
 from seqpipe.runtime.decode_options import chosen
@@ -22,8 +23,38 @@ from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import ROWS, batches
 
 MOST_STARTS = 5
+START, ONE_BY_ONE, BATCHES, THREADS, STAGES = 0.15, 0.25, 0.25, 0.2, 0.15  # parts of the time of all measurements
 WARM_UP = 0.1  # the part of each measurement's time that passes before anything counts
 Call = Callable[[], object]
+
+
+def measure(
+    bundle: Path,
+    model: Model,
+    records: Sequence[Record],
+    options: Mapping[str, Any],
+    sizes: Sequence[int],
+    threads: Sequence[int],
+    seconds: float,
+) -> dict[str, Any]:
+    """All measurements; DataError for an input that cannot be answered."""
+    model.predictor.docs([model.record(record) for record in records])
+    model(records[0], **options)
+    return {
+        "bundle": str(bundle),
+        "sha256": model.sha256,
+        "device": model.device,
+        "threads": model.predictor.workers,
+        "inputs": len(records),
+        "options": options,
+        "seconds": seconds,
+        "start": start_up(bundle, model, records[0], options, seconds * START),
+        "one_by_one": one_by_one(model, records, options, seconds * ONE_BY_ONE),
+        "batches": in_batches(model, records, options, sizes, seconds * BATCHES),
+        "clients": from_threads(model, records, options, threads, seconds * THREADS),
+        "stages": by_stage(model, records, options, seconds * STAGES),
+        "memory": memory(),
+    }
 
 
 def start_up(bundle: Path, model: Model, record: Record, options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
@@ -48,9 +79,9 @@ def _start(bundle: Path, model: Model, record: Record, options: Mapping[str, Any
         _, errors = process.communicate()
     if process.returncode:
         raise EnvError(f"{bundle}: a new process gave no answer:\n{errors.strip()}")
-    times, memory = json.loads(line)
+    times, held = json.loads(line)
     times = {"python_s": total - sum(times.values()), **times, "total_s": total}
-    return {name: round(value, 4) for name, value in times.items()} | {"memory": memory}
+    return {name: round(value, 4) for name, value in times.items()} | {"memory": held}
 
 
 def one_by_one(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.sources import all_texts
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.record_lines import input_format, open_source, read_lines, read_records
+from seqpipe.runtime.record_lines import input_format, open_source, parse_lines, read_lines, read_records
 
 MOST = 1000  # inputs that are kept, and repeated as often as there is time
 
@@ -27,6 +27,19 @@ def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
         lines = read_lines(open_source(source, stack), name, lambda: None)
         located = list(_first(read_records(model, lines, form, name), name))
     return [{**record, "where": where} for record, where in located]
+
+
+def served_inputs(description: Mapping[str, Any], source: Path | None, form: str) -> list[Any]:
+    """The inputs for a served bundle, of which only its description is at hand."""
+    if source is None:
+        return _examples(description.get("examples", []), "the server")
+    form = input_format(form, source, "text")
+    if form == "conll":
+        raise UsageError("--format conll: only for a bundle in a folder; give a server lines of text or JSON")
+    name = str(source)
+    with ExitStack() as stack:
+        lines = read_lines(open_source(source, stack), name, lambda: None)
+        return [record for record, _ in _first(parse_lines(lines, form, description["fields"], True), name)]
 
 
 def _examples(examples: list[Any], owner: str) -> list[Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqpipe.commands.bench.latency import HEADINGS
-from seqpipe.console import text_table
+from seqpipe.console import printable, text_table
 
 _PERCENTILES = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
 _STARTS = {
@@ -27,6 +27,16 @@ def bundle_tables(result: Mapping[str, Any]) -> str:
         *_stages(result["stages"]),
         *_memory(result),
     ]
+    return "\n\n".join("\n".join(text_table(table, numbers=True)) for table in tables)
+
+
+def server_tables(result: Mapping[str, Any]) -> str:
+    """What was measured of a server."""
+    tables = []
+    for key, heading in (("closed_loop", "clients"), ("open_loop", "arrivals/s")):
+        if rows := result[key]:
+            head = [heading, "answers/s", "in time/s", *HEADINGS, "requests"]
+            tables.append([head, *(row for load in rows for row in _load(load))])
     return "\n\n".join("\n".join(text_table(table, numbers=True)) for table in tables)
 
 
@@ -60,3 +70,20 @@ def _memory(result: Mapping[str, Any]) -> Iterator[list[list[str]]]:
     rows = [[name, f"{m['resident_mib']:,.0f}", f"{m['peak_mib']:,.0f}"] for name, m in memories.items() if m]
     if rows:
         yield [["memory", "resident MiB", "peak MiB"], *rows]
+
+
+def _load(load: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    """The answers of one load, a row each for other status codes, and for what has no answer."""
+    name = f"{load.get('clients', load.get('rate')):,g}"
+    codes = load["codes"]
+    for code, latency in codes.items():
+        if code == "200":
+            yield [name, _rate(load), f"{load['in_time_per_second']:,.1f}", *_percentiles(latency), _count(latency)]
+        else:
+            yield [f"  status {code}", "", "", *_percentiles(latency), _count(latency)]
+    for reason, count in load["failures"].items():
+        yield [f"  {printable(reason)}", "", "", "", "", "", "", f"{count:,}"]
+
+
+def _count(latency: Mapping[str, Any]) -> str:
+    return f"{latency['count']:,}"
