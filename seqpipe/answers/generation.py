@@ -80,8 +80,12 @@ class Generation(Text):
         continuations = super().answers(docs, decision)
         for doc, answer in zip(docs, continuations, strict=True):
             for alternative in answer if isinstance(answer, list) else [answer]:
-                alternative["generated_text"] = doc.text[_begin(doc) :] + alternative["generated_text"]
+                alternative["generated_text"] = self.prompt(doc) + alternative["generated_text"]
         return continuations
+
+    def prompt(self, doc: Doc) -> str:
+        """The text that an answer begins with: of two the second."""
+        return doc.text[_begin(doc) :]
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
         """What follows the prompt, as text: with the blank before it, where tokens are written with blanks between."""

@@ -21,6 +21,9 @@ def serve(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Parallel runs of each bundle; default: one per core.")
     ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="Processes that share the port, each with every bundle.")
+    ] = 1,
     delay_ms: Annotated[
         float, typer.Option("--delay-ms", min=0, help="Time a request waits for others to form a batch with.")
     ] = 0.0,
@@ -33,12 +36,18 @@ def serve(
     max_connections: Annotated[
         int, typer.Option("--max-connections", min=1, help="Most connections at a time.")
     ] = 1_000,
+    read_timeout: Annotated[
+        float, typer.Option("--read-timeout", min=0.1, help="Seconds to send a request, or to read a response, in.")
+    ] = 20.0,
+    idle_timeout: Annotated[
+        float, typer.Option("--idle-timeout", min=1, help="Seconds that a connection without a request is kept.")
+    ] = 75.0,
     quiet: Quiet = False,
 ) -> None:
     """Answer requests over HTTP, in batches. Needs no PyTorch."""
     try:
         from seqpipe.runtime.serve.catalog import named
-        from seqpipe.runtime.serve.server import serve as run_server
+        from seqpipe.runtime.serve.processes import serve as run_server
         from seqpipe.runtime.serve.settings import Settings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("seqpipe"):
@@ -52,11 +61,14 @@ def serve(
         port=port,
         device=device,
         threads=threads,
+        processes=processes,
         delay_ms=delay_ms,
         timeout_s=timeout,
         max_waiting_tokens=max_waiting_tokens,
         max_body_bytes=max_body,
         max_items=max_items,
         max_connections=max_connections,
+        read_s=read_timeout,
+        idle_s=idle_timeout,
     )
     run_server(settings, make_console(quiet))

@@ -74,6 +74,18 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
     return Chosen(arrays, seeds)
 
 
+def described(known: Known) -> dict[str, dict[str, Any]]:
+    """The options as a caller gives them: by name the type, the default, the least and the most."""
+    options = {}
+    for name, option in known.items():
+        if option["type"] == "uniform":
+            name, option = _beside(name, SEED), {"type": "int", "default": None, "minimum": 0}
+        given = "int" if option["type"] == "size" else option["type"]
+        bounds = {"minimum": option.get("minimum"), "maximum": option.get("maximum")}
+        options[name] = {"type": given, "default": option["default"], **bounds}
+    return options
+
+
 def option_arrays(known: Known, values: Mapping[str, Any]) -> Arrays:
     """Decode options as graph inputs, where nothing is drawn."""
     return chosen(known, values).arrays

@@ -40,6 +40,12 @@ def stream(model: Model, record: Record, **options: Any) -> Iterator[str]:
     return _pieces(model, cast(Generation, kind), doc, option_arrays)
 
 
+def prompt(model: Model, record: Record) -> str:
+    """What the answer to a prompt begins with, before the pieces of `stream`."""
+    (doc,) = model.predictor.docs([record])
+    return cast(Generation, model.predictor.kind).prompt(doc)
+
+
 def _pieces(model: Model, kind: Generation, doc: Any, option_arrays: dict[str, np.ndarray]) -> Iterator[str]:
     most, least, numbers = len(option_arrays["max_length"]), int(option_arrays["min_length"]), option_arrays["uniform"]
     most = min(most, numbers.shape[2]) if numbers.shape[2] else most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -28,7 +29,7 @@ from seqpipe.runtime.generate_stream import stream
 from seqpipe.runtime.predictor import CHUNK, TOKENS, cores
 from seqpipe.runtime.session import import_onnxruntime, open_session
 from seqpipe.runtime.statement import Statement, read_statement
-from seqpipe.runtime.watchdog import SECONDS, Watchdog
+from seqpipe.runtime.watchdog import SECONDS, RunTimes, Watchdog
 
 TOLERANCE = 1e-4  # how far a score may stand from the golden one; in int8 LOOSE: a rounded number may be the next
 
@@ -107,6 +108,7 @@ class Model:
         self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path)
         self.device = "cuda" if devices.CUDA in self.session.get_providers() else "cpu"
         self._path, self._run_options, self._watchdog = content.path, onnxruntime.RunOptions, Watchdog(timeout)
+        self.run_times = RunTimes()
         workers = 1 if self.device == "cuda" else threads or cores()
         self._after_huge, self._count_lock = 0, threading.Lock()  # runs that still give memory back
         self.predictor = BundlePredictor(stated.source, kind, self.run, manifest["options"], stated.limits, workers)
@@ -144,16 +146,20 @@ class Model:
         options = self._run_options()
         if self._is_huge_or_after(feeds):
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")  # keep none that is unused
-        self._watchdog.start(options)
+        times, began = self.run_times, time.monotonic()
+        self._watchdog.start(options, times.deadline)
         try:
             arrays = self.session.run(names, feeds, options)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
             raise self._run_error(error, options.terminate) from error
         finally:
             self._watchdog.stop(options)
+            times.add(began, time.monotonic())
         return dict(zip(names, arrays, strict=True))
 
     def _run_error(self, error: Exception, ended: bool) -> SeqpipeError:
+        if ended and time.monotonic() >= self.run_times.deadline:
+            return BundleError(f"{self._path}: the graph was ended: nobody waits for its answer any more")
         if ended:
             late = f"the graph ran for over {self._watchdog.seconds:g} seconds, and was ended"
             return BundleError(f"{self._path}: {late}; `load(…, timeout=…)` and `predict --timeout` allow more")
@@ -196,6 +202,12 @@ class Model:
             UsageError: if the bundle is no language model, or several answers are asked for.
         """
         return stream(self, self.record(item), **options)
+
+    @property
+    def explains(self) -> bool:
+        """Whether `explain` has something to show."""
+        one = len(sources_of(self.predictor.featurizer)) == 1
+        return one and (bool(self._attended) or self.predictor.kind.figure_style is not None)
 
     def explain(self, item: Any, **options: Any) -> Explanation:
         """The answer to one text or record, with the attention weights of every stage that has any; points as a figure.

@@ -89,6 +89,12 @@ class Predictor:
         """The answers to records that are all in hand; one that cannot be answered has the reason in its place."""
         return list(_finish(self.start(records, decoding, 0), self.kind.empty_for(decoding.arrays)))
 
+    @property
+    def reads_documents(self) -> bool:
+        """Whether `document` may be called."""
+        one_text = isinstance(self.featurizer, TextSource) and not self.featurizer.pairs
+        return self.kind.tags_words and one_text
+
     def document(self, record: Record, **options: Any) -> Answer:
         """Answers for a whole document: split into sentences, offsets into the document."""
         if not self.kind.tags_words:

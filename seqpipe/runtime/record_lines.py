@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError, UsageError
@@ -163,12 +163,17 @@ def _parsed(line: str, fields: Sequence[str], where: str, numbers: bool) -> Reco
         raise DataError(f"{where}: nested too deeply; write flat objects") from error
     except ValueError as error:
         raise DataError(f"{where}: not JSON: {error}; use --format text for plain text") from error
-    if isinstance(record, (str, list) if numbers else str) and len(fields) == 1:
-        return {fields[0]: record}
-    if not isinstance(record, dict):
+    return json_record(record, fields, where, numbers)
+
+
+def json_record(value: Any, fields: Sequence[str], where: str, numbers: bool) -> Record:
+    """A value of JSON as a record: an object, or what its only field holds; DataError for anything else."""
+    if isinstance(value, (str, list) if numbers else str) and len(fields) == 1:
+        return {fields[0]: value}
+    if not isinstance(value, dict):
         keys = f"`{fields[0]}` or `words`" if len(fields) == 1 else " and ".join(f"`{field}`" for field in fields)
-        raise DataError(f"{where}: must be an object with {keys}, not {type(record).__name__}")
-    return record
+        raise DataError(f"{where}: must be an object with {keys}, not {type(value).__name__}")
+    return value
 
 
 def _no_constant(name: str) -> None:

@@ -50,6 +50,20 @@ def test_only_runs_over_their_time_are_told_to_end() -> None:
     assert eventually(lambda: not watching())
 
 
+@pytest.mark.parametrize("seconds", [None, 600.0])
+def test_a_run_with_a_deadline_of_its_own_ends_then(seconds: float | None) -> None:
+    watchdog, long, short = Watchdog(seconds), RunOptions(), RunOptions()
+    watchdog.start(long, time.monotonic() + 500)
+    began = time.monotonic()
+    watchdog.start(short, began + 0.1)
+    assert eventually(lambda: short.terminate)
+    assert 0.1 <= time.monotonic() - began < 0.9
+    assert not long.terminate
+    watchdog.stop(long)
+    watchdog.stop(short)
+    assert eventually(lambda: not watching())
+
+
 def test_without_a_limit_nothing_is_watched() -> None:
     watchdog, options = Watchdog(None), RunOptions()
     watchdog.start(options)

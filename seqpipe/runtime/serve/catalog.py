@@ -11,7 +11,7 @@ from seqpipe.errors import UsageError, nearest
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model, check_golden, load
 from seqpipe.runtime.serve.http_errors import HttpError, unavailable
-from seqpipe.runtime.serve.service import Service
+from seqpipe.runtime.serve.service import Observer, Service
 from seqpipe.runtime.serve.settings import Settings
 
 RESERVED = ("chat", "completions", "embeddings", "files", "models")  # what OpenAI's protocol has below /v1
@@ -24,15 +24,21 @@ class Catalog:
     Attributes:
         services: In the order in which they were loaded.
         state: What the server does: "is starting", "is stopping", or nothing when it takes requests.
+        observers: Are called with each batch that is done.
     """
 
     def __init__(self, settings: Settings):
         self._settings = settings
         self.services: dict[str, Service] = {}
         self.state = "is starting"
+        self.observers: list[Observer] = []
 
     def get(self, name: str) -> Service:
-        """The service of this name; HttpError 503 while there is none yet, 404 if there is none."""
+        """The service of this name: to be used before anything else is awaited, since it may be exchanged.
+
+        Raises:
+            HttpError: 503 while the server starts or stops, 404 if there is none.
+        """
         service = self.services.get(name)
         if self.state:
             raise unavailable(self.state)
@@ -53,22 +59,22 @@ class Catalog:
             BundleError: if it is refused or answers otherwise; what was served before stays.
         """
         model = await asyncio.to_thread(self._open, folder)
-        service = Service(name, model, self._settings, asyncio.get_running_loop())
+        service = Service(name, model, self._settings, self.observers)
         before, self.services[name] = self.services.get(name), service
         if before is not None:
-            await asyncio.to_thread(before.close)
+            await before.close()
         return service
 
     async def unload(self, name: str) -> None:
         """Serves a bundle no longer, when what it has accepted is answered."""
         service = self.get(name)
         del self.services[name]
-        await asyncio.to_thread(service.close)
+        await service.close()
 
     async def stop(self) -> None:
         """Takes no more requests, and answers what was accepted."""
         self.state = "is stopping"
-        await asyncio.gather(*(asyncio.to_thread(service.close) for service in self.services.values()))
+        await asyncio.gather(*(service.close() for service in self.services.values()))
 
     def _open(self, folder: Path) -> Model:
         model = load(folder, self._settings.device, threads=1, timeout=self._settings.timeout_s)

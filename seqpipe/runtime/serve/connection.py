@@ -1,27 +1,146 @@
-"""One connection of a client: uvicorn's, which also tells the request that its client has left."""
+"""One connection of a client: uvicorn's, with limits on what is sent and on how slowly."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from seqpipe.files import json_bytes
 from seqpipe.runtime.serve.app import CONNECTION
+from seqpipe.runtime.serve.settings import Settings
+
+
+def protocol(settings: Settings) -> type[Connection]:
+    """The class of connections under these settings."""
+    return type("LimitedConnection", (Connection,), {"settings": settings})
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that cancels the task of its request when it is lost."""
+    """A connection that drops clients which send or read slowly, and cancels the request of one that has left."""
 
-    task: asyncio.Task[Any] | None = None
+    settings: Settings
+    task: asyncio.Task[Any] | None = None  # what answers the request
     lost = False
+    _reading = _in_head = True  # a new connection owes its first request
+    _head = 0  # bytes that came while the headers were not whole
+    _fault = 400, "this is not HTTP/1.1"
+    _read_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.settings.max_connections:
+            self._refuse(503, f"there are {self.settings.max_connections:,} connections already; try again")
+        else:
+            self._await_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self._read_timer = _cancelled(self._read_timer)
+        self._write_timer = _cancelled(self._write_timer)
+        if self.task is not None:
+            self.task.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if not self._reading:
+            self._read_timer = _cancelled(self._read_timer)
+            if self.cycle.response_complete and self.timeout_keep_alive_task is None:  # refused before it was whole
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
+            return
+        self._await_more()
+        if self._in_head:
+            self._head += len(data)
+            if self._head > self.settings.max_header_bytes:
+                self._refuse(*self._large_head())
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
+        self._reading = self._in_head = True
+        self._read_timer = _cancelled(self._read_timer)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
-        if self.task is not None:
-            self.task.cancel()
-        super().connection_lost(exc)
+    def on_headers_complete(self) -> None:
+        self._in_head, self._head = False, 0
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self.settings.max_header_bytes:
+            self._fault = self._large_head()
+            raise ValueError(self._fault)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._reading = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._drop_unread()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(*self._fault)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._drop_unread()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._write_timer = _cancelled(self._write_timer)
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._drop_unread()
+
+    def shutdown(self) -> None:
+        """As uvicorn's; requests that wait behind another one are answered too."""
+        last: RequestResponseCycle | None = self.pipeline[0][0] if self.pipeline else self.cycle
+        if last is None or last.response_complete:
+            self.transport.close()
+        else:
+            last.keep_alive = False
+
+    def _await_more(self) -> None:
+        """The request has to be whole in time."""
+        if self._read_timer is None:
+            self._read_timer = self.loop.call_later(self.settings.read_s, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._read_timer = None
+        cycle: RequestResponseCycle | None = self.cycle
+        if self.flow.read_paused:  # it is the server that does not read
+            self._await_more()
+        elif self.pipeline or (cycle and not cycle.response_complete and (self._in_head or cycle.response_started)):
+            self.transport.abort()
+        else:
+            self._refuse(408, f"the request was not whole after {self.settings.read_s:g} s")
+
+    def _drop_unread(self) -> None:
+        """What is written has to be read in time."""
+        if self._write_timer is None and self.transport.get_write_buffer_size():
+            self._write_timer = self.loop.call_later(self.settings.read_s, self.transport.abort)
+
+    def _large_head(self) -> tuple[int, str]:
+        return 431, f"the headers are over {self.settings.max_header_bytes:,} bytes; send fewer"
+
+    def _refuse(self, status: int, message: str) -> None:
+        """The last response of this connection, to what never was a request."""
+        body = json_bytes({"error": message})
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()
+        self._drop_unread()
+
+
+def _cancelled(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """What is left of a timer: none."""
+    if timer is not None:
+        timer.cancel()
+    return None

@@ -85,7 +85,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def _too_large(most: int) -> HttpError:
-    return HttpError(413, f"the body is over {most:,} bytes; send fewer inputs at a time", {"Connection": "close"})
+    return HttpError(413, f"the body is over {most:,} bytes; send fewer inputs at a time")
 
 
 def _no_constant(name: str) -> None:

@@ -7,22 +7,50 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from seqpipe.answers.types import Answer
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Record
+from seqpipe.features.sources import all_texts, fields_of
 from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.explain.maps import Explanation
+from seqpipe.runtime.generate_stream import prompt
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import cores
+from seqpipe.runtime.record_lines import json_record
 from seqpipe.runtime.serve.batch_queue import BatchQueue, Job
 from seqpipe.runtime.serve.http_errors import late
 from seqpipe.runtime.serve.settings import Settings
 
-_DECODINGS = 64  # choices of decode options that are kept
+_OFTEN = 0.02  # seconds between two looks at whether all is answered
+_DECODINGS, _LONG = 64, 1_000  # choices of decode options that are kept, and characters of one that is not
+
+Observer = Callable[["Batch"], None]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a batch took, in seconds, for whoever counts.
+
+    Attributes:
+        service: The name of the service.
+        waited: Of each of its jobs, in the queue.
+        tokens: Of all its jobs, estimated.
+        features: Until the first run of the graph.
+        run: In runs of the graph.
+        answer: The rest.
+    """
+
+    service: str
+    waited: Sequence[float]
+    tokens: int
+    features: float
+    run: float
+    answer: float
 
 
 class Request:
@@ -53,14 +81,18 @@ class Service:
         name: What it is served under.
         model: The bundle, opened with one thread: the workers here are the others.
         settings: Of the server.
-        loop: The event loop of the server, which all methods but `close` are called in.
+        observers: Are called with each batch that is done, in the event loop.
     """
 
-    def __init__(self, name: str, model: Model, settings: Settings, loop: asyncio.AbstractEventLoop):
-        self.name, self.model, self._loop = name, model, loop
+    def __init__(self, name: str, model: Model, settings: Settings, observers: Sequence[Observer] = ()):
+        self.name, self.model, self._observers = name, model, observers
+        self._loop = asyncio.get_running_loop()
+        source = model.predictor.featurizer
+        self.fields, self._numbers, self._active = fields_of(source), not all_texts(source), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
-        count = 1 if model.device == "cuda" else settings.threads or cores()
+        each = settings.threads or max(1, cores() // settings.processes)
+        count = 1 if model.device == "cuda" else each
         self._workers = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(count)]
         for worker in self._workers:
             worker.start()
@@ -85,10 +117,8 @@ class Service:
             except (DataError, UsageError) as error:
                 answers[place] = DataError(str(error))
                 continue
-            if documents:
-                payload: Any = partial(self.model.predictor.document, record, **options)
-            else:
-                payload = (record, decoding)
+            payload: Any
+            payload = partial(self.model.predictor.document, record, **options) if documents else (record, decoding)
             jobs.append(Job(None if documents else key, tokens(record), deadline, payload, request, place))
         return await self._answered(jobs, request) if jobs else answers
 
@@ -97,20 +127,30 @@ class Service:
         record = self._record(item, 0)
         return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline)
 
-    async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncIterator[str]:
-        """What follows a prompt, piece by piece; each piece waits in the queue like a request."""
+    async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[str]:
+        """What follows a prompt, piece by piece; between two pieces others are answered."""
         record = self._record(item, 0)
-        size, end = tokens(record), object()
-        pieces: Iterator[str] = await self._call(partial(self.model.stream, record, **options), size, deadline)
-        while (piece := await self._call(partial(next, pieces, end), 1, deadline)) is not end:
-            yield piece
+        end = object()
+        self._active += 1
+        try:
+            start = partial(self.model.stream, record, **options)
+            pieces: Iterator[str] = await self._call(start, tokens(record), deadline)
+            while (piece := await self._call(partial(next, pieces, end), 0, deadline)) is not end:
+                yield piece
+        finally:
+            self._active -= 1
 
-    def close(self, drain: bool = True) -> None:
-        """Takes no more; with `drain`, returns when all that waits is answered. Not for the event loop's own thread."""
+    def prompt(self, item: Any) -> str:
+        """What the whole text begins with, before the pieces of `stream`."""
+        return prompt(self.model, self._record(item, 0))
+
+    async def close(self) -> None:
+        """Takes no more when every request that was accepted is answered; then the workers end."""
+        while self._active:
+            await asyncio.sleep(_OFTEN)
         self.queue.close()
-        if drain:
-            for worker in self._workers:
-                worker.join()
+        for worker in self._workers:
+            await asyncio.to_thread(worker.join)
 
     async def _call(self, function: Callable[[], Any], size: int, deadline: float) -> Any:
         request = Request(self._loop.create_future(), [None], 0)
@@ -122,11 +162,13 @@ class Service:
     async def _answered(self, jobs: list[Job], request: Request) -> list[Any]:
         request.missing, began, deadline = len(jobs), time.monotonic(), jobs[0].deadline
         self.queue.put(jobs)
+        self._active += 1
         timer = self._loop.call_later(max(0.0, deadline - began), self._expire, request, deadline - began)
         try:
             return await request.future
         finally:
             timer.cancel()
+            self._active -= 1
             if request.missing:
                 self.queue.cancel(jobs)
 
@@ -135,8 +177,8 @@ class Service:
             request.future.set_exception(late(seconds))
 
     def _record(self, item: Any, place: int) -> Record:
-        record = self.model.record(item)
-        return record if "where" in record else {**record, "where": f"record {place + 1}"}
+        where = f"record {place + 1}"
+        return self.model.record({**json_record(item, self.fields, where, self._numbers), "where": where})
 
     def _decoding(self, key: str, options: Mapping[str, Any]) -> Chosen:
         """The options as the graph takes them: made once for as long as requests give the same."""
@@ -144,38 +186,49 @@ class Service:
             self._decodings.move_to_end(key)
             return self._decodings[key]
         decoding = chosen(self.model.predictor.options, options, self.model.predictor.kind)
+        if len(key) > _LONG:
+            return decoding
         self._decodings[key] = decoding
         if len(self._decodings) > _DECODINGS:
             self._decodings.popitem(last=False)
         return decoding
 
     def _work(self) -> None:
+        times = self.model.run_times
         while jobs := self.queue.take():
             began = time.monotonic()
             results = self._results(jobs)
-            self.queue.done(jobs, time.monotonic() - began)
-            self._loop.call_soon_threadsafe(_deliver, jobs, results)
+            ended = time.monotonic()
+            self.queue.done(jobs, ended - began)
+            features = times.began - began if times.count else ended - began
+            waited, answer = [began - job.arrived for job in jobs], ended - began - features - times.seconds
+            batch = Batch(self.name, waited, sum(job.tokens for job in jobs), features, times.seconds, answer)
+            self._loop.call_soon_threadsafe(self._deliver, jobs, results, batch)
 
     def _results(self, jobs: Sequence[Job]) -> list[Any]:
         """The answer to each job, or what it raised: one that fails a batch fails alone."""
+        end = max(job.deadline for job in jobs)
+        self.model.run_times.restart(end)
         try:
             if jobs[0].key is None:
                 return [jobs[0].payload()]
             return self.model.predictor.answer_batch([job.payload[0] for job in jobs], jobs[0].payload[1])
-        except Exception as error:
-            if len(jobs) == 1:
-                return [error]
+        except BaseException as raised:  # libraries raise what is no Exception, and a worker must not end by it
+            error = raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
+            if len(jobs) == 1 or time.monotonic() >= end:
+                return [error] * len(jobs)
             return [result for job in jobs for result in self._results([job])]
 
-
-def _deliver(jobs: Sequence[Job], results: Sequence[Any]) -> None:
-    for job, result in zip(jobs, results, strict=True):
-        job.request.set(job.place, result)
+    def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: Batch) -> None:
+        for job, result in zip(jobs, results, strict=True):
+            job.request.set(job.place, result)
+        for observe in self._observers:
+            observe(batch)
 
 
 def tokens(record: Record) -> int:
     """About how many tokens a record has, before it is split: a quarter of its bytes, a token a word or row."""
-    return sum(map(_size, record.values()))
+    return sum(_size(value) for name, value in record.items() if name != "where")
 
 
 def _size(value: Any) -> int:

@@ -20,7 +20,7 @@ class Settings:
         cors: The origins whose pages may call the server.
         repository: The folder below which bundles may be loaded while it runs; None: none may.
         device: As `seqpipe.load` takes it.
-        threads: Runs at once of one bundle on a CPU; None: as many as there are cores.
+        threads: Runs at once of one bundle on a CPU; None: as many as there are cores for each process.
         processes: Processes that share the port.
         delay_ms: How long the oldest request waits for others to make a batch with.
         timeout_s: How long a request may take, from its first byte to its answer.
@@ -29,7 +29,7 @@ class Settings:
         max_items: The most inputs of a request.
         max_header_bytes: The most that the first line and the headers of a request may hold.
         max_connections: The most connections at a time.
-        header_s: How long the headers of a request may take to come, and a response to be read.
+        read_s: How long a request may take to come, and a response to be read.
         idle_s: How long a connection without a request is kept.
     """
 
@@ -50,5 +50,5 @@ class Settings:
     max_items: int = 1_024
     max_header_bytes: int = 32 << 10
     max_connections: int = 1_000
-    header_s: float = 10.0
+    read_s: float = 20.0
     idle_s: float = 75.0

@@ -1,7 +1,10 @@
-"""seqpipe's own protocol: `POST /v1/NAME` answers inputs."""
+"""seqpipe's own protocol: `POST /v1/NAME` answers inputs, explains one, or streams what follows a prompt."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from starlette.requests import Request
@@ -10,15 +13,40 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from seqpipe.errors import DataError, UsageError, nearest
-from seqpipe.features.sources import fields_of
+from seqpipe.files import finite, json_bytes
+from seqpipe.runtime.decode_options import described
 from seqpipe.runtime.serve.catalog import Catalog
-from seqpipe.runtime.serve.http_errors import HttpError
+from seqpipe.runtime.serve.http_errors import HttpError, http_error
 from seqpipe.runtime.serve.replies import deadline, read_json, send_json
 from seqpipe.runtime.serve.service import Service
 from seqpipe.runtime.serve.settings import Settings
 
-KEYS = ("inputs", "options", "documents", "on_error")
-_ON_ERROR = ("stop", "skip")
+ON_ERROR = ("stop", "skip")
+_EXAMPLES = 3  # inputs that a description shows
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The body of a request.
+
+    Attributes:
+        inputs: A text or record, or a list of them.
+        options: Decode options.
+        documents: Whether each text is a document, to be split into sentences.
+        explain: Whether to show what the model looked at.
+        stream: Whether to send the answer as it is written.
+        on_error: Whether an input without an answer fails the request ("stop") or has its error in place ("skip").
+    """
+
+    inputs: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+    documents: bool = False
+    explain: bool = False
+    stream: bool = False
+    on_error: str = ON_ERROR[0]
+
+
+KEYS = tuple(one.name for one in fields(Asked))
 
 
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
@@ -35,49 +63,102 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
 def describe(service: Service) -> dict[str, Any]:
     """What a client may want to know of a bundle."""
-    model = service.model
+    model, stated = service.model, service.model.manifest["answer"]
+    parts = {name: part["labels"] for name, part in stated.get("parts", {}).items() if "labels" in part}
+    labels = {"labels": labels} if (labels := stated.get("labels", parts)) else {}
     return {
         "name": service.name,
         "pipeline": model.manifest["name"],
         "answer": model.predictor.kind.kind,
-        "fields": list(fields_of(model.predictor.featurizer)),
-        "options": model.manifest["options"],
+        "fields": list(service.fields),
+        "options": described(model.manifest["options"]),
+        **labels,
+        "explains": model.explains,
+        "streams": model.predictor.kind.is_generated,
+        "documents": model.predictor.reads_documents,
         "limits": model.manifest["limits"],
+        "examples": [example["record"] for example in model.manifest["golden"][:_EXAMPLES]],
         "sha256": model.sha256,
     }
 
 
 async def answer(scope: Scope, receive: Receive, send: Send, catalog: Catalog, settings: Settings) -> None:
     """`POST /v1/NAME`; raises HttpError, DataError and UsageError for requests without an answer."""
-    service, end = catalog.get(scope["path"].removeprefix("/v1/")), deadline(scope, settings)
-    body = await read_json(scope, receive, settings)
-    inputs, options, documents, skip = _asked(body, settings)
-    several = isinstance(inputs, list)
-    answers = await service.answer(inputs if several else [inputs], options, deadline=end, documents=documents)
-    shown = [_shown(one, skip) for one in answers]
-    await send_json(send, 200, {"answers": shown} if several else {"answer": shown[0]})
+    name, end = scope["path"].removeprefix("/v1/"), deadline(scope, settings)
+    catalog.get(name)  # one that is not there needs no body
+    asked = _asked(await read_json(scope, receive, settings), settings)
+    service, several = catalog.get(name), isinstance(asked.inputs, list)
+    if asked.stream:
+        await _stream(send, service, asked, end)
+    elif asked.explain:
+        explanation = await service.explain(asked.inputs, asked.options, deadline=end)
+        data = finite(explanation.data())
+        await send_json(send, 200, {"answer": data["answer"], "explanation": data})
+    else:
+        inputs = asked.inputs if several else [asked.inputs]
+        answers = await service.answer(inputs, asked.options, deadline=end, documents=asked.documents)
+        shown = [_shown(one, asked.on_error) for one in answers]
+        await send_json(send, 200, {"answers": shown} if several else {"answer": shown[0]})
 
 
-def _asked(body: dict[str, Any], settings: Settings) -> tuple[Any, dict[str, Any], bool, bool]:
+def _asked(body: Mapping[str, Any], settings: Settings) -> Asked:
     for key in body:
         if key not in KEYS:
             raise UsageError(f"no key {key!r}{nearest(key, KEYS)} (there is: {', '.join(KEYS)})")
     if "inputs" not in body:
         raise UsageError("the key 'inputs' is missing: a text, a record, or a list of them")
-    inputs, options = body["inputs"], body.get("options") or {}
-    if not isinstance(options, dict):
+    asked = Asked(**body)
+    if not isinstance(asked.options, dict):
         raise UsageError("options: must be an object of decode options")
-    if isinstance(inputs, list) and len(inputs) > settings.max_items:
-        raise HttpError(413, f"{len(inputs):,} inputs are over the limit of {settings.max_items:,}; send fewer")
-    on_error = body.get("on_error", "stop")
-    if on_error not in _ON_ERROR:
-        raise UsageError(f"on_error: must be one of {', '.join(_ON_ERROR)}")
-    return inputs, options, bool(body.get("documents", False)), on_error == "skip"
+    for key in ("documents", "explain", "stream"):
+        if not isinstance(body.get(key, False), bool):
+            raise UsageError(f"{key}: must be true or false, not {body[key]!r}")
+    if asked.on_error not in ON_ERROR:
+        raise UsageError(f"on_error: must be one of {', '.join(ON_ERROR)}, not {asked.on_error!r}")
+    if asked.explain + asked.stream + asked.documents > 1:
+        raise UsageError("documents, explain and stream: choose one of the three")
+    if not isinstance(asked.inputs, list):
+        return asked
+    if asked.explain or asked.stream:
+        raise UsageError("inputs: explain and stream take one input, not a list; send a request for each")
+    if len(asked.inputs) > settings.max_items:
+        raise HttpError(413, f"{len(asked.inputs):,} inputs are over the limit of {settings.max_items:,}; send fewer")
+    return asked
 
 
-def _shown(answer: Any, skip: bool) -> Any:
-    if not isinstance(answer, DataError):
-        return answer
-    if not skip:
-        raise answer
-    return {"error": str(answer)}
+def _shown(one: Any, on_error: str) -> Any:
+    if not isinstance(one, DataError):
+        return one
+    if on_error == "stop":
+        raise one
+    return {"error": str(one)}
+
+
+async def _stream(send: Send, service: Service, asked: Asked, end: float) -> None:
+    """Server-sent events: each piece, and at the end the whole; an error before the first piece is raised."""
+    written: list[str] = []
+    async with aclosing(service.stream(asked.inputs, asked.options, deadline=end)) as pieces:
+        try:
+            async for piece in pieces:
+                if not written:
+                    await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+                written.append(piece)
+                await _event(send, {"text": piece})
+            text = service.prompt(asked.inputs) + "".join(written)
+        except Exception as error:
+            if not written:
+                raise
+            await _event(send, {"error": http_error(error).message}, b"event: error\n")
+        else:
+            if not written:
+                await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+            await _event(send, {"answer": {"generated_text": text}})
+    await send({"type": "http.response.body", "body": b""})
+
+
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+
+
+async def _event(send: Send, data: Any, kind: bytes = b"") -> None:
+    body = kind + b"data: " + json_bytes(data) + b"\n\n"
+    await send({"type": "http.response.body", "body": body, "more_body": True})
