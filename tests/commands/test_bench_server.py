@@ -40,8 +40,9 @@ class Toy:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while not writer.is_closing():
-                head = await reader.readuntil(b"\r\n\r\n")
-                self.bodies.add(await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0])))
+                self.head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"content-length: (\d+)", self.head.lower())
+                self.bodies.add(await reader.readexactly(int(length[1]) if length else 0))
                 self.count, self.now = self.count + 1, self.now + 1
                 self.most = max(self.most, self.now)
                 await self.behave(self, writer, self.count)
@@ -272,6 +273,20 @@ def test_a_server_gives_a_table(url: str, tmp_path: Path, capsys: pytest.Capture
     lines = capsys.readouterr().out.splitlines()
     assert re.match(r"clients +answers/s +in time/s +p50 ms", lines[0])
     assert [line.split()[0] for line in lines[1:]] == ["1", "8", "64"]
+
+
+def test_the_token_of_the_variable_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = []
+
+    async def behave(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+        heads.append(toy.head)
+        writer.write(b"HTTP/1.1 401 -\r\nContent-Length: 9\r\n\r\nwho's it?")
+
+    monkeypatch.setenv("SEQPIPE_TOKEN", "secret")
+    with Toy(behave).running() as toy, pytest.raises(DataError, match="401: who's it"):
+        bench("toy", url=f"http://127.0.0.1:{toy.port}")
+    assert b"authorization: bearer secret\r\n" in heads[0].lower()
+    assert b"\r\nAuthorization: Bearer secret\r\n" in Server.at("http://h", "n", "secret").request(b"{}")
 
 
 def test_a_table_has_a_row_for_each_code_and_each_failure() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from seqpipe.errors import EnvError, UsageError
 
 BATCHES, THREADS = "1,8,32,128", "1,4,16"
 CLIENTS, DEADLINE, SEED = "1,8,64", 1.0, 1
+TOKEN = "SEQPIPE_TOKEN"  # the variable that `seqpipe serve` reads the bearer token from
 BUSY = 0.9  # the part of a core from which a load generator measures itself
 _OF_BUNDLES = "measures a bundle in this process; leave it out with --url"
 _OF_SERVERS = "is for a server; give its address too: --url http://127.0.0.1:8000"
@@ -55,9 +57,6 @@ def bench(
         float | None,
         typer.Option("--deadline", min=0, help=f"Seconds in which an answer is in time; default: {DEADLINE:g}."),
     ] = None,
-    token: Annotated[
-        str | None, typer.Option("--token", envvar="SEQPIPE_TOKEN", help="With --url: the bearer token.")
-    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -68,7 +67,7 @@ def bench(
         usual = CLIENTS if rate is None else None
         loads = _numbers(usual if clients is None else clients, "--clients"), _rates(rate)
         limits = seconds, DEADLINE if deadline is None else deadline, SEED if seed is None else seed
-        tables, result = _server(url, bundle, token, (input, form), options or [], loads, limits, console)
+        tables, result = _server(url, bundle, (input, form), options or [], loads, limits, console)
     else:
         _refuse({"--rate": rate, "--seed": seed, "--deadline": deadline}, _OF_SERVERS)
         sizes = [_numbers(BATCHES if batches is None else batches, "--batches")]
@@ -105,7 +104,6 @@ def _bundle(
 def _server(
     url: str,
     name: str,
-    token: str | None,
     source: tuple[Path | None, str],
     options: Sequence[str],
     loads: tuple[Sequence[int], Sequence[float]],
@@ -121,7 +119,7 @@ def _server(
         if (error.name or "").startswith("seqpipe"):
             raise
         raise EnvError(f"{error.name} is not installed: pip install 'seqpipe-nlp[serve]'") from error
-    server = Server.at(url, name, token)
+    server = Server.at(url, name, os.environ.get(TOKEN))
     description = server.describe()
     inputs = served_inputs(description, *source)
     contents = bodies(inputs, parse_decode_options(options, {}, description["options"]))

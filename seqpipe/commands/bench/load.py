@@ -53,8 +53,8 @@ class Load(ABC):
         self._connections: set[Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._is_over, self._busy = False, 0.0
-        now = time.perf_counter()
-        self.tally = Tally(now + seconds * WARM_UP, now + seconds, settings.deadline)
+        self.began = time.perf_counter()
+        self.tally = Tally(self.began + seconds * WARM_UP, self.began + seconds, settings.deadline)
 
     @abstractmethod
     def ready(self, connection: Connection, now: float) -> None:
@@ -201,11 +201,10 @@ class OpenLoop(Load):
         self._open_more()
 
     def _arrivals(self, rate: float, seed: int) -> np.ndarray:
-        """The times of all arrivals, the same for the same seed but for when they begin."""
-        start = time.perf_counter()
-        mean = rate * (self.tally.end - start)
+        """The times of all arrivals: of the same seed they are equally long after the beginning."""
+        mean = rate * (self.tally.end - self.began)
         gaps = np.random.default_rng(seed).exponential(1 / rate, int(mean + 10 * mean**0.5) + 10)
-        times = start + np.cumsum(gaps)
+        times = self.began + np.cumsum(gaps)
         return times[times < self.tally.end]
 
     def _pace(self, arrivals: np.ndarray, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> None:

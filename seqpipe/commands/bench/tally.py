@@ -26,9 +26,11 @@ class Tally:
         self.failures: Counter[str] = Counter()
         self._delays = array("d")
         self._came = self._in_time = 0
+        self.total = 0  # answers, those of the warm-up too
 
     def answer(self, code: int, scheduled: float, now: float) -> None:
         """An answer that came now."""
+        self.total += 1
         if code == OK and self.start <= now < self.end:
             self._came += 1
             self._in_time += now - scheduled <= self.deadline
