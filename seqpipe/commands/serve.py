@@ -9,39 +9,49 @@ import typer
 from seqpipe.commands.options import Device, Quiet, make_console
 from seqpipe.errors import EnvError, UsageError
 
+_Bundles = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[BUNDLE | NAME=BUNDLE]...", help="Folders of bundles, with the name to serve each as."),
+]
+_Host = Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0: every one.")]
+_Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0: any that is free.")]
+_Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Parallel runs of each bundle; default: one per core.")
+]
+_Processes = Annotated[int, typer.Option("--processes", min=1, help="Processes that share the port.")]
+_Delay = Annotated[
+    float, typer.Option("--delay-ms", min=0, help="Time a request waits for others to form a batch with.")
+]
+_Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Maximum time of a request, in seconds.")]
+_WaitingTokens = Annotated[
+    int, typer.Option("--max-waiting-tokens", min=1, help="Tokens that may wait for each bundle; more get 429.")
+]
+_Body = Annotated[int, typer.Option("--max-body", min=1, help="Largest request body, in bytes.")]
+_Items = Annotated[int, typer.Option("--max-items", min=1, help="Most inputs in one request.")]
+_Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most connections at a time.")]
+_Read = Annotated[
+    float, typer.Option("--read-timeout", min=0.1, help="Maximum time to send a request, or to read a response, in s.")
+]
+_Idle = Annotated[
+    float, typer.Option("--idle-timeout", min=1, help="Time a connection without a request is kept, in seconds.")
+]
+
 
 def serve(
-    bundles: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[BUNDLE | NAME=BUNDLE]...", help="Folders of bundles, with the name to serve each as."),
-    ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0: every one.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
+    bundles: _Bundles = None,
+    host: _Host = "127.0.0.1",
+    port: _Port = 8000,
     device: Device = "auto",
-    threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Parallel runs of each bundle; default: one per core.")
-    ] = None,
-    processes: Annotated[
-        int, typer.Option("--processes", min=1, help="Processes that share the port, each with every bundle.")
-    ] = 1,
-    delay_ms: Annotated[
-        float, typer.Option("--delay-ms", min=0, help="Time a request waits for others to form a batch with.")
-    ] = 0.0,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Maximum time of a request, in seconds.")] = 30.0,
-    max_waiting_tokens: Annotated[
-        int, typer.Option("--max-waiting-tokens", min=1, help="Tokens that may wait for each bundle; more get 429.")
-    ] = 65_536,
-    max_body: Annotated[int, typer.Option("--max-body", min=1, help="Largest request body, in bytes.")] = 4 << 20,
-    max_items: Annotated[int, typer.Option("--max-items", min=1, help="Most inputs in one request.")] = 1_024,
-    max_connections: Annotated[
-        int, typer.Option("--max-connections", min=1, help="Most connections at a time.")
-    ] = 1_000,
-    read_timeout: Annotated[
-        float, typer.Option("--read-timeout", min=0.1, help="Seconds to send a request, or to read a response, in.")
-    ] = 20.0,
-    idle_timeout: Annotated[
-        float, typer.Option("--idle-timeout", min=1, help="Seconds that a connection without a request is kept.")
-    ] = 75.0,
+    threads: _Threads = None,
+    processes: _Processes = 1,
+    delay_ms: _Delay = 0.0,
+    timeout: _Timeout = 30.0,
+    max_waiting_tokens: _WaitingTokens = 65_536,
+    max_body: _Body = 4 << 20,
+    max_items: _Items = 1_024,
+    max_connections: _Connections = 1_000,
+    read_timeout: _Read = 20.0,
+    idle_timeout: _Idle = 75.0,
     quiet: Quiet = False,
 ) -> None:
     """Answer requests over HTTP, in batches. Needs no PyTorch."""
