@@ -24,8 +24,10 @@ from common import HERE, ROOT
 
 sys.path.insert(0, str(ROOT))
 
-import serving
-from serving import Process, called, cores, median, on_core, row, served, spread, texts_of
+
+from server_process import Process, called, cores, median, on_core, row, served, spread, texts_of
+
+from seqpipe.commands.bench.latency import Latency
 
 CLIENTS = 64
 PEERS = ROOT / ".peers-serve"
@@ -62,7 +64,7 @@ def latency(bundles: Path, names: list[str], rounds: int, seconds: float) -> Non
         with called(bundle, texts) as call, served({name: bundle}, name) as process:
             process.closed_loop(texts, 1, 1)
             for _ in range(rounds):
-                alone = serving.Latency.of(call.ask("singly")["latencies"])
+                alone = Latency.of(call.ask("singly")["latencies"])
                 load = process.closed_loop(texts, 1, seconds)["codes"]["200"]
                 pairs.append((alone.p50_ms, load["p50_ms"], alone.p99_ms, load["p99_ms"]))
         a, b, c, d = zip(*pairs, strict=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from serving import Process, cores, on_core, row, texts_of
+from server_process import Process, cores, on_core, row, texts_of
 
 import seqpipe
 from seqpipe.runtime.model import same_answer

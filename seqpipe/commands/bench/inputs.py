@@ -32,7 +32,7 @@ def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
 def served_inputs(description: Mapping[str, Any], source: Path | None, form: str) -> list[Any]:
     """The inputs for a served bundle, of which only its description is at hand."""
     if source is None:
-        return _examples(description.get("examples", []), "the server")
+        return _examples(description["examples"], "the server")
     form = input_format(form, source, "text")
     if form == "conll":
         raise UsageError("--format conll: only for a bundle in a folder; give a server lines of text or JSON")

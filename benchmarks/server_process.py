@@ -24,7 +24,6 @@ import common
 import uvloop
 from common import ROOT
 
-from seqpipe.commands.bench.latency import Latency as Latency
 from seqpipe.commands.bench.load import ClosedLoop, Load, OpenLoop, Settings
 from seqpipe.commands.bench.server import Server
 from seqpipe.files import json_bytes
@@ -214,7 +213,7 @@ def _stat(process: Path | int) -> list[str]:
 
 def _session(process: Path) -> int:
     fields = _stat(process.name)
-    return int(fields[3]) if fields else 0
+    return int(fields[3]) if fields and fields[0] != "Z" else 0  # one that has ended is no process of a server
 
 
 def _cpu(process: int) -> float:
