@@ -52,6 +52,15 @@ class AnswerKind(ABC):
 
     @property
     @abstractmethod
+    def drawing(self) -> dict[str, Any]:
+        """How the page of `seqpipe serve` draws an answer: the drawing's name, `as`, and what that needs to know.
+
+        `several` is the key under which an alternative of several holds what is otherwise the whole answer, where it
+        does; `labels` what labels are told apart by color.
+        """
+
+    @property
+    @abstractmethod
     def outputs(self) -> tuple[str, ...]:
         """The graph outputs that every decision has."""
 

@@ -48,6 +48,10 @@ class Label(HeadAnswer):
     def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
         self.labels, self.target, self.out_of_scope = tuple(labels), target, out_of_scope
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "label", "labels": [*self.labels]}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Label:
         return cls(labels, head.target, head.settings["out_of_scope"])
@@ -138,6 +142,10 @@ class Labels(HeadAnswer):
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "labels", "several": "labels", "labels": [*self.labels]}
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Labels:

@@ -39,6 +39,10 @@ class Vector(HeadAnswer):
     def __init__(self, labels: Sequence[str], target: str | None = None, self_supervised: bool = False):
         self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "vector"}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Vector:
         return cls(labels, head.target, head.self_supervised)

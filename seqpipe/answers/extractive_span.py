@@ -38,6 +38,10 @@ class ExtractiveSpan(HeadAnswer):
     def __init__(self, target: str | None = None):
         self.target = target
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "passage"}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> ExtractiveSpan:
         return cls(head.target)

@@ -62,6 +62,10 @@ class FillMask(HeadAnswer):
         self._splits = subwords.splits_words(tokenizer)
         self._alignment = Alignment(tokenizer)
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "filling", "gap": self.token}
+
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
         answers = []
         for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"].tolist(), strict=True):

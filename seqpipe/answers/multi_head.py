@@ -31,6 +31,10 @@ class MultiHead(AnswerKind):
     def outputs(self) -> tuple[str, ...]:
         return tuple(f"{head}.{name}" for head, part in self.parts.items() for name in part.outputs)
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "heads", "heads": {head: part.drawing for head, part in self.parts.items()}}
+
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         columns = [part.answers(docs, part_of(decision, head)) for head, part in self.parts.items()]
         return [dict(zip(self.parts, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -95,6 +95,10 @@ class Pointers(HeadAnswer):
         self.target, self.points, self.axis, self.cyclic = target, points, axis, cyclic
         self.figure_style = None if points is None else figure_style
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "pointers", "points": self.points, "style": self.figure_style}
+
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
         if head.rows not in (TOKENS, WORDS):

@@ -44,6 +44,10 @@ class Score(HeadAnswer):
     def __init__(self, target: str | None = None, self_supervised: bool = False):
         self.target, self.self_supervised = target, self_supervised
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "number"}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Score:
         return cls(head.target, head.self_supervised)

@@ -135,6 +135,10 @@ class Structured(HeadAnswer):
             labels += [name for name in (*first, *names) if name not in head.old_labels]
         return Vocabulary(labels, [counts[label] for label in labels])
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "structure", "fields": [field.manifest() for field in self.fields]}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Structured:
         fields = []

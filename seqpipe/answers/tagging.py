@@ -61,6 +61,10 @@ class Tags(HeadAnswer):
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": self.kind, "several": self.kind, "label": self.label_key, "labels": sorted(self.answer_labels())}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Tags:
         return cls(labels, head.target)

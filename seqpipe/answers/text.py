@@ -76,6 +76,10 @@ class Text(HeadAnswer):
         self.tokenizer, self.target, self.copies, self.bleu_tokenize = tokenizer, target, copies, bleu_tokenize
         self._end = special_id(tokenizer, EOS)
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "text"}
+
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
         return tokenizer_fault(head.settings.get("bleu_tokenize"))

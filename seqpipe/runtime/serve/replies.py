@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from seqpipe.files import json_bytes
 from seqpipe.runtime.serve.http_errors import HttpError
+from seqpipe.runtime.serve.request_record import current
 from seqpipe.runtime.serve.settings import Settings
 
 
@@ -36,7 +37,7 @@ async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[
     """The JSON object that a request sends; HttpError 400 if its body is none."""
     body = await read_body(scope, receive, settings.max_body_bytes)
     try:
-        value = json.loads(body, parse_constant=_no_constant)
+        value = _DECODER.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
     if not isinstance(value, dict):
@@ -58,7 +59,13 @@ async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, s
 
 async def send_error(send: Send, error: HttpError) -> None:
     """The response of a request without an answer."""
-    await send_json(send, error.status, {"error": error.message}, error.headers)
+    await send_json(send, error.status, error_content(error.message), error.headers)
+
+
+def error_content(message: str) -> dict[str, str]:
+    """The body of a response without an answer: why, and the id under which the log has the request."""
+    record = current()
+    return {"error": message} if record is None else {"error": message, "request_id": record.id}
 
 
 def deadline(scope: Scope, settings: Settings) -> float:
@@ -90,3 +97,6 @@ def _too_large(most: int) -> HttpError:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON value")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)

@@ -15,7 +15,7 @@ from typing import Any
 from seqpipe.answers.types import Answer
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Record
-from seqpipe.features.sources import all_texts, fields_of
+from seqpipe.features.sources import all_texts
 from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.explain.maps import Explanation
 from seqpipe.runtime.generate_stream import prompt
@@ -24,6 +24,7 @@ from seqpipe.runtime.predictor import cores
 from seqpipe.runtime.record_lines import json_record
 from seqpipe.runtime.serve.batch_queue import BatchQueue, Job
 from seqpipe.runtime.serve.http_errors import late
+from seqpipe.runtime.serve.request_record import current
 from seqpipe.runtime.serve.settings import Settings
 
 _OFTEN = 0.02  # seconds between two looks at whether all is answered
@@ -56,13 +57,14 @@ class Batch:
 class Request:
     """The answers that one request still waits for; used in the event loop alone."""
 
-    __slots__ = ("answers", "future", "missing")
+    __slots__ = ("answers", "future", "missing", "waited")
 
     def __init__(self, future: asyncio.Future[list[Any]], answers: list[Any], missing: int):
-        self.future, self.answers, self.missing = future, answers, missing
+        self.future, self.answers, self.missing, self.waited = future, answers, missing, 0.0
 
-    def set(self, place: int, answer: Any) -> None:
-        """The answer to one of its jobs, or what that raised."""
+    def set(self, place: int, answer: Any, waited: float) -> None:
+        """The answer to one of its jobs, or what that raised, and for how many seconds it waited."""
+        self.waited = max(self.waited, waited)
         if self.future.done():
             return
         if isinstance(answer, Exception) and not isinstance(answer, DataError):
@@ -87,8 +89,7 @@ class Service:
     def __init__(self, name: str, model: Model, settings: Settings, observers: Sequence[Observer] = ()):
         self.name, self.model, self._observers = name, model, observers
         self._loop = asyncio.get_running_loop()
-        source = model.predictor.featurizer
-        self.fields, self._numbers, self._active = fields_of(source), not all_texts(source), 0
+        self._numbers, self._active = not all_texts(model.predictor.featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
         each = settings.threads or max(1, cores() // settings.processes)
@@ -171,6 +172,9 @@ class Service:
             self._active -= 1
             if request.missing:
                 self.queue.cancel(jobs)
+            if (record := current()) is not None:
+                waited = time.monotonic() - began if request.missing else request.waited
+                record.add([job.tokens for job in jobs], waited)
 
     def _expire(self, request: Request, seconds: float) -> None:
         if not request.future.done():
@@ -178,7 +182,7 @@ class Service:
 
     def _record(self, item: Any, place: int) -> Record:
         where = f"record {place + 1}"
-        return self.model.record({**json_record(item, self.fields, where, self._numbers), "where": where})
+        return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
 
     def _decoding(self, key: str, options: Mapping[str, Any]) -> Chosen:
         """The options as the graph takes them: made once for as long as requests give the same."""
@@ -220,8 +224,8 @@ class Service:
             return [result for job in jobs for result in self._results([job])]
 
     def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: Batch) -> None:
-        for job, result in zip(jobs, results, strict=True):
-            job.request.set(job.place, result)
+        for job, result, waited in zip(jobs, results, batch.waited, strict=True):
+            job.request.set(job.place, result, waited)
         for observe in self._observers:
             observe(batch)
 

@@ -17,6 +17,7 @@ from seqpipe.files import finite, json_bytes
 from seqpipe.runtime.decode_options import described
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.http_errors import HttpError, http_error
+from seqpipe.runtime.serve.page import page_description
 from seqpipe.runtime.serve.replies import deadline, read_json, send_json
 from seqpipe.runtime.serve.service import Service
 from seqpipe.runtime.serve.settings import Settings
@@ -70,7 +71,7 @@ def describe(service: Service) -> dict[str, Any]:
         "name": service.name,
         "pipeline": model.manifest["name"],
         "answer": model.predictor.kind.kind,
-        "fields": list(service.fields),
+        "fields": list(model.fields),
         "options": described(model.manifest["options"]),
         **labels,
         "explains": model.explains,
@@ -79,13 +80,14 @@ def describe(service: Service) -> dict[str, Any]:
         "limits": model.manifest["limits"],
         "examples": [example["record"] for example in model.manifest["golden"][:_EXAMPLES]],
         "sha256": model.sha256,
+        **page_description(model),
     }
 
 
 async def answer(scope: Scope, receive: Receive, send: Send, catalog: Catalog, settings: Settings) -> None:
     """`POST /v1/NAME`; raises HttpError, DataError and UsageError for requests without an answer."""
     name, end = scope["path"].removeprefix("/v1/"), deadline(scope, settings)
-    catalog.get(name)  # one that is not there needs no body
+    catalog.get(name).queue.refuse_early()  # what gets no answer need not be read
     asked = _asked(await read_json(scope, receive, settings), settings)
     service, several = catalog.get(name), isinstance(asked.inputs, list)
     if asked.stream:
