@@ -30,7 +30,7 @@ _REFUSALS = {
 _OPENAI_REFUSALS = {"400": "no valid input", "404": "no such model"}
 _OPENAI_REFUSALS |= {status: reason for status, reason in _REFUSALS.items() if status != "422"}
 _SERVER_SCHEMAS: Mapping[str, Schema] = {
-    "Error": obj({"error": TEXT}),
+    "Error": obj({"error": TEXT, "request_id": TEXT}, optional=["request_id"]),
     "Description": {"type": "object", "required": ["name", "answer", "fields", "options", "sha256"]},
 }
 
