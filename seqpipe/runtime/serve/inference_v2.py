@@ -24,7 +24,6 @@ from seqpipe.runtime.serve.tensors import BYTES, Tensor, read_request, write_res
 from seqpipe.version import VERSION
 
 MODEL_VERSION = "1"  # the only one of a bundle at a time
-EXTENSIONS = ("binary_tensor_data",)
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _ALL_BINARY, _BINARY, _DOCUMENTS, _TIMEOUT = "binary_data_output", "binary_data", "documents", "timeout"
 
@@ -33,7 +32,9 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     """`GET /v2`, and below `/v2/models/NAME` metadata, readiness and inference, with or without a version."""
 
     async def server(request: Request) -> Response:
-        return JSONResponse({"name": "seqpipe", "version": VERSION, "extensions": [*EXTENSIONS]})
+        repository = [] if settings.repository is None else ["model_repository"]
+        extensions = ["binary_tensor_data", *repository]
+        return JSONResponse({"name": "seqpipe", "version": VERSION, "extensions": extensions})
 
     async def model(request: Request) -> Response:
         return JSONResponse(metadata(_service(catalog, request)))
