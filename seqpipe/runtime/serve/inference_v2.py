@@ -86,12 +86,15 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
     all_binary = bool(parameters.pop(_ALL_BINARY, False))
     outputs = _requested(asked.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
     documents = bool(parameters.pop(_DOCUMENTS, False))
+    number = asked.get("id")
+    if not isinstance(number, str | None):
+        raise UsageError(f"id: must be a text, not {type(number).__name__}")
     end = min(end, _until(parameters.pop(_TIMEOUT, None)))
     answers = await service.answer(records, parameters, deadline=end, documents=documents)
     for answer in answers:
         if isinstance(answer, DataError):
             raise answer
-    return _response(service, asked.get("id"), [(output.tensor(answers, shape), binary) for output, binary in outputs])
+    return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
 
 
 def _header_length(request: Request) -> int | None:
@@ -159,7 +162,7 @@ def _requested(asked: Any, outputs: Mapping[str, Output], all_binary: bool) -> l
     requested = []
     for entry in asked:
         name, parameters = entry.get("name"), _parameters(entry, f"output {entry.get('name')!r}")
-        if name not in outputs:
+        if not isinstance(name, str) or name not in outputs:
             raise UsageError(f"no output {name!r}{nearest(str(name), outputs)} (there is: {', '.join(outputs)})")
         if unknown := [key for key in parameters if key != _BINARY]:
             raise UsageError(f"output {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
@@ -167,7 +170,7 @@ def _requested(asked: Any, outputs: Mapping[str, Output], all_binary: bool) -> l
     return requested
 
 
-def _response(service: Service, number: Any, tensors: Sequence[tuple[Tensor, bool]]) -> Response:
+def _response(service: Service, number: str | None, tensors: Sequence[tuple[Tensor, bool]]) -> Response:
     content = {"model_name": service.name, "model_version": MODEL_VERSION}
     if number is not None:
         content["id"] = number
