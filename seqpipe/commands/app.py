@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seqpipe.commands.bench.command import bench
 from seqpipe.commands.check import check
 from seqpipe.commands.deploy.command import app as deploy_app
 from seqpipe.commands.distill_vectors import distill_vectors
@@ -51,7 +52,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _RUNS = (run, check, train, evaluate, export, vectors, distill_vectors)
-for command in (*_RUNS, verify, predict, serve, explain, init, schema, doctor):
+for command in (*_RUNS, verify, predict, serve, explain, bench, init, schema, doctor):
     app.command()(command)
 app.add_typer(deploy_app, name="deploy", no_args_is_help=True)
 app.add_typer(plugins_app, name="plugins", invoke_without_command=True)

@@ -22,7 +22,8 @@ from seqpipe.runtime.serve.observe import Observed
 from seqpipe.runtime.serve.replies import error_content, send_error
 from seqpipe.runtime.serve.settings import Settings
 
-PROTOCOLS = (health, inference_v2, openai, openapi, v1, page)  # each has `routes(catalog, settings)`; v1 takes any name
+# Each has `routes(catalog, settings)`; v1 has every other name.
+PROTOCOLS = (health, inference_v2, openai, openapi, v1, page)
 CONNECTION = "seqpipe.connection"  # in a scope: what cancels a task when the client leaves
 
 

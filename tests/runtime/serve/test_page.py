@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
-from conftest import Build
 from page_cases import CASES, CHINESE, HEBREW, POINTS, PROMPT, STORY, Case, recorded_app
 from PIL import Image
 from playwright.sync_api import BrowserContext, Page, Route, expect, sync_playwright
@@ -68,7 +67,7 @@ def url(requests: list[dict[str, Any]]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def real(
-    tiny_bundle: Path, slow_bundle: Path, build: Build, tmp_path_factory: pytest.TempPathFactory
+    tiny_bundle: Path, slow_bundle: Path, build: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """`seqpipe serve` with bundles that answer with spans, with tags, and with attention weights."""
     tagger = build(tmp_path_factory.mktemp("toys") / "tagger", kind="tags")
