@@ -212,7 +212,7 @@ class Text(HeadAnswer):
 
     def _id(self, token: Any) -> int | None:
         if isinstance(token, str):
-            return self.tokenizer.token_to_id(token)
+            return self.tokenizer.token_to_id(clean(token))
         return token if type(token) is int else None
 
     def counts(self, mask: np.ndarray) -> dict[str, int]:

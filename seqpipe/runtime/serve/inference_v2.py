@@ -24,7 +24,6 @@ from seqpipe.runtime.serve.tensors import BYTES, Tensor, read_request, write_res
 from seqpipe.version import VERSION
 
 MODEL_VERSION = "1"  # the only one of a bundle at a time
-EXTENSIONS = ("binary_tensor_data",)
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _ALL_BINARY, _BINARY, _DOCUMENTS, _TIMEOUT = "binary_data_output", "binary_data", "documents", "timeout"
 
@@ -33,7 +32,9 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     """`GET /v2`, and below `/v2/models/NAME` metadata, readiness and inference, with or without a version."""
 
     async def server(request: Request) -> Response:
-        return JSONResponse({"name": "seqpipe", "version": VERSION, "extensions": [*EXTENSIONS]})
+        repository = [] if settings.repository is None else ["model_repository"]
+        extensions = ["binary_tensor_data", *repository]
+        return JSONResponse({"name": "seqpipe", "version": VERSION, "extensions": extensions})
 
     async def model(request: Request) -> Response:
         return JSONResponse(metadata(_service(catalog, request)))
@@ -85,12 +86,15 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
     all_binary = bool(parameters.pop(_ALL_BINARY, False))
     outputs = _requested(asked.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
     documents = bool(parameters.pop(_DOCUMENTS, False))
+    number = asked.get("id")
+    if not isinstance(number, str | None):
+        raise UsageError(f"id: must be a text, not {type(number).__name__}")
     end = min(end, _until(parameters.pop(_TIMEOUT, None)))
     answers = await service.answer(records, parameters, deadline=end, documents=documents)
     for answer in answers:
         if isinstance(answer, DataError):
             raise answer
-    return _response(service, asked.get("id"), [(output.tensor(answers, shape), binary) for output, binary in outputs])
+    return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
 
 
 def _header_length(request: Request) -> int | None:
@@ -158,7 +162,7 @@ def _requested(asked: Any, outputs: Mapping[str, Output], all_binary: bool) -> l
     requested = []
     for entry in asked:
         name, parameters = entry.get("name"), _parameters(entry, f"output {entry.get('name')!r}")
-        if name not in outputs:
+        if not isinstance(name, str) or name not in outputs:
             raise UsageError(f"no output {name!r}{nearest(str(name), outputs)} (there is: {', '.join(outputs)})")
         if unknown := [key for key in parameters if key != _BINARY]:
             raise UsageError(f"output {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
@@ -166,7 +170,7 @@ def _requested(asked: Any, outputs: Mapping[str, Output], all_binary: bool) -> l
     return requested
 
 
-def _response(service: Service, number: Any, tensors: Sequence[tuple[Tensor, bool]]) -> Response:
+def _response(service: Service, number: str | None, tensors: Sequence[tuple[Tensor, bool]]) -> Response:
     content = {"model_name": service.name, "model_version": MODEL_VERSION}
     if number is not None:
         content["id"] = number

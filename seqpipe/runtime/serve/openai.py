@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from seqpipe.errors import DataError
@@ -19,6 +19,7 @@ from seqpipe.runtime.serve.openai_replies import (
     InvalidRequestError,
     checked_keys,
     error_response,
+    json_response,
     texts_of,
     token_counts,
 )
@@ -35,10 +36,10 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     """What is below `/v1` besides bundles."""
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_model(service) for service in catalog.services.values()]})
+        return json_response({"object": "list", "data": [_model(service) for service in catalog.services.values()]})
 
     async def model(request: Request) -> Response:
-        return JSONResponse(_model(_service(catalog, request.path_params["name"])))
+        return json_response(_model(_service(catalog, request.path_params["name"])))
 
     async def embeddings(request: Request) -> Response:
         end = deadline(request.scope, settings)
@@ -98,7 +99,7 @@ async def _embeddings(service: Service, body: Mapping[str, Any], settings: Setti
         for i, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return JSONResponse({"object": "list", "data": data, "model": service.name, "usage": usage})
+    return json_response({"object": "list", "data": data, "model": service.name, "usage": usage})
 
 
 def _vector(answer: Any, number: int) -> list[float]:

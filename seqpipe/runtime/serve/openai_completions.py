@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from seqpipe.errors import DataError
 from seqpipe.features.vocabulary import clean
@@ -22,6 +22,7 @@ from seqpipe.runtime.serve.openai_replies import (
     checked_keys,
     error_object,
     flag,
+    json_response,
     texts_of,
     token_counts,
     whole_number,
@@ -82,7 +83,7 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
         _choice(asked, i, prompt if asked.echo else "", text, tokens)
         for i, (prompt, text, tokens) in enumerate(zip(prompts, texts, written, strict=True))
     ]
-    return JSONResponse({**base, "choices": choices, "usage": _usage(read, sum(written))})
+    return json_response({**base, "choices": choices, "usage": _usage(read, sum(written))})
 
 
 def _asked(service: Service, body: Mapping[str, Any], settings: Settings) -> Asked:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from seqpipe.errors import UsageError, nearest
+from seqpipe.files import json_bytes
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.serve.http_errors import HttpError, http_error
 from seqpipe.runtime.serve.settings import Settings
@@ -33,9 +34,14 @@ def error_object(error: Exception) -> tuple[HttpError, dict[str, Any]]:
     return HttpError(status, refused.message, refused.headers), {"error": content}
 
 
-def error_response(error: Exception) -> JSONResponse:
+def json_response(content: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A response in JSON; a lone surrogate of a client's text does not end it, as it would Starlette's."""
+    return Response(json_bytes(content), status, headers, "application/json")
+
+
+def error_response(error: Exception) -> Response:
     refused, content = error_object(error)
-    return JSONResponse(content, refused.status, refused.headers)
+    return json_response(content, refused.status, refused.headers)
 
 
 def checked_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:

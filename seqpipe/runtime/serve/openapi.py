@@ -30,7 +30,7 @@ _REFUSALS = {
 _OPENAI_REFUSALS = {"400": "no valid input", "404": "no such model"}
 _OPENAI_REFUSALS |= {status: reason for status, reason in _REFUSALS.items() if status != "422"}
 _SERVER_SCHEMAS: Mapping[str, Schema] = {
-    "Error": obj({"error": TEXT}),
+    "Error": obj({"error": TEXT, "request_id": TEXT}, optional=["request_id"]),
     "Description": {"type": "object", "required": ["name", "answer", "fields", "options", "sha256"]},
 }
 
@@ -39,16 +39,16 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     """`/openapi.json`, and the same for people at `/docs`."""
 
     async def as_json(request: Request) -> Response:
-        return JSONResponse(document(catalog.services.values(), settings.token is not None))
+        return JSONResponse(document(catalog.services.values(), settings))
 
     async def as_page(request: Request) -> Response:
-        return HTMLResponse(page(document(catalog.services.values(), settings.token is not None)))
+        return HTMLResponse(page(document(catalog.services.values(), settings)))
 
     return [Route("/openapi.json", as_json), Route("/docs", as_page)]
 
 
-def document(services: Iterable[Service], token: bool = False) -> dict[str, Any]:
-    """The OpenAPI document of a server of these bundles; `token`: whether requests need a bearer token."""
+def document(services: Iterable[Service], settings: Settings) -> dict[str, Any]:
+    """The OpenAPI document of a server of these bundles."""
     served = [*services]
     paths, schemas = _server_paths(), {**_SERVER_SCHEMAS, **V2_SCHEMAS, **OPENAI_SCHEMAS}
     for service in served:
@@ -70,7 +70,9 @@ def document(services: Iterable[Service], token: bool = False) -> dict[str, Any]
         "paths": paths,
         "components": components,
     }
-    if token:
+    if settings.repository is not None:
+        paths |= _repository_paths()
+    if settings.token is not None:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         content |= {"security": [{"token": []}]}
     return content
@@ -78,15 +80,30 @@ def document(services: Iterable[Service], token: bool = False) -> dict[str, Any]
 
 def _server_paths() -> dict[str, Any]:
     described = obj({"bundles": array(ref("Description"))})
+    text = {"text/plain": {"schema": TEXT}}
+    metrics = {"summary": "Metrics for Prometheus", "responses": {"200": {"description": "text", "content": text}}}
     ready = _get("Whether the server takes requests", obj({"ready": {"type": "boolean"}}))
     ready["responses"]["503"] = _content("it does not yet, or no more", obj({"ready": {"type": "boolean"}}))
     return {
         "/v1": {"get": _get("All bundles", described)},
         "/v1/models": {"get": _get("All bundles, as OpenAI's models", ref("Models"))},
         "/v2": {"get": _get("The server, in the Open Inference Protocol", ref("Server"))},
+        "/metrics": {"get": metrics},
         "/v2/health/live": {"get": _get("Whether the server lives", obj({"live": {"type": "boolean"}}))},
         "/v2/health/ready": {"get": ready},
     }
+
+
+def _repository_paths() -> dict[str, Any]:
+    """What loads and unloads bundles while the server runs; every body may be empty."""
+    name = {"name": "name", "in": "path", "required": True, "schema": TEXT}
+    index = _get("Bundles of the repository", array({"type": "object", "required": ["name", "state"]}))
+    paths: dict[str, Any] = {"/v2/repository/index": {"post": index}}
+    for action in ("load", "unload"):
+        change = _get(f"{action.capitalize()} a bundle of the repository", {"type": "object"})
+        change["responses"]["404"] = _content("no such bundle", ref("Error"))
+        paths[f"/v2/repository/models/{{name}}/{action}"] = {"post": {**change, "parameters": [name]}}
+    return paths
 
 
 def _bundle_paths(service: Service) -> dict[str, Any]:

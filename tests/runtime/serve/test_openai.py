@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
+from junk import refusals
 from openapi_schemas import assert_as_described, assert_refused_by_both
 from serving import Server
 
@@ -209,6 +210,17 @@ def test_what_is_no_request_for_completions_is_refused_by_name(
         complete(client, **changes)
     assert message in str(error.value)
     assert error.value.param == parameter
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_junk_is_refused_and_is_no_internal_error(server: Server, stream: bool) -> None:
+    body = {"model": "lm", "prompt": ["a"], "max_tokens": 3, "n": 1, "temperature": 0.5, "top_p": 0.5, "seed": 3}
+    body |= {"stop": ["x"], "echo": True, "logit_bias": {}, "repetition_penalty": 1.5, "forbidden": ["a"]}
+    if stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    statuses = refusals(server, "/v1/completions", body)
+    assert set(statuses) <= {200, 400, 404, 413}
+    assert statuses.count(200) > 20
 
 
 def test_neutral_values_are_no_reason_to_refuse(client: openai.OpenAI) -> None:

@@ -13,6 +13,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from serving import Server
 
 from seqpipe import Model
+from seqpipe.runtime.serve.openapi import document as document_of
+from seqpipe.runtime.serve.settings import Settings
 
 TEXTS = ["Anna meets Ben in New York .", "", "Bern"]
 TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Bern"]}
@@ -141,9 +143,13 @@ def test_the_page_shows_every_path_and_loads_nothing_from_elsewhere(server: Serv
     assert not {"script", "link", "img", "iframe"} & {*page.tags}
 
 
-def test_a_token_is_part_of_the_document(tiny_bundle: Path) -> None:
-    from seqpipe.runtime.serve.openapi import document
-
-    assert document([], token=True)["security"] == [{"token": []}]
-    assert "security" not in document([])
-    assert [*OpenAPIV31SpecValidator(document([], token=True)).iter_errors()] == []
+def test_the_document_says_whether_a_token_is_needed_and_bundles_may_be_loaded(tmp_path: Path) -> None:
+    plain, full = document_of([], Settings()), document_of([], Settings(token="secret", repository=tmp_path))
+    assert full["security"] == [{"token": []}]
+    assert "security" not in plain
+    assert {*full["paths"]} - {*plain["paths"]} == {
+        "/v2/repository/index",
+        "/v2/repository/models/{name}/load",
+        "/v2/repository/models/{name}/unload",
+    }
+    assert [str(error) for error in OpenAPIV31SpecValidator(full).iter_errors()] == []
