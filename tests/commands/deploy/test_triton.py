@@ -18,6 +18,7 @@ import triton_backend
 from conftest import Build
 from factory import seqpipe
 from google.protobuf import json_format, text_format
+from serving import Server
 from sums_toy import build_sums
 from triton_backend import InferenceRequest as Request
 from tritonclient.grpc import model_config_pb2
@@ -198,6 +199,20 @@ def test_numbers_are_given_as_json(sums: Path, sums_bundle: Path) -> None:
     assert answers(responses[0]) == [{"score": 21.0}]
     assert "rows of numbers" in responses[1].error().message()
     assert "input points" in responses[2].error().message()
+
+
+def test_a_client_of_triton_can_ask_seqpipe_serve_the_same(toy: Any, repository: Path, tiny_bundle: Path) -> None:
+    texts, parameters = ["Alice in Bern", "Anna"], {"bias": 5.0}
+    tensor = {"name": "text", "shape": [2, 1], "datatype": "BYTES", "data": texts}
+    (response,) = toy.execute([Request({"text": texts}, parameters)])
+    with Server(tiny_bundle) as server:
+        metadata = server.get("/v2/models/toy").json
+        reply = server.post("/v2/models/toy/infer", {"inputs": [tensor], "parameters": parameters})
+    config = config_of(repository, "toy")
+    assert [part["name"] for part in metadata["inputs"]] == [part.name for part in config.input]
+    outputs = {part["name"]: part for part in reply.json["outputs"]}
+    assert outputs["answer_json"]["shape"] == [2, 1]
+    assert [json.loads(answer) for answer in outputs["answer_json"]["data"]] == answers(response)
 
 
 def test_a_model_whose_bundle_answers_otherwise_does_not_start(repository: Path, build: Build, tmp_path: Path) -> None:
