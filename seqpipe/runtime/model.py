@@ -112,6 +112,7 @@ class Model:
         workers = 1 if self.device == "cuda" else threads or cores()
         self._after_huge, self._count_lock = 0, threading.Lock()  # runs that still give memory back
         self.predictor = BundlePredictor(stated.source, kind, self.run, manifest["options"], stated.limits, workers)
+        self.fields = fields_of(stated.source)  # of a record, that are read
         self._assign_outputs(stated)
 
     def _assign_outputs(self, stated: Statement) -> None:
@@ -273,8 +274,7 @@ class Model:
 
     def record(self, item: Any) -> Record:
         """An input as a record; DataError or UsageError for what is none."""
-        featurizer = self.predictor.featurizer
-        fields = fields_of(featurizer)
+        featurizer, fields = self.predictor.featurizer, self.fields
         if not isinstance(item, Mapping) and not one_text(featurizer):
             names = " and ".join(map(repr, fields))
             raise UsageError(

@@ -13,6 +13,7 @@ from seqpipe.runtime.predictor import ROWS, TOKENS
 from seqpipe.runtime.serve.http_errors import HttpError, full, unavailable
 
 SHORT = 32  # tokens up to which lengths are alike: the run costs more than they do
+_SMALL = 0.01  # of all that may wait
 _RECENT = 0.1  # weight of the last batch in the mean speed
 
 
@@ -48,7 +49,7 @@ class BatchQueue:
         self._most, self._delay = most, delay
         self._groups: OrderedDict[Hashable, OrderedDict[Job, None]] = OrderedDict()
         self._changed = threading.Condition(threading.Lock())
-        self._closed = False
+        self._closed = self._is_full = False
         self._speed = 0.0  # tokens a second, of late
         self.tokens = 0  # that wait
 
@@ -75,11 +76,17 @@ class BatchQueue:
             if self._closed:
                 raise unavailable("is stopping")
             if self.tokens + tokens > self._most:
+                self._is_full = self._is_full or tokens <= _SMALL * self._most
                 raise full(self._wait())
             self.tokens += tokens
             for job in jobs:
                 self._groups.setdefault(job.queue_key, OrderedDict())[job] = None
             self._changed.notify(len(jobs))
+
+    def refuse_early(self) -> None:
+        """HttpError 429 if a small request was refused since the last batch began: so would be what is not read yet."""
+        if self._is_full:
+            raise full(self._wait())
 
     def cancel(self, jobs: Sequence[Job]) -> None:
         """Takes out those that still wait."""
@@ -123,7 +130,7 @@ class BatchQueue:
         return min(self._groups.values(), key=lambda group: next(iter(group)).arrived, default=None)
 
     def _batch(self, group: OrderedDict[Job, None]) -> list[Job]:
-        now, longest = time.monotonic(), 0
+        self._is_full, now, longest = False, time.monotonic(), 0
         batch: list[Job] = []
         while group and len(batch) < ROWS:
             job = next(iter(group))

@@ -36,7 +36,7 @@ async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[
     """The JSON object that a request sends; HttpError 400 if its body is none."""
     body = await read_body(scope, receive, settings.max_body_bytes)
     try:
-        value = json.loads(body, parse_constant=_no_constant)
+        value = _DECODER.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
     if not isinstance(value, dict):
@@ -90,3 +90,6 @@ def _too_large(most: int) -> HttpError:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON value")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)

@@ -15,7 +15,7 @@ from typing import Any
 from seqpipe.answers.types import Answer
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Record
-from seqpipe.features.sources import all_texts, fields_of
+from seqpipe.features.sources import all_texts
 from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.explain.maps import Explanation
 from seqpipe.runtime.generate_stream import prompt
@@ -87,8 +87,7 @@ class Service:
     def __init__(self, name: str, model: Model, settings: Settings, observers: Sequence[Observer] = ()):
         self.name, self.model, self._observers = name, model, observers
         self._loop = asyncio.get_running_loop()
-        source = model.predictor.featurizer
-        self.fields, self._numbers, self._active = fields_of(source), not all_texts(source), 0
+        self._numbers, self._active = not all_texts(model.predictor.featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
         each = settings.threads or max(1, cores() // settings.processes)
@@ -178,7 +177,7 @@ class Service:
 
     def _record(self, item: Any, place: int) -> Record:
         where = f"record {place + 1}"
-        return self.model.record({**json_record(item, self.fields, where, self._numbers), "where": where})
+        return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
 
     def _decoding(self, key: str, options: Mapping[str, Any]) -> Chosen:
         """The options as the graph takes them: made once for as long as requests give the same."""

@@ -70,7 +70,7 @@ def describe(service: Service) -> dict[str, Any]:
         "name": service.name,
         "pipeline": model.manifest["name"],
         "answer": model.predictor.kind.kind,
-        "fields": list(service.fields),
+        "fields": list(model.fields),
         "options": described(model.manifest["options"]),
         **labels,
         "explains": model.explains,
@@ -85,7 +85,7 @@ def describe(service: Service) -> dict[str, Any]:
 async def answer(scope: Scope, receive: Receive, send: Send, catalog: Catalog, settings: Settings) -> None:
     """`POST /v1/NAME`; raises HttpError, DataError and UsageError for requests without an answer."""
     name, end = scope["path"].removeprefix("/v1/"), deadline(scope, settings)
-    catalog.get(name)  # one that is not there needs no body
+    catalog.get(name).queue.refuse_early()  # what gets no answer need not be read
     asked = _asked(await read_json(scope, receive, settings), settings)
     service, several = catalog.get(name), isinstance(asked.inputs, list)
     if asked.stream:

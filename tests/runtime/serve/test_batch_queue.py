@@ -89,6 +89,27 @@ def test_a_request_is_taken_whole_or_not_at_all() -> None:
     assert closed.value.status == 503
 
 
+def refused(queue: BatchQueue, tokens: int) -> bool:
+    try:
+        queue.put([job("more", tokens=tokens)])
+    except HttpError:
+        return True
+    return False
+
+
+def test_once_a_small_request_was_refused_others_are_before_they_are_read_until_there_is_room() -> None:
+    queue = filled(job("a", tokens=900), most=1_000)
+    assert refused(queue, 500)
+    queue.refuse_early()  # smaller ones may fit
+    assert not refused(queue, 95)
+    assert refused(queue, 8)
+    with pytest.raises(HttpError) as early:
+        queue.refuse_early()
+    assert early.value.status == 429
+    queue.take()
+    queue.refuse_early()
+
+
 def test_the_time_to_try_again_follows_from_what_waits_and_the_speed() -> None:
     queue = filled(*(job(str(i), tokens=10) for i in range(10)), most=100)
     for _ in range(3):
