@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -55,6 +56,8 @@ def serve(
     quiet: Quiet = False,
 ) -> None:
     """Answer requests over HTTP, in batches. Needs no PyTorch."""
+    if os.name == "nt":
+        raise EnvError("seqpipe serve needs Linux or macOS; on Windows run it in the Windows Subsystem for Linux")
     try:
         from seqpipe.runtime.serve.catalog import named
         from seqpipe.runtime.serve.processes import serve as run_server
