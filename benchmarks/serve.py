@@ -31,6 +31,7 @@ from seqpipe.commands.bench.latency import Latency
 
 CLIENTS = 64
 PEERS = ROOT / ".peers-serve"
+CONNECTIONS = 4000  # in an overload: with few, arrivals wait for one in the load generator and never reach the server
 WAITING_SECONDS = 0.3  # how long a request may wait in an overload: the bound of the queue is set by the capacity
 
 
@@ -147,9 +148,10 @@ def overload(bundles: Path, names: list[str], rounds: int, seconds: float) -> No
                 capacity = process.closed_loop(texts, CLIENTS, max(2.0, seconds / 6))["per_second"]
             size = sum(len(text) // 4 + 1 for text in texts) / len(texts)  # as the server estimates tokens
             waiting = max(1, int(WAITING_SECONDS * capacity * size))
-            with served({name: bundle}, name, "--max-waiting-tokens", waiting) as process:
+            limits = ["--max-waiting-tokens", waiting, "--max-connections", 2 * CONNECTIONS]
+            with served({name: bundle}, name, *limits) as process:
                 process.closed_loop(texts, CLIENTS, 1)
-                load = process.open_loop(texts, 5 * capacity, seconds, deadline=1.0)
+                load = process.open_loop(texts, 5 * capacity, seconds, deadline=1.0, most=CONNECTIONS)
             good, shed = load["in_time_per_second"], load["codes"].get("429")
             times = (
                 "none was" if shed is None else f"{shed['p50_ms']:.1f} / {shed['p99_ms']:.1f} / {shed['max_ms']:.1f}"

@@ -142,9 +142,11 @@ class Process:
         """A load of so many clients from the other core."""
         return self._load(ClosedLoop, texts, seconds, (clients,))
 
-    def open_loop(self, texts: Sequence[str], rate: float, seconds: float, deadline: float) -> dict[str, Any]:
-        """A load of so many arrivals a second from the other core."""
-        return self._load(OpenLoop, texts, seconds, (rate, 1), deadline=deadline)
+    def open_loop(
+        self, texts: Sequence[str], rate: float, seconds: float, deadline: float, most: int
+    ) -> dict[str, Any]:
+        """A load of so many arrivals a second from the other core, over at most so many connections."""
+        return self._load(OpenLoop, texts, seconds, (rate, 1), deadline=deadline, most=most)
 
     def _load(
         self, kind: type[Load], texts: Sequence[str], seconds: float, arguments: tuple[Any, ...], **settings: Any

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import uvloop
 
@@ -143,10 +144,32 @@ def test_an_open_loop_opens_as_many_connections_as_it_needs() -> None:
     assert result["codes"]["200"]["p50_ms"] < 150
 
 
-def test_arrivals_follow_from_the_seed_and_come_at_the_rate() -> None:
-    counts = [run(answer, OpenLoop, 0.3, 600.0, seed)[0].count for seed in (1, 1, 2)]
-    assert counts[0] == counts[1] != counts[2]
-    assert all(130 < count < 230 for count in counts)
+def test_arrivals_are_poisson_at_the_rate_and_follow_from_the_seed() -> None:
+    def gaps(seed: int) -> np.ndarray:
+        load = OpenLoop(Settings(never, [b""]), 20.0)
+        return np.diff(load.arrivals(500.0, seed), prepend=load.began)
+
+    first, again, other = map(gaps, (1, 1, 2))
+    assert np.allclose(first, again, atol=1e-6)
+    assert len(first) != len(other) or not np.allclose(first, other, atol=1e-6)
+    assert 9500 < len(first) < 10500
+    assert first.std() == pytest.approx(first.mean(), rel=0.1)
+    assert sum(first) <= 20.0
+
+
+async def never(protocol: Callable[[], Any]) -> None:
+    raise AssertionError("nothing is sent")
+
+
+def test_every_arrival_is_sent_however_late() -> None:
+    async def busy(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+        time.sleep(0.002)
+        reply(writer)
+
+    toy, result = run(busy, OpenLoop, 0.2, 1000.0, 1)
+    due = len(OpenLoop(Settings(never, [b""]), 0.2).arrivals(1000.0, 1))
+    assert toy.count == result["sent_late"]["count"] == due > 150
+    assert result["failures"] == {}
 
 
 def test_codes_are_counted_each_with_its_latency_and_only_answers_in_time_are_goodput() -> None:
@@ -269,7 +292,7 @@ def test_a_server_is_measured_in_both_loops(url: str, tmp_path: Path) -> None:
 def test_a_server_gives_a_table(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "Anna"}\n')
-    bench("toy", path, url=url, seconds=0.5, options=["bias=1"])
+    bench("toy", path, url=url, seconds=1, options=["bias=1"])
     lines = capsys.readouterr().out.splitlines()
     assert re.match(r"clients +answers/s +in time/s +p50 ms", lines[0])
     assert [line.split()[0] for line in lines[1:]] == ["1", "8", "64"]
@@ -306,6 +329,12 @@ def test_a_table_has_a_row_for_each_code_and_each_failure() -> None:
     assert ok == ["1,234.5", "1.5", "0.5", "1,000.00", "8,000.00", "8,000.00", "8,000.00", "3"]
     assert shed == ["", "status 429", "1.00", "1.00", "1.00", "1.00", "1"]
     assert failed == ["", r"connection\x1b closed", "1"]
+
+
+def test_a_load_without_any_answer_has_a_row() -> None:
+    load = {"clients": 8, **Tally(0.0, 1.0, 1.0).data()}
+    _, row = server_tables({"closed_loop": [load], "open_loop": []}).splitlines()
+    assert row.split() == ["8", "0.0", "0.0", "0"]
 
 
 @pytest.mark.parametrize(

@@ -171,13 +171,16 @@ class OpenLoop(Load):
     async def run(self, rate: float, seed: int) -> dict[str, Any]:
         self._idle: list[Connection] = []
         self._backlog: deque[float] = deque()
-        arrivals = self._arrivals(rate, seed)
+        arrivals = self.arrivals(rate, seed)
         loop, stop = asyncio.get_running_loop(), threading.Event()
         pace = threading.Thread(target=self._pace, args=(arrivals, loop, stop), daemon=True)
         try:
             async with self.running():
                 pace.start()
                 await asyncio.sleep(self.tally.end - time.perf_counter())
+                while pace.is_alive():
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0)  # for what it handed over last
                 while self._backlog and time.perf_counter() < self.tally.end + self.settings.timeout:
                     await asyncio.sleep(0.01)
         finally:
@@ -200,7 +203,7 @@ class OpenLoop(Load):
     def gone(self, reason: str) -> None:
         self._open_more()
 
-    def _arrivals(self, rate: float, seed: int) -> np.ndarray:
+    def arrivals(self, rate: float, seed: int) -> np.ndarray:
         """The times of all arrivals: of the same seed they are equally long after the beginning."""
         mean = rate * (self.tally.end - self.began)
         gaps = np.random.default_rng(seed).exponential(1 / rate, int(mean + 10 * mean**0.5) + 10)

@@ -74,13 +74,12 @@ def _memory(result: Mapping[str, Any]) -> Iterator[list[list[str]]]:
 
 def _load(load: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     """The answers of one load, a row each for other status codes, and for what has no answer."""
-    name = f"{load.get('clients', load.get('rate')):,g}"
-    codes = load["codes"]
+    name, codes = f"{load.get('clients', load.get('rate')):,g}", dict(load["codes"])
+    ok = codes.pop("200", None)
+    percentiles = _percentiles(ok) if ok else [""] * len(_PERCENTILES)
+    yield [name, _rate(load), f"{load['in_time_per_second']:,.1f}", *percentiles, _count(ok) if ok else "0"]
     for code, latency in codes.items():
-        if code == "200":
-            yield [name, _rate(load), f"{load['in_time_per_second']:,.1f}", *_percentiles(latency), _count(latency)]
-        else:
-            yield [f"  status {code}", "", "", *_percentiles(latency), _count(latency)]
+        yield [f"  status {code}", "", "", *_percentiles(latency), _count(latency)]
     for reason, count in load["failures"].items():
         yield [f"  {printable(reason)}", "", "", "", "", "", "", f"{count:,}"]
 
