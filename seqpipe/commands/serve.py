@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -76,6 +77,8 @@ def serve(
     quiet: Quiet = False,
 ) -> None:
     """Answer requests over HTTP, in batches. Needs no PyTorch."""
+    if os.name == "nt":
+        raise EnvError("seqpipe serve needs Linux or macOS; on Windows run it in the Windows Subsystem for Linux")
     try:
         from seqpipe.runtime.serve.auth import read_token
         from seqpipe.runtime.serve.catalog import named

@@ -82,16 +82,8 @@ def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -
         (folder / MANIFEST).write_bytes(sealed)
 
 
-def read(path: Path, pin: str | None = None) -> Bundle:
-    """Reads and checks a bundle; BundleError says what is wrong with it.
-
-    Args:
-        path: Its folder.
-        pin: The sha256 that the file bundle.json has to have; None: any.
-
-    Raises:
-        UsageError: if the pin is no sha256.
-    """
+def read_manifest(path: Path, pin: str | None = None) -> tuple[dict[str, Any], str]:
+    """What bundle.json says, checked, and its sha256; arguments and errors as `read` has them."""
     if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin.lower()):
         raise UsageError(
             f"sha256: {pin!r} is not 64 hexadecimal digits; give those that `sha256sum {path / MANIFEST}` prints"
@@ -109,6 +101,20 @@ def read(path: Path, pin: str | None = None) -> Bundle:
         raise BundleError(f"{path / MANIFEST}: {message}: this is another bundle than the one you were told of")
     manifest = unseal(sealed, str(path / MANIFEST))
     _check(manifest, str(path / MANIFEST))
+    return manifest, digest
+
+
+def read(path: Path, pin: str | None = None) -> Bundle:
+    """Reads and checks a bundle; BundleError says what is wrong with it.
+
+    Args:
+        path: Its folder.
+        pin: The sha256 that the file bundle.json has to have; None: any.
+
+    Raises:
+        UsageError: if the pin is no sha256.
+    """
+    manifest, digest = read_manifest(path, pin)
     files = {}
     for name, entry in manifest["files"].items():
         data = _bytes(path / name, MOST_FILE)

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seqpipe.errors import SeqpipeError
-from seqpipe.runtime.serve import health, operation, v1
+from seqpipe.runtime.serve import health, inference_v2, openai, openapi, operation, page, v1
 from seqpipe.runtime.serve.access_log import AccessLog
 from seqpipe.runtime.serve.auth import TokenCheck, allow_origins
 from seqpipe.runtime.serve.catalog import RESERVED, Catalog
@@ -23,7 +23,8 @@ from seqpipe.runtime.serve.replies import error_content, send_error
 from seqpipe.runtime.serve.request_record import CLIENT_GONE, current
 from seqpipe.runtime.serve.settings import Settings
 
-PROTOCOLS = (health, v1)  # each has `routes(catalog, settings)`
+# Each has `routes(catalog, settings)`; v1 has every other name.
+PROTOCOLS = (health, inference_v2, openai, openapi, v1, page)
 CONNECTION = "seqpipe.connection"  # in a scope: what cancels a task when the client leaves
 
 

@@ -106,12 +106,14 @@ def test_a_server_that_ends_answers_what_it_accepted_and_takes_no_more(slow_bund
         assert "Traceback" not in server.log
 
 
+@pytest.mark.long
 def test_a_signal_before_it_is_ready_ends_it_too(tiny_bundle: Path) -> None:
     with Server(tiny_bundle, ready=False) as server:
         time.sleep(0.35)
         assert server.end(signal.SIGTERM, 20) in (0, 143)
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_it_well(tiny_bundle: Path) -> None:
     with Server(tiny_bundle) as server:
         assert server.end(signal.SIGINT) == 0
@@ -139,6 +141,7 @@ def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tiny_bundl
         assert not any(Path(f"/proc/{pid}").exists() for pid in after)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 def test_processes_end_with_the_one_that_started_them(tiny_bundle: Path) -> None:
     with Server(tiny_bundle, "--processes", "2") as server:

@@ -1,0 +1,52 @@
+"""No request to a protocol is an internal error, whatever stands in the place of each of its values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from junk import refusals
+from serving import Server, at_once
+
+from seqpipe import Model
+
+TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Bern"], "parameters": {}}
+INFER = {"id": "7", "inputs": [TENSOR], "outputs": [{"name": "answer_json", "parameters": {"binary_data": True}}],
+         "parameters": {"bias": 1.0, "documents": False, "timeout": 10**7, "binary_data_output": True}}  # fmt: skip
+EMBED = {"model": "vectors", "input": ["Anna"], "encoding_format": "float", "user": "me"}
+COMPLETE = {"model": "toy", "prompt": "a", "max_tokens": 3, "stream": False}
+
+
+@pytest.fixture(scope="module")
+def server(tiny_bundle: Path, vector_bundle: Path) -> Iterator[Server]:
+    with Server(tiny_bundle, vector_bundle) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "answered"),
+    [("/v2/models/toy/infer", INFER, 20), ("/v1/embeddings", EMBED, 5), ("/v1/completions", COMPLETE, 0)],
+)
+def test_junk_is_refused_and_is_no_internal_error(
+    server: Server, path: str, body: dict[str, Any], answered: int
+) -> None:
+    statuses = refusals(server, path, body)
+    assert set(statuses) <= {200, 400, 404, 413, 422}
+    assert statuses.count(200) >= answered
+
+
+def test_what_all_protocols_answer_at_once_is_what_the_model_answers(server: Server, tiny: Model) -> None:
+    texts = ["Anna meets Ben in New York .", "Bern", "Anna calls 你好", "Ben"] * 6
+
+    def infer(text: str) -> Any:
+        tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": [text]}
+        return json.loads(server.post("/v2/models/toy/infer", {"inputs": [tensor]}).json["outputs"][0]["data"][0])
+
+    def own(text: str) -> Any:
+        return server.post("/v1/toy", {"inputs": text}).json["answer"]
+
+    calls = [lambda text=text, call=call: call(text) for text in texts for call in (infer, own)]
+    assert at_once(calls) == [answer for answer in tiny(texts) for _ in (infer, own)]
