@@ -20,6 +20,7 @@ from seqpipe.runtime.serve.http_errors import HttpError, http_error
 from seqpipe.runtime.serve.metrics import Metrics
 from seqpipe.runtime.serve.observe import Observed
 from seqpipe.runtime.serve.replies import error_content, send_error
+from seqpipe.runtime.serve.request_record import CLIENT_GONE, current
 from seqpipe.runtime.serve.settings import Settings
 
 # Each has `routes(catalog, settings)`; v1 has every other name.
@@ -53,6 +54,8 @@ def make_app(catalog: Catalog, settings: Settings, metrics: Metrics) -> ASGIApp:
         except asyncio.CancelledError:
             if connection is None or not connection.lost:
                 raise
+            if (record := current()) is not None:
+                record.status = CLIENT_GONE
         finally:
             if connection is not None:
                 connection.task = None

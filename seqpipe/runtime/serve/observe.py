@@ -9,9 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqpipe.runtime.serve.access_log import AccessLog
 from seqpipe.runtime.serve.metrics import Metrics
-from seqpipe.runtime.serve.request_record import begin
-
-CLIENT_GONE = 499  # nginx's status for a client that left before its answer
+from seqpipe.runtime.serve.request_record import CLIENT_GONE, begin
 
 
 class Observed:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from uuid import uuid4
 
+CLIENT_GONE = 499  # nginx's status for a client that left before its answer was whole
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
@@ -57,5 +58,5 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The client's X-Request-Id if it is at most 128 harmless characters, else a new one."""
     for name, value in headers:
         if name == b"x-request-id":
-            return value.decode() if _VALID_ID.fullmatch(value) else uuid4().hex
-    return uuid4().hex
+            return value.decode() if _VALID_ID.fullmatch(value) else os.urandom(16).hex()
+    return os.urandom(16).hex()

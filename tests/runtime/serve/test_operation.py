@@ -106,6 +106,17 @@ def test_a_request_is_logged_and_counted_without_its_texts(server: Server, body:
     assert value(page, "seqpipe_requests_total", bundle="toy", code=str(status)) == before + 1
 
 
+def test_a_client_that_leaves_a_stream_is_a_499(writer_bundle: Path) -> None:
+    body = json.dumps({"inputs": "a good", "stream": True, "options": {"max_length": 100, "min_length": 99}}).encode()
+    head = b"POST /v1/w HTTP/1.1\r\nHost: a\r\nX-Request-Id: gone-1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with Server(f"w={writer_bundle}") as server:
+        with server.connection() as client:
+            client.sendall(head + body)
+            assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        line = logged(server, "gone-1")
+        assert line.items() >= {"status": 499, "bundle": "w", "items": 1}.items()
+
+
 def test_the_path_of_an_unknown_bundle_is_not_logged(server: Server) -> None:
     ask(server, "POST", f"/v1/{SECRET}", {"inputs": "Bern"}, X_Request_Id="unknown-1")
     assert logged(server, "unknown-1").items() >= {"bundle": None, "status": 404, "route": None}.items()
