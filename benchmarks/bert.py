@@ -154,7 +154,7 @@ def _peers(environment: Path, checkpoint: Path, texts: list[str]) -> common.Peer
     return common.Peer([python, HERE / "peers" / "optimum_bert.py", *options])
 
 
-def _train(run: Path, checkpoint: Path, data: Path | None) -> None:
+def train(run: Path, checkpoint: Path, data: Path | None) -> None:
     """A run of a few steps: its head is no longer what it began with, its sizes are those of the real thing."""
     if (run / "bundle").exists():
         return
@@ -180,7 +180,7 @@ def _rows(path: Path) -> Iterator[list[str]]:
         yield from list(csv.reader(file))[1:]
 
 
-def _texts(data: Path | None) -> list[str]:
+def test_texts(data: Path | None) -> list[str]:
     return [text for text, _ in _rows(common.data_path(data, "banking77/test.csv"))]
 
 
@@ -195,8 +195,8 @@ if __name__ == "__main__":
     common.add_data_option(parser)
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    _train(arguments.run, arguments.checkpoint.absolute(), arguments.data)
-    texts = _texts(arguments.data)
+    train(arguments.run, arguments.checkpoint.absolute(), arguments.data)
+    texts = test_texts(arguments.data)
     if arguments.what == "logits":
         logits(arguments.run, arguments.checkpoint, texts)
     else:

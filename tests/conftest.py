@@ -193,6 +193,40 @@ def tiny_tagger(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Model
     return load(build(tmp_path_factory.mktemp("toys") / "tagger", kind="tags"), "cpu", threads=1)
 
 
+@pytest.fixture(scope="session")
+def slow_bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy, whose run takes the longer the greater `bias` is, and which explains."""
+    from served_bundles import write_slow_bundle
+
+    return write_slow_bundle(tiny_bundle, tmp_path_factory.mktemp("slow") / "bundle")
+
+
+@pytest.fixture(scope="session")
+def writer_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model without training."""
+    from nn.test_kv_cache import bundled
+
+    folder = tmp_path_factory.mktemp("writer")
+    bundled(folder)
+    return folder / "bundle"
+
+
+@pytest.fixture(scope="session")
+def vector_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that answers with two numbers, the sum of what each word has."""
+    from served_bundles import write_vector_bundle
+
+    return write_vector_bundle(tmp_path_factory.mktemp("vectors") / "bundle")
+
+
+@pytest.fixture(scope="session")
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of a language model of letters that was trained for a moment."""
+    from served_bundles import train_language_model
+
+    return train_language_model(tmp_path_factory.mktemp("lm"))
+
+
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Puts a distribution with a plugin on the path: `install("seqpipe-toy", "code of its module")`."""

@@ -36,6 +36,7 @@ from factory import (
     writing,
 )
 from independent import Bundle, RefusedError
+from jsonschema import Draft202012Validator
 from torch import Tensor, nn
 
 from seqpipe import Model, load
@@ -54,6 +55,7 @@ from seqpipe.features.kinds.ngrams import Ngrams
 from seqpipe.features.kinds.registry import feature_kinds
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.serve.bundle_schemas import input_schema
 
 PAGE = documents.ROOT / "docs/bundle-format.md"
 NODE = documents.ROOT / "docs/deploy/node.md"
@@ -467,6 +469,18 @@ def described(page: str, path: Path) -> list[str]:
     inner |= {key for example in manifest["golden"] for key in example}
     missing = [key for key in manifest if key not in table]
     return missing + [key for key in sorted(inner) if f"`{key}`" not in page]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_answer_fits_the_json_schema_of_its_kind(pairs: OnDemand[Pair], kind: str) -> None:
+    model = pairs[kind].ours
+    schema = Draft202012Validator(model.predictor.kind.schema(model.manifest["options"]))
+    for options in [*pairs[kind].options, *pairs[kind].drawn]:
+        answers = model(pairs[kind].inputs, **options)
+        assert [answer for answer in answers if not schema.is_valid(answer)] == []
+    inputs = Draft202012Validator(input_schema(model.predictor.featurizer))
+    assert [record for record in pairs[kind].inputs if not inputs.is_valid(record)] == []
+    assert not inputs.is_valid({"other": "a"})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,7 +22,13 @@ from seqpipe.version import VERSION
 pytestmark = pytest.mark.xdist_group("wheel")  # with --dist loadfile a file stays in one process anyway
 
 PACKAGES = {"seqpipe": "seqpipe", "seqpipe_plugins": "plugins"}  # name: folder
-NOT_CODE = ("commands/plugins/templates/*.txt", "commands/plugins/templates/licenses/*.txt", "py.typed")
+NOT_CODE = (
+    "commands/deploy/templates/*.txt",
+    "commands/plugins/templates/*.txt",
+    "commands/plugins/templates/licenses/*.txt",
+    "runtime/serve/page/*",
+    "py.typed",
+)
 ANSWER = [
     {"entity_group": "person", "score": SURE, "word": "Anna", "start": 0, "end": 4},
     {"entity_group": "city", "score": round(SURE**2, 6), "word": "New York", "start": 8, "end": 16},

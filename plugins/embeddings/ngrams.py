@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -14,6 +14,8 @@ from seqpipe import Ngrams as NgramIds
 from seqpipe import Probability, counts_of
 from seqpipe.errors import UsageError
 from seqpipe.nn.loops import State, scan
+
+INTERPOLATION = 0.25  # what an n-gram keeps of its weight whose frequency is the same with every label
 
 Lengths = Annotated[list[PositiveInt], Field(min_length=2, max_length=2)]
 
@@ -27,6 +29,9 @@ class Ngrams(nn.Module):
     themselves. So the encoder `bag` with `pool: sqrtn` returns the sum over a text's TF-IDF vector of length 1, as a
     linear SVM reads it (Wang and Manning 2012); without `binary`, repeated n-grams count once each for that length.
 
+    With `nb` each weight is also multiplied by 1/4 plus the root mean square, over the labels, of the n-gram's
+    log-count ratio: the naive-Bayes features of Wang and Manning (2012). It is best for short texts with two labels.
+
     The vectors begin at 0: with a linear head and the optimizer `sgd` the model is a linear classifier, whose frequent
     n-grams learn first. The rate at which they learn is high: `lr: 30` on the embedding beside 1 of the optimizer.
 
@@ -36,7 +41,9 @@ class Ngrams(nn.Module):
         chars: Shortest and longest n-gram of characters within a word and its two ends; null: none.
         binary: Whether an n-gram counts once in a text, however often it occurs: better for long texts.
         max_size: The most n-grams that have a vector, those in most training texts.
-        weighting: tfidf or none: each n-gram counts the same, and a token's vector is the mean.
+        weighting: tfidf; nb, for labels of whole texts: tfidf times how much the frequencies of the n-gram differ
+            between the labels; or none: each n-gram counts the same, and a token's vector is the mean.
+        labels: The field that has the labels, with weighting nb.
         dropout: Probability that an n-gram is left out in training.
     """
 
@@ -53,7 +60,8 @@ class Ngrams(nn.Module):
         chars: Lengths | None = [2, 5],  # noqa: B006 (never changed)
         binary: bool = False,
         max_size: PositiveInt = 100_000,
-        weighting: Literal["tfidf", "none"] = "tfidf",
+        weighting: Literal["tfidf", "nb", "none"] = "tfidf",
+        labels: str = "label",
         dropout: Probability = 0.0,
     ):
         super().__init__()
@@ -68,37 +76,36 @@ class Ngrams(nn.Module):
         words, chars = options.get("words", 2), options.get("chars", [2, 5])
         _refuse_lengths(words, chars)
         lengths = (chars[0], chars[1]) if chars else None
-        return {"ngrams": NgramIds(words, lengths, options.get("binary", False), options.get("max_size", 100_000))}
+        label = options.get("labels", "label") if options.get("weighting") == "nb" else None
+        binary, max_size = options.get("binary", False), options.get("max_size", 100_000)
+        return {"ngrams": NgramIds(words, lengths, binary, max_size, label=label)}
 
     def forward(self, ngrams: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> (B, T, D)
-        parts = ngrams[..., : self.words], ngrams[..., self.words :]  # of words, of characters
-        weights = [
-            torch.where(mask[..., None], F.embedding(part, self.weights[:, None])[..., 0], 0.0) for part in parts
-        ]
-        x = [
-            self._summed(part, weight, length, mask)
-            for part, weight, length in zip(parts, weights, self._lengths(weights, mask), strict=True)
-        ]
-        return torch.where(mask[..., None], x[0] + x[1], 0.0)
+        weights = torch.where(mask[..., None], F.embedding(ngrams, self.weights[:, None])[..., 0], 0.0)
+        lengths = self._lengths(weights, mask)
+        if torch.compiler.is_exporting():
+            parts = self._parts(ngrams)
+            x = [self._in_turn(part, mask) / length for part, length in zip(parts, lengths, strict=True)]
+            return torch.where(mask[..., None], x[0] + x[1], 0.0)
+        divided = [part / length for part, length in zip(self._parts(weights), lengths, strict=True)]
+        return self._at_once(ngrams, torch.cat(divided, 2))
 
-    def _lengths(self, weights: Sequence[Tensor], mask: Tensor) -> list[Tensor]:  # (B, T, K) each -> (B, 1 or T, 1)
+    def _parts(self, values: Tensor) -> tuple[Tensor, Tensor]:  # (B, T, K) -> of words, of characters
+        return values[..., : self.words], values[..., self.words :]
+
+    def _lengths(self, weights: Tensor, mask: Tensor) -> list[Tensor]:  # (B, T, K) -> (B, 1 or T, 1) each
         """By what the sum over each part is divided: the length of a text's weights, per token, or their number."""
         if self.weighting == "none":
-            numbers = torch.cat([*weights], 2).sum(2, keepdim=True)
-            return [numbers.clamp(min=1)] * 2
-        squares = [weight.square().sum((1, 2)) / mask.sum(1) for weight in weights]
+            return [weights.sum(2, keepdim=True).clamp(min=1)] * 2
+        squares = [part.square().sum((1, 2)) / mask.sum(1) for part in self._parts(weights)]
         return [square.clamp(min=1e-12).sqrt()[:, None, None] for square in squares]
 
-    def _summed(self, ngrams: Tensor, weights: Tensor, lengths: Tensor, mask: Tensor) -> Tensor:  # -> (B, T, D)
-        if torch.compiler.is_exporting():
-            return self._in_turn(ngrams, mask) / lengths
-        return self._at_once(ngrams, F.dropout(weights / lengths, self.dropout, self.training))
-
-    def _at_once(self, ngrams: Tensor, weights: Tensor) -> Tensor:
-        K = ngrams.shape[2]
-        if not K:
-            return weights.new_zeros(*ngrams.shape[:2], self.dim)
-        bags: Tensor = self.table(ngrams.reshape(-1, K), per_sample_weights=weights.reshape(-1, K))
+    def _at_once(self, ngrams: Tensor, weights: Tensor) -> Tensor:  # (B, T, K), (B, T, K) -> (B, T, D)
+        """The sums of all tokens, without the padding, of which most of a batch consists."""
+        present = weights > 0
+        numbers = present.sum(2).flatten()
+        kept = F.dropout(weights[present], self.dropout, self.training)
+        bags: Tensor = self.table(ngrams[present], numbers.cumsum(0) - numbers, per_sample_weights=kept)
         return bags.view(*ngrams.shape[:2], self.dim)
 
     def _in_turn(self, ngrams: Tensor, mask: Tensor) -> Tensor:
@@ -129,6 +136,15 @@ def _weights(size: int, weighting: str) -> Tensor:  # (V,)
         weights = torch.ones(size)
         weights[0] = 0
         return weights
-    texts, *documents = counts
-    idf = torch.log((1 + texts) / (1 + torch.tensor(documents, dtype=torch.float64))) + 1
+    of_labels = torch.tensor(counts, dtype=torch.float64).view(-1, size)  # (L, V): texts, then those with each n-gram
+    texts, documents = of_labels.sum(0).split([1, size - 1])
+    idf = torch.log((1 + texts) / (1 + documents)) + 1
+    if weighting == "nb":
+        idf = idf * (_ratios(of_labels[:, 1:]).square().mean(0).sqrt() + INTERPOLATION)
     return torch.cat([torch.zeros(1), idf.float()])
+
+
+def _ratios(documents: Tensor) -> Tensor:  # (L, V) -> (L, V)
+    """Log-count ratios of each label against the others (Wang and Manning 2012)."""
+    inside, outside = 1 + documents, 1 + documents.sum(0) - documents
+    return torch.log(inside / inside.sum(1, keepdim=True)) - torch.log(outside / outside.sum(1, keepdim=True))

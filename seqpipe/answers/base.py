@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers import decision_checks
+from seqpipe.answers.json_schema import TEXT, Schema, array, obj
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import (
     LOG_ZERO,
@@ -41,12 +42,22 @@ class AnswerKind(ABC):
     kind: ClassVar[str]  # as a bundle's manifest names it
     metrics: Mapping[str, Metric] = {}  # the scores; the first is the headline
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
+    is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
     joins_sources: ClassVar[bool] = (
         False  # whether of several sources the first is answered, and the others are context
     )
     tags_words: ClassVar[bool] = False  # whether it labels words: an answer to a document is those to its sentences
     figure_style: str | None = None  # how an answer is drawn among the points of its input, if it is
     points: str | None = None  # the record field of these points
+
+    @property
+    @abstractmethod
+    def drawing(self) -> dict[str, Any]:
+        """How the page of `seqpipe serve` draws an answer: the drawing's name, `as`, and what that needs to know.
+
+        `several` is the key under which an alternative of several holds what is otherwise the whole answer, where it
+        does; `labels` what labels are told apart by color.
+        """
 
     @property
     @abstractmethod
@@ -73,6 +84,14 @@ class AnswerKind(ABC):
     def empty_for(self, options: Arrays) -> Answer:
         """The answer to a text of no tokens under these decode options."""
         return self.empty(len(options.get("n_best", ())) > 1)
+
+    @abstractmethod
+    def answer_schema(self) -> Schema:
+        """The JSON Schema of an answer where no alternatives are asked for."""
+
+    @abstractmethod
+    def schema(self, options: Mapping[str, Any]) -> Schema:
+        """The JSON Schema of every answer of a bundle with these decode options, alternatives too."""
 
     def text_length(self, doc: Doc) -> int:
         """How many tokens are read of a text."""
@@ -254,6 +273,27 @@ class HeadAnswer(AnswerKind):
     @property
     def is_comparable(self) -> bool:
         return not self.self_supervised
+
+    @abstractmethod
+    def part_schema(self) -> Schema:
+        """The JSON Schema of an answer without a warning."""
+
+    def alternative_schema(self) -> Schema:
+        """The JSON Schema of one of several answers, without a warning."""
+        return self.part_schema()
+
+    def answer_schema(self) -> Schema:
+        return self._may_warn(self.part_schema())
+
+    def schema(self, options: Mapping[str, Any]) -> Schema:
+        if "n_best" not in options:
+            return self.answer_schema()
+        return {"anyOf": [self.answer_schema(), array(self._may_warn(self.alternative_schema()))]}
+
+    def _may_warn(self, schema: Schema) -> Schema:
+        if not self.warns_of_length:
+            return schema
+        return obj({**schema["properties"], WARNING: TEXT}, optional=[WARNING])
 
     def lines(self, answer: Answer) -> list[str]:
         parts = answer if isinstance(answer, list) else [answer]

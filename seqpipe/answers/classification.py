@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, probability, required_field, with_score
 from seqpipe.answers.decision_checks import CLOSE
+from seqpipe.answers.json_schema import PROBABILITY, Schema, array, obj, one_of, or_null
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.tagging import label_ids
@@ -46,6 +47,10 @@ class Label(HeadAnswer):
 
     def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
         self.labels, self.target, self.out_of_scope = tuple(labels), target, out_of_scope
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "label", "labels": [*self.labels]}
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Label:
@@ -89,6 +94,9 @@ class Label(HeadAnswer):
         return [
             ({**decision, "label": np.full(len(scores), label)}, log_p[:, label]) for label in range(scores.shape[1])
         ]
+
+    def part_schema(self) -> Schema:
+        return obj({"label": or_null(one_of(self.labels)), "score": PROBABILITY})
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part["label"], part)]
@@ -135,6 +143,10 @@ class Labels(HeadAnswer):
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "labels", "several": "labels", "labels": [*self.labels]}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Labels:
         return cls(labels, head.target)
@@ -171,6 +183,12 @@ class Labels(HeadAnswer):
         """The chosen labels, likeliest first; those whose stated scores are equal in the order of the labels."""
         labels = [{"label": self.labels[i], "score": probability(scores[i])} for i in chosen.tolist()]
         return sorted(labels, key=itemgetter("score"), reverse=True)
+
+    def part_schema(self) -> Schema:
+        return array(obj({"label": one_of(self.labels), "score": PROBABILITY}))
+
+    def alternative_schema(self) -> Schema:
+        return obj({"labels": array(one_of(self.labels)), "score": PROBABILITY})
 
     def part_lines(self, part: Any) -> list[str]:
         if "labels" in part:

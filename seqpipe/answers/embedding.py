@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets
 from seqpipe.answers.classification import counted_labels, label_of, label_target
+from seqpipe.answers.json_schema import NUMBER, Schema, array, obj, or_null
 from seqpipe.answers.metrics.retrieval import LengthCounter, VectorCounter
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
@@ -33,9 +34,14 @@ class Vector(HeadAnswer):
     has_labels = True
     may_self_supervise = True
     is_numeric = True
+    is_embedding = True
 
     def __init__(self, labels: Sequence[str], target: str | None = None, self_supervised: bool = False):
         self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "vector"}
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Vector:
@@ -71,6 +77,9 @@ class Vector(HeadAnswer):
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
+
+    def part_schema(self) -> Schema:
+        return obj({"vector": or_null(array(NUMBER))})
 
     def part_lines(self, part: Any) -> list[str]:
         return [NOTHING if part["vector"] is None else f"a vector of {len(part['vector'])} numbers"]

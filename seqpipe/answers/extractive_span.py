@@ -9,6 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
+from seqpipe.answers.json_schema import POSITION, PROBABILITY, TEXT, Schema, obj
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, locate_answer, match
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, PASSAGE, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
@@ -36,6 +37,10 @@ class ExtractiveSpan(HeadAnswer):
 
     def __init__(self, target: str | None = None):
         self.target = target
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "passage"}
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> ExtractiveSpan:
@@ -105,6 +110,9 @@ class ExtractiveSpan(HeadAnswer):
         last = mask.sum(1, keepdims=True) - 1
         at = np.where(decision["starts"] == last, -1, last)
         return {**decision, "starts": at, "ends": at}
+
+    def part_schema(self) -> Schema:
+        return obj({"answer": TEXT, "score": PROBABILITY, "start": POSITION, "end": POSITION})
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part["answer"], part)]

@@ -10,6 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, no_targets, probability, with_score, without_missing
+from seqpipe.answers.json_schema import PROBABILITY, TEXT, Schema, array, obj
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
@@ -61,6 +62,10 @@ class FillMask(HeadAnswer):
         self._splits = subwords.splits_words(tokenizer)
         self._alignment = Alignment(tokenizer)
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "filling", "gap": self.token}
+
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
         answers = []
         for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"].tolist(), strict=True):
@@ -74,6 +79,9 @@ class FillMask(HeadAnswer):
         words = [self._spelt(ids[i]) for i in self._gaps(doc)]
         score = probability(np.exp(np.float32(log_p)))
         return {"generated_text": self._text(doc, ids), "score": score, "words": words}
+
+    def part_schema(self) -> Schema:
+        return obj({"generated_text": TEXT, "score": PROBABILITY, "words": array(TEXT)})
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part["generated_text"], part)]

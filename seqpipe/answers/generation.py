@@ -47,6 +47,10 @@ class Generation(Text):
         super().__init__(tokenizer)
         self.adds_bos, self.context = adds_bos, context
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "continuation"}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Generation:
         settings, size = head.settings, required(tokenizer).get_vocab_size()

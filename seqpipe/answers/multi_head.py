@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.json_schema import Schema, obj
 from seqpipe.answers.types import Answer, Metric
 from seqpipe.features.document import Arrays, Doc, Record
 
@@ -30,6 +31,10 @@ class MultiHead(AnswerKind):
     def outputs(self) -> tuple[str, ...]:
         return tuple(f"{head}.{name}" for head, part in self.parts.items() for name in part.outputs)
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "heads", "heads": {head: part.drawing for head, part in self.parts.items()}}
+
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         columns = [part.answers(docs, part_of(decision, head)) for head, part in self.parts.items()]
         return [dict(zip(self.parts, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -39,6 +44,12 @@ class MultiHead(AnswerKind):
 
     def empty_for(self, options: Arrays) -> Answer:
         return {head: part.empty_for(part_of(options, head)) for head, part in self.parts.items()}
+
+    def answer_schema(self) -> Schema:
+        return obj({head: part.answer_schema() for head, part in self.parts.items()})
+
+    def schema(self, options: Mapping[str, Any]) -> Schema:
+        return obj({head: part.schema(part_of(options, head)) for head, part in self.parts.items()})
 
     def with_warning(self, answer: Answer, warning: str) -> Answer:
         return {head: part.with_warning(answer[head], warning) for head, part in self.parts.items()}

@@ -9,6 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
+from seqpipe.answers.json_schema import POSITION, PROBABILITY, TEXT, Schema, array, obj
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Scores, Targets
 from seqpipe.errors import DataError
@@ -94,6 +95,10 @@ class Pointers(HeadAnswer):
         self.target, self.points, self.axis, self.cyclic = target, points, axis, cyclic
         self.figure_style = None if points is None else figure_style
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "pointers", "points": self.points, "style": self.figure_style}
+
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
         if head.rows not in (TOKENS, WORDS):
@@ -168,6 +173,10 @@ class Pointers(HeadAnswer):
     def places(self, doc: Doc) -> Sequence[tuple[int, int]]:
         """Where what can be pointed at stands in the text."""
         return doc.offsets if self.axis == TOKENS else doc.word_offsets
+
+    def part_schema(self) -> Schema:
+        words = {} if self.points is not None else {"words": array(TEXT)}
+        return obj({"pointers": array(POSITION), **words, "score": PROBABILITY})
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(" ".join(map(str, part.get("words", part["pointers"]))), part)]

@@ -10,6 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets, required_field
+from seqpipe.answers.json_schema import NUMBER_OR_NULL, Schema, obj
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
@@ -43,6 +44,10 @@ class Score(HeadAnswer):
     def __init__(self, target: str | None = None, self_supervised: bool = False):
         self.target, self.self_supervised = target, self_supervised
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "number"}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Score:
         return cls(head.target, head.self_supervised)
@@ -62,6 +67,9 @@ class Score(HeadAnswer):
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         return [{"score": float32_number(value)} for value in decision["score"].tolist()]
+
+    def part_schema(self) -> Schema:
+        return obj({"score": NUMBER_OR_NULL})
 
     def part_lines(self, part: Any) -> list[str]:
         return [NOTHING if part["score"] is None else f"{part['score']:.4f}"]

@@ -16,6 +16,9 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, probability
 from seqpipe.answers.decision_checks import changed_values, mirrored
+from seqpipe.answers.json_schema import POSITION as OFFSET
+from seqpipe.answers.json_schema import PROBABILITY, Schema, array, obj, or_null
+from seqpipe.answers.json_schema import TEXT as ANY_TEXT
 from seqpipe.answers.metrics.structured import FieldCounter, StructureCounter
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.structured_fields import (
@@ -132,6 +135,10 @@ class Structured(HeadAnswer):
             labels += [name for name in (*first, *names) if name not in head.old_labels]
         return Vocabulary(labels, [counts[label] for label in labels])
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "structure", "fields": [field.manifest() for field in self.fields]}
+
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Structured:
         fields = []
@@ -187,6 +194,23 @@ class Structured(HeadAnswer):
             else:
                 answer[field.name] = answer_pairs(field, values[:T, :T], scores, doc)
         return answer
+
+    def part_schema(self) -> Schema:
+        """Fields of the text are null in the answer to a text without a word; any field may come with a score."""
+        fields = dict[str, Schema]()
+        words: dict[str, Schema] = {"word": ANY_TEXT, "start": OFFSET, "end": OFFSET}
+        for field in self.fields:
+            value, score = field.value_schema(), {f"{field.name}_score": PROBABILITY}
+            if field.per == WORD:
+                words |= {field.name: value} | score
+            elif field.per == TEXT:
+                fields |= {field.name: value if field.type in (POSITION, SPAN) else or_null(value)} | score
+            else:
+                pair = {"from": OFFSET, "to": OFFSET, LABEL if field.type == LABEL else "value": value}
+                fields[field.name] = array(obj({**pair, "score": PROBABILITY}, optional=["score"]))
+        scores = [f"{field.name}_score" for field in self.fields]
+        of_words = {"words": array(obj(words, scores))} if self._has_words else {}
+        return obj({**of_words, **fields}, scores)
 
     def part_lines(self, part: Any) -> list[str]:
         lines = []

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from seqpipe.answers import json_schema
 from seqpipe.answers.base import float32_number, present, probability, required_field
+from seqpipe.answers.json_schema import Schema, obj, one_of, or_null
 from seqpipe.answers.regression import number_of
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.tagging import label_ids
@@ -54,6 +56,15 @@ class Field:
     def scores(self) -> Array:
         axes = _SHAPES[self.per]
         return Array(f"({', '.join(axes)}{',' if len(axes) == 1 else ''})", "float32", "probability", required=False)
+
+    def value_schema(self) -> Schema:
+        """The JSON Schema of a value."""
+        if self.type == LABEL:
+            return one_of(self.labels)
+        if self.type == SPAN:
+            place = {"start": json_schema.POSITION, "end": json_schema.POSITION}
+            return or_null(obj({"text": json_schema.TEXT, **place}))
+        return json_schema.NUMBER if self.type == NUMBER else or_null(json_schema.POSITION)
 
     def manifest(self) -> dict[str, Any]:
         stated = {"name": self.name, "per": self.per, "type": self.type, "target": self.target}

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.base import HeadAnswer, present, probability, required_field, with_score, without_missing
+from seqpipe.answers.json_schema import POSITION, PROBABILITY, TEXT, Schema, array, obj, one_of
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import (
@@ -59,6 +60,10 @@ class Tags(HeadAnswer):
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": self.kind, "several": self.kind, "label": self.label_key, "labels": sorted(self.answer_labels())}
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Tags:
@@ -121,6 +126,21 @@ class Tags(HeadAnswer):
         """(tag, start, end) of every word of the reference."""
         tags, places = required_field(record, self.target or self.default_target), word_places(record)
         return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
+
+    def part_schema(self) -> Schema:
+        return self._parts_schema({"score": PROBABILITY})
+
+    def alternative_schema(self) -> Schema:
+        return obj({self.kind: self._parts_schema({}), "score": PROBABILITY})
+
+    def _parts_schema(self, score: Schema) -> Schema:
+        label = one_of(self._label_names)
+        return array(obj({self.label_key: label, **score, "word": TEXT, "start": POSITION, "end": POSITION}))
+
+    @property
+    def _label_names(self) -> Sequence[str]:
+        """What an answer may call a word, or a span."""
+        return self.labels
 
     def part_lines(self, part: Any) -> list[str]:
         if self.kind in part:  # one of several alternatives
@@ -249,6 +269,10 @@ class Spans(Tags):
             return [(span["label"], span["start"], span["end"]) for span in required_field(record, "spans")]
         places = word_places(record)
         return [(label, places[a][0], places[b - 1][1]) for label, a, b in schemes.spans(tags)]
+
+    @property
+    def _label_names(self) -> Sequence[str]:
+        return [*dict.fromkeys(label for label, *_ in schemes.spans(sorted(self.labels)))]
 
     def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
         """Tags in the scheme IOB2."""

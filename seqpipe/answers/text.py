@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, present, probability, required_field, with_score
 from seqpipe.answers.decision_checks import changed_values
+from seqpipe.answers.json_schema import PROBABILITY, TEXT, Schema, obj
 from seqpipe.answers.metrics.text import TextCounter, tokenizer_fault
 from seqpipe.answers.round_trip import changed_message
 from seqpipe.answers.span_rules import SpanRules
@@ -74,6 +75,10 @@ class Text(HeadAnswer):
     ):
         self.tokenizer, self.target, self.copies, self.bleu_tokenize = tokenizer, target, copies, bleu_tokenize
         self._end = special_id(tokenizer, EOS)
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "text"}
 
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
@@ -222,6 +227,9 @@ class Text(HeadAnswer):
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         return self.tokens(ids, doc)
+
+    def part_schema(self) -> Schema:
+        return obj({"generated_text": TEXT, "score": PROBABILITY})
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part["generated_text"], part)]

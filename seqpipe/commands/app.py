@@ -16,7 +16,9 @@ from typing import Annotated, Any
 
 import typer
 
+from seqpipe.commands.bench.command import bench
 from seqpipe.commands.check import check
+from seqpipe.commands.deploy.command import app as deploy_app
 from seqpipe.commands.distill_vectors import distill_vectors
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.error_report import (
@@ -50,8 +52,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _RUNS = (run, check, train, evaluate, export, vectors, distill_vectors)
-for command in (*_RUNS, verify, predict, serve, explain, init, schema, doctor):
+for command in (*_RUNS, verify, predict, serve, explain, bench, init, schema, doctor):
     app.command()(command)
+app.add_typer(deploy_app, name="deploy", no_args_is_help=True)
 app.add_typer(plugins_app, name="plugins", invoke_without_command=True)
 
 

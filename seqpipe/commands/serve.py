@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,6 +37,21 @@ _Read = Annotated[
 _Idle = Annotated[
     float, typer.Option("--idle-timeout", min=1, help="Time a connection without a request is kept, in seconds.")
 ]
+_Uds = Annotated[Path | None, typer.Option("--uds", help="Unix socket to listen at, in place of host and port.")]
+_TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="File with the bearer token that clients send; default: SEQPIPE_TOKEN."),
+]
+_Cors = Annotated[
+    list[str] | None, typer.Option("--cors", metavar="ORIGIN", help="Origin whose pages may call; repeatable.")
+]
+_Repository = Annotated[
+    Path | None,
+    typer.Option("--repository", help="Folder of bundles: all are served, and may be loaded and unloaded by HTTP."),
+]
+_AccessLog = Annotated[
+    bool, typer.Option("--access-log/--no-access-log", help="Log each request as a line of JSON on standard error.")
+]
 
 
 def serve(
@@ -53,23 +69,30 @@ def serve(
     max_connections: _Connections = 1_000,
     read_timeout: _Read = 20.0,
     idle_timeout: _Idle = 75.0,
+    uds: _Uds = None,
+    token_file: _TokenFile = None,
+    cors: _Cors = None,
+    repository: _Repository = None,
+    access_log: _AccessLog = True,
     quiet: Quiet = False,
 ) -> None:
     """Answer requests over HTTP, in batches. Needs no PyTorch."""
     if os.name == "nt":
         raise EnvError("seqpipe serve needs Linux or macOS; on Windows run it in the Windows Subsystem for Linux")
     try:
+        from seqpipe.runtime.serve.auth import read_token
         from seqpipe.runtime.serve.catalog import named
         from seqpipe.runtime.serve.processes import serve as run_server
+        from seqpipe.runtime.serve.repository import bundles as stored
         from seqpipe.runtime.serve.settings import Settings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("seqpipe"):
             raise
         raise EnvError(f"{error.name} is not installed: pip install 'seqpipe-nlp[serve]'") from error
-    if not bundles:
-        raise UsageError("name at least one bundle: seqpipe serve runs/NAME/bundle")
+    if not bundles and repository is None:
+        raise UsageError("name at least one bundle, or --repository FOLDER: seqpipe serve runs/NAME/bundle")
     settings = Settings(
-        bundles=named(bundles),
+        bundles={**(stored(repository) if repository else {}), **named(bundles or [])},
         host=host,
         port=port,
         device=device,
@@ -83,5 +106,10 @@ def serve(
         max_connections=max_connections,
         read_s=read_timeout,
         idle_s=idle_timeout,
+        uds=uds,
+        token=read_token(token_file),
+        cors=tuple(cors or ()),
+        repository=repository,
+        access_log=access_log,
     )
     run_server(settings, make_console(quiet))

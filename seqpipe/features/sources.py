@@ -72,6 +72,11 @@ def fields_of(source: InputSource) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*columns(source), *source.fields]))
 
 
+def numeric_fields(source: InputSource) -> tuple[str, ...]:
+    """The fields of a record that hold rows of numbers."""
+    return tuple(part.field for part in sources_of(source).values() if isinstance(part, NumericSource))
+
+
 def one_text(source: InputSource) -> bool:
     """Whether a text is all that a record needs to hold."""
     return isinstance(source, TextSource) and not source.pairs and not columns(source)

@@ -58,9 +58,16 @@ class TextSource:
         if not columns:
             return docs
         return [
-            replace(doc, columns={field: feature.value(self.text(record, field), place) for field, feature in columns})
+            replace(
+                doc, columns={field: feature.value(self._column(record, field), place) for field, feature in columns}
+            )
             for doc, record, place in zip(docs, records, map(place_of, records), strict=True)
         ]
+
+    def _column(self, record: Record, field: str) -> str:
+        """What another field of a record holds, a text or a whole number, as text."""
+        value = record.get(field)
+        return str(value) if type(value) is int else self.text(record, field)
 
     def _split(self, records: Sequence[Record]) -> list[Doc]:
         if self.pairs:

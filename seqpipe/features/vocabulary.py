@@ -36,7 +36,10 @@ class Vocabulary(tuple[str, ...]):
 
 
 class FeatureSize(int):
-    """How many values a feature has; `counts` says how many training texts have each, behind the number of texts."""
+    """How many values a feature has; `counts` says how many training texts have each, behind the number of texts.
+
+    Of a feature that distinguishes labels, `counts` repeats both for each label.
+    """
 
     counts: Sequence[int] | None
 

@@ -39,7 +39,7 @@ class Chosen:
         """
         drawn, longest = {}, max((len(doc) for doc in docs), default=0) + 1
         for name, seed in self.seeds.items():
-            beams, steps = (self._size(_beside(name, "beams"), 1), self._size(_beside(name, "max_length"), longest))
+            beams, steps = (self._size(beside(name, "beams"), 1), self._size(beside(name, "max_length"), longest))
             drawn[name] = np.stack([random_numbers(seed, doc, beams, steps) for doc in docs])
         return self.arrays | drawn
 
@@ -58,19 +58,19 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
     """
     seeds = {}
     for name, option in known.items():
-        seed = values.get(_beside(name, SEED)) if option["type"] == "uniform" else None
+        seed = values.get(beside(name, SEED)) if option["type"] == "uniform" else None
         if seed is not None:
-            seeds[name] = _whole(_beside(name, SEED), seed)
-    named = {_beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
+            seeds[name] = _whole(beside(name, SEED), seed)
+    named = {beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
     for name in values:
         if name in named.values():
-            raise UsageError(f"{name}: the numbers are made of a whole number; give it as {_beside(name, SEED)}")
+            raise UsageError(f"{name}: the numbers are made of a whole number; give it as {beside(name, SEED)}")
         if name not in named and name not in known:
             names = [name for name in known if name not in named.values()] + [*named]
             known_names = f"(there is: {', '.join(names) or 'none'})"
             raise UsageError(f"no decode option {name!r}{nearest(name, names)} {known_names}")
     arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
-    _check(arrays, values, {_beside(name, SEED) for name in seeds})
+    _check(arrays, values, {beside(name, SEED) for name in seeds})
     return Chosen(arrays, seeds)
 
 
@@ -79,7 +79,7 @@ def described(known: Known) -> dict[str, dict[str, Any]]:
     options = {}
     for name, option in known.items():
         if option["type"] == "uniform":
-            name, option = _beside(name, SEED), {"type": "int", "default": None, "minimum": 0}
+            name, option = beside(name, SEED), {"type": "int", "default": None, "minimum": 0}
         given = "int" if option["type"] == "size" else option["type"]
         bounds = {"minimum": option.get("minimum"), "maximum": option.get("maximum")}
         options[name] = {"type": given, "default": option["default"], **bounds}
@@ -143,7 +143,7 @@ def _token_ids(name: str, value: Any, kind: AnswerKind | None) -> list[int]:
 def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
     """Refuses options that do not go together."""
     for name, array in arrays.items():
-        wide, long, seed = (_beside(name, option) for option in ("beams", "max_length", SEED))
+        wide, long, seed = (beside(name, option) for option in ("beams", "max_length", SEED))
         beams, most = (len(arrays[size]) if size in arrays else math.inf for size in (wide, long))
         message = ""
         match name.rpartition(".")[2]:
@@ -165,6 +165,6 @@ def _whole(name: str, value: Any) -> int:
     return value
 
 
-def _beside(name: str, option: str) -> str:
+def beside(name: str, option: str) -> str:
     """Another option of the same head."""
     return f"{name[: -len(name.rpartition('.')[2])]}{option}"

@@ -18,11 +18,9 @@ from seqpipe.features.sources import all_texts
 from seqpipe.files import json_bytes, writing
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import CHUNK, Answers
-from seqpipe.runtime.record_lines import open_source, read_lines, read_records
+from seqpipe.runtime.record_lines import input_format, open_source, read_lines, read_records
 
-FORMATS = ("text", "jsonl", "conll")
 ON_ERROR = ("stop", "skip")
-_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".bio": "conll", ".iob": "conll"}
 
 
 def predict_file(
@@ -43,11 +41,7 @@ def predict_file(
         DataError: for the first line that cannot be answered, after the answers to those before it.
         SkippedError: at the end, where `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
     """
-    if form == "auto":
-        usual = "text" if all_texts(model.predictor.featurizer) else "jsonl"
-        form = _ENDINGS.get(source.suffix.lower(), usual) if source else usual
-    if form not in FORMATS:
-        raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
+    form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl")
     if form == "conll" and (documents or not model.predictor.kind.tags_words or options.get("n_best", 1) != 1):
         raise UsageError("--format conll: for bundles that answer with tags or spans, one answer a sentence")
     if on_error not in ON_ERROR:

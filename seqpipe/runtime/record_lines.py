@@ -21,6 +21,17 @@ from seqpipe.runtime.bundle_reader import reader_from
 from seqpipe.runtime.model import Model
 
 BLOCK = 1 << 16  # bytes read at once
+FORMATS = ("text", "jsonl", "conll")
+_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".bio": "conll", ".iob": "conll"}
+
+
+def input_format(form: str, source: Path | None, usual: str) -> str:
+    """The format of an input: as given, or for `auto` by the file's extension; UsageError for one that there is not."""
+    if form == "auto":
+        return _ENDINGS.get(source.suffix.lower(), usual) if source else usual
+    if form not in FORMATS:
+        raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
+    return form
 
 
 def open_source(source: Path | None, stack: ExitStack) -> BinaryIO:
@@ -79,13 +90,19 @@ def read_records(
 ) -> Iterator[tuple[Record | DataError, str]]:
     """Each record, or the reason why a line is none, and its place; after an error in CoNLL there are no more."""
     featurizer = model.predictor.featurizer
-    fields = fields_of(featurizer)
-    if form == "text" and not all_texts(featurizer):
+    numbers = not all_texts(featurizer)
+    if form == "text" and numbers:
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON, and --format jsonl")
     if form == "conll":
         yield from _sentences(model, lines, name)
-        return
-    numbers = not all_texts(featurizer)
+    else:
+        yield from parse_lines(lines, form, fields_of(featurizer), numbers)
+
+
+def parse_lines(
+    lines: Iterator[tuple[str | DataError, str]], form: str, fields: Sequence[str], numbers: bool
+) -> Iterator[tuple[Record | DataError, str]]:
+    """The records of lines of text or JSON for a bundle with these input fields; `numbers`: a field may hold some."""
     for line, where in lines:
         if form == "jsonl" and isinstance(line, str) and not line.strip():
             continue

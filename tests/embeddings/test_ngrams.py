@@ -68,6 +68,18 @@ def test_it_is_the_tfidf_vector_of_scikit_learn_where_no_n_gram_occurs_twice() -
     assert made.detach().numpy()[0] == pytest.approx(tfidf @ ngrams.table.weight.detach().numpy(), abs=1e-5)
 
 
+def test_naive_bayes_weights_are_the_log_count_ratios_of_wang_and_manning() -> None:
+    """r = log((p / ‖p‖₁) / (q / ‖q‖₁)) with p and q the counts of the two labels plus 1."""
+    first, second = (12, 10, 1, 5, 4, 1, 2, 0, 0), (8, 8, 10, 2, 1, 2, 0, 1, 0)  # together those of SIZE
+    size = FeatureSize(9, first + second)
+    weights = Ngrams({"ngrams": size}, weighting="nb").weights.numpy()
+    idf = Ngrams({"ngrams": SIZE}).weights.numpy()
+    p, q = np.array(first[1:]) + 1, np.array(second[1:]) + 1
+    ratios = np.log((p / p.sum()) / (q / q.sum()))
+    assert weights[0] == 0
+    assert weights[1:] == pytest.approx(idf[1:] * (abs(ratios) + 0.25), rel=1e-5)
+
+
 def test_without_weighting_a_token_is_the_mean_of_its_vectors() -> None:
     ngrams = embedding(weighting="none")
     table, made = ngrams.table.weight, ngrams(TEXTS, MASK)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.column import Column
 from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word
@@ -32,6 +35,18 @@ def rows(feature: Ngrams, text: str) -> list[list[int]]:
 )
 def test_the_hash_of_a_word_never_changes(word: str, value: int) -> None:
     assert hash_of_word(word) == value
+
+
+def test_with_labels_each_label_has_its_counts_and_a_deployment_needs_none() -> None:
+    texts = [("a b", "x"), ("a", "y"), ("a", "y")]
+    feature = Ngrams(2, None, label="mood")
+    made = feature.fit(replace(doc(text), columns={"mood": label}) for text, label in texts)
+    assert feature.fields == ("mood",)
+    assert made.fields == ()
+    assert made.hashes == (A, *sorted((A_B, B)))
+    assert counts_of(made.size) == (1, 1, 1, 1, 2, 2, 0, 0)
+    with pytest.raises(DataError, match="fewer than 2"):
+        feature.fit([replace(doc("a"), columns={"mood": "x"})])
 
 
 def test_the_hashes_of_n_grams_never_change() -> None:

@@ -128,3 +128,11 @@ def test_what_windows_lacks_would_be_found(line: str) -> None:
 
 def test_an_import_of_torch_would_be_found() -> None:
     assert "torch" in imported("import seqpipe.nn.crf")
+
+
+def test_writing_files_for_another_server_needs_neither_training_nor_a_server_here(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    found = imported(command("deploy", "docker", "-o", str(tmp_path / "docker")), str(tiny_bundle))
+    assert found.isdisjoint(TRAINING | {"starlette", "uvicorn", "prometheus_client"})
+    assert (tmp_path / "docker" / "Dockerfile").exists()

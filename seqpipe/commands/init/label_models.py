@@ -13,7 +13,7 @@ from seqpipe.commands.init.summary import DataSummary
 from seqpipe.commands.init.tokenizer import tokenizer_line
 
 BATCH = 32
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 1_500, 10, 60, 15
+STEPS, FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 1_500, 5, 60, 15
 LONG_TEXT = 150  # words on average
 BUNDLE = 15_000_000  # bytes that the vectors take at most
 
@@ -29,12 +29,13 @@ class Ngrams:
 
 @dataclass(frozen=True)
 class Rates:
-    """Width of the vectors, learning rate of the head and of the n-grams, and dropout."""
+    """Width of the vectors, learning rate of the head and of the n-grams, dropout and weighting of these."""
 
     dim: int
     head: float
     ngrams: float
     dropout: float
+    weighting: str = "tfidf"
 
 
 # What the text is like → which n-grams are read.
@@ -44,10 +45,12 @@ LONG = Ngrams(2, "[3, 4]", True)  # how often an n-gram occurs says how long the
 
 # What the labels are like → how the model learns. A head that learns slowly beside the n-grams makes a linear model,
 # which is best between two or three labels; of many labels, those that resemble each other gain by shared directions.
+# Of two labels, an n-gram whose frequency differs between them weighs more; not in long texts, which have hundreds.
+TWO_LABELS = Rates(16, 0.1, 5.0, 0.3, "nb")
 FEW_LABELS = Rates(16, 0.1, 10.0, 0.3)
-LABELS = Rates(32, 1.0, 30.0, 0.3)
-MANY_LABELS = Rates(64, 1.0, 30.0, 0.3)
-SEVERAL_LABELS = Rates(64, 1.0, 30.0, 0.5)  # a text has any number of them
+LABELS = Rates(32, 1.0, 20.0, 0.3)
+MANY_LABELS = Rates(64, 1.0, 20.0, 0.3)
+SEVERAL_LABELS = Rates(64, 1.0, 20.0, 0.5)  # a text has any number of them
 FEW, MANY = 3, 20
 
 
@@ -62,6 +65,8 @@ def label_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
     yield f"  chars: {ngrams.chars}  # shortest and longest n-gram of characters within a word"
     if ngrams.binary:
         yield "  binary: true  # an n-gram counts once in a text"
+    if rates.weighting != "tfidf":
+        yield f"  weighting: {rates.weighting}  # naive-Bayes features: what differs between the labels weighs more"
     yield f"  max_size: {BUNDLE // (4 * rates.dim) // 1000 * 1000}  # n-grams that are kept, the most frequent"
     yield f"  dropout: {rates.dropout}"
     yield f"  lr: {rates.ngrams}"
@@ -71,7 +76,7 @@ def label_keys(summary: DataSummary, has_dev: bool) -> Iterator[str]:
     yield f"  epochs: {_epochs(summary)}"
     yield f"  batch_size: {BATCH}"
     yield f"  optimizer: {{use: sgd, lr: {rates.head}}}  # frequent n-grams learn first; adamw overfits rare ones"
-    yield "  schedule: {use: linear}"
+    yield "  schedule: {use: linear, warmup_ratio: 0.1}"
     yield "  seed: 1"
 
 
@@ -85,6 +90,8 @@ def _rates(summary: DataSummary) -> Rates:
     if summary.multi:
         return SEVERAL_LABELS
     labels = len(summary.labels)
+    if labels == 2 and _ngrams(summary) is not LONG:
+        return TWO_LABELS
     return FEW_LABELS if labels <= FEW else LABELS if labels <= MANY else MANY_LABELS
 
 

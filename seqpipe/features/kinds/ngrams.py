@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from tokenizers import Tokenizer
 
+from seqpipe.errors import DataError
 from seqpipe.features.alignment import FORMS, Form, form_of
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import BATCH, TOKENS, FeatureKind, unknown_kind
@@ -33,6 +34,8 @@ class Ngrams(FeatureKind):
     (Bojanowski et al. 2017; Joulin et al. 2017, where n-grams share the rows of a hash table). Case is folded; with
     the tokenizer's `normalize`, words are in that Unicode normalization form. With `binary` each stands only where it
     occurs first in the text.
+
+    With `label`, a field of the training records, n-grams are counted for each label by itself.
     """
 
     words: int = 2
@@ -42,6 +45,7 @@ class Ngrams(FeatureKind):
     hashes: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
     normalize: Form | None = None
+    label: str | None = None
     _ids: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     _tables: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, repr=False, compare=False)
     _rows: dict[str, tuple[int, bytes]] = field(default_factory=dict, repr=False, compare=False)
@@ -58,6 +62,10 @@ class Ngrams(FeatureKind):
     def names(self) -> tuple[str, ...]:
         return ("", *map(hex, self.hashes))
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return (self.label,) if self.label else ()
+
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
         """The same feature in the Unicode normalization form that the tokenizer begins with."""
         return replace(self, normalize=form_of(tokenizer), _rows={})
@@ -65,19 +73,26 @@ class Ngrams(FeatureKind):
     def fit(self, docs: Iterable[Doc]) -> Self:
         """The same feature with the n-grams of these texts, those in most texts first, behind its own.
 
-        `counts` begins with the number of texts, followed by how many of them have each n-gram.
+        `counts` begins with the number of texts, followed by how many of them have each n-gram; with `label` it has
+        these numbers for each label in turn.
         """
-        documents: Counter[int] = Counter()
-        number = 0
+        texts: Counter[str] = Counter()
+        found: dict[str, Counter[int]] = {}
         for doc in docs:
-            number += 1
+            label = doc.columns[self.label] if self.label else ""
+            texts[label] += 1
             words = [self._in_form(word) for word in doc.words]
             of_words = self._of_words(np.array([*map(hash_of_word, words)], np.uint32))
+            documents = found.setdefault(label, Counter())
             documents.update({h for hashes in of_words for h in hashes.tolist()})
             documents.update({h for word in {*words} for h in self._of_characters(word)})
-        kept = [*self.hashes, *sorted(documents.keys() - {*self.hashes}, key=lambda h: (-documents[h], h))]
+        if self.label and len(texts) < 2:
+            raise DataError(f"n-grams are compared between labels, and field {self.label!r} has fewer than 2")
+        total = sum(found.values(), Counter())
+        kept = [*self.hashes, *sorted(total.keys() - {*self.hashes}, key=lambda h: (-total[h], h))]
         kept = kept[: max(len(self.hashes), self.max_size)]
-        return self._with(kept, (number, *(documents[h] for h in kept)))
+        counts = [n for label in sorted(texts) for n in (texts[label], *(found[label][h] for h in kept))]
+        return replace(self._with(kept, counts), label=None)
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
         """The same feature with the n-grams of an older one of the same lengths behind its own."""

@@ -11,6 +11,7 @@ from seqpipe.errors import UsageError, nearest
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model, check_golden, load
 from seqpipe.runtime.serve.http_errors import HttpError, unavailable
+from seqpipe.runtime.serve.request_record import current
 from seqpipe.runtime.serve.service import Observer, Service
 from seqpipe.runtime.serve.settings import Settings
 
@@ -44,6 +45,8 @@ class Catalog:
             raise unavailable(self.state)
         if service is None:
             raise HttpError(404, f"no bundle {name!r}{nearest(name, self.services)}; GET /v1 lists those that are here")
+        if (record := current()) is not None:
+            record.bundle = name
         return service
 
     async def start(self) -> None:

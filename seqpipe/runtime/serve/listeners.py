@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import socket
+from collections.abc import Iterator
 
 from seqpipe.errors import UsageError
 from seqpipe.runtime.serve.settings import Settings
+from seqpipe.runtime.serve.sockets import activation_socket, unix_socket
 
 _OTHER_FILES = 200  # descriptors that a process needs besides those of connections
+
+
+@contextlib.contextmanager
+def listening(settings: Settings) -> Iterator[list[socket.socket]]:
+    """A socket for each process: the one that systemd passes, else a Unix socket, else at host and port."""
+    with contextlib.ExitStack() as stack:
+        listener = activation_socket()
+        if listener is None and settings.uds is not None:
+            listener = stack.enter_context(unix_socket(settings.uds))
+        listeners = listen(settings) if listener is None else [listener] * settings.processes
+        for one in listeners:
+            stack.callback(one.close)
+        yield listeners
 
 
 def listen(settings: Settings) -> list[socket.socket]:
@@ -28,6 +44,8 @@ def listen(settings: Settings) -> list[socket.socket]:
 
 def address(listener: socket.socket) -> str:
     """Where a client finds it."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

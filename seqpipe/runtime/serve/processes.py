@@ -13,11 +13,16 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import Any
 
+from prometheus_client.multiprocess import mark_process_dead
+
 from seqpipe.console import Console
-from seqpipe.errors import SeqpipeError
-from seqpipe.runtime.serve.listeners import address, allow_connections, listen
+from seqpipe.errors import SeqpipeError, UsageError
+from seqpipe.runtime.serve.auth import exposure
+from seqpipe.runtime.serve.listeners import address, allow_connections, listening
+from seqpipe.runtime.serve.metrics import shared as shared_metrics
 from seqpipe.runtime.serve.server import SIGNALS, run
 from seqpipe.runtime.serve.settings import Settings
+from seqpipe.runtime.serve.systemd import READY, STOPPING, Heartbeat, notify
 
 _OFTEN = 0.2  # seconds between two looks at whether a signal came
 _SPAWN = multiprocessing.get_context("spawn")
@@ -30,15 +35,21 @@ def serve(settings: Settings, console: Console) -> None:
         UsageError: if the address cannot be listened at.
         BundleError: if a bundle is refused.
     """
+    if settings.repository is not None and settings.processes > 1:
+        raise UsageError("--repository needs one process, which loads and unloads for all; leave out --processes")
     allow_connections(settings)
-    sockets = listen(settings)
-    if settings.processes == 1:
-        run(settings, sockets, partial(_say_ready, console, sockets))
-    else:
-        Processes(settings, sockets, console).run()
+    with listening(settings) as sockets:
+        if warning := exposure(sockets[0], settings.token):
+            console.result(f"warning: {warning}")
+        if settings.processes == 1:
+            run(settings, sockets, partial(_say_ready, console, sockets))
+        else:
+            with shared_metrics():
+                Processes(settings, sockets, console).run()
 
 
 def _say_ready(console: Console, sockets: Sequence[socket.socket], names: Sequence[str]) -> None:
+    notify(READY)
     console.say(f"{address(sockets[0])}: ready: {', '.join(names)}")
 
 
@@ -56,6 +67,7 @@ class Processes:
         self._running: dict[int, tuple[Any, Connection]] = {}  # by the number of the socket
         self._ready: set[int] = set()
         self._ends = self._told = False
+        self._heartbeat = Heartbeat()
 
     def run(self) -> None:
         """Until a signal; raises what a process raised that never became ready."""
@@ -82,6 +94,7 @@ class Processes:
         self._running[number] = process, ours
 
     def _watch(self) -> None:
+        self._heartbeat.beat()
         numbers = {pipe: number for number, (_, pipe) in self._running.items()}
         for pipe in wait([*numbers], _OFTEN):
             number = numbers[pipe]  # type: ignore[index]
@@ -100,6 +113,7 @@ class Processes:
 
     def _died(self, number: int, process: Any) -> None:
         process.join()
+        mark_process_dead(process.pid)  # its queues are gone, its counts stay
         if self._ends:
             return
         how = f"process {process.pid} of the server has ended ({process.exitcode})"
@@ -111,6 +125,7 @@ class Processes:
         self._start(number)
 
     def _stop(self) -> None:
+        notify(STOPPING)
         for listener in self._sockets:  # else clients would connect, and wait for nobody
             listener.close()
         for process, _ in self._running.values():

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from seqpipe.files import json_bytes
 from seqpipe.runtime.serve.http_errors import HttpError
+from seqpipe.runtime.serve.request_record import current
 from seqpipe.runtime.serve.settings import Settings
 
 
@@ -58,7 +59,13 @@ async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, s
 
 async def send_error(send: Send, error: HttpError) -> None:
     """The response of a request without an answer."""
-    await send_json(send, error.status, {"error": error.message}, error.headers)
+    await send_json(send, error.status, error_content(error.message), error.headers)
+
+
+def error_content(message: str) -> dict[str, str]:
+    """The body of a response without an answer: why, and the id under which the log has the request."""
+    record = current()
+    return {"error": message} if record is None else {"error": message, "request_id": record.id}
 
 
 def deadline(scope: Scope, settings: Settings) -> float:

@@ -13,7 +13,10 @@ import uvicorn
 from seqpipe.runtime.serve.app import make_app
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.connection import protocol
+from seqpipe.runtime.serve.metrics import Metrics
+from seqpipe.runtime.serve.operation import waiting
 from seqpipe.runtime.serve.settings import Settings
+from seqpipe.runtime.serve.systemd import STOPPING, Heartbeat, notify
 
 _GRACE = 5  # seconds that responses may take to be sent, after the last answer
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a server ends well
@@ -42,9 +45,10 @@ class Server(uvicorn.Server):
     def __init__(self, settings: Settings, on_ready: Callable[[list[str]], None]):
         self.catalog, self._on_ready = Catalog(settings), on_ready
         self.failure: Exception | None = None
+        self._metrics, self._heartbeat = Metrics(), Heartbeat()
         self._waits = settings.processes > 1  # others answer until this one can
         config = uvicorn.Config(
-            make_app(self.catalog, settings),
+            make_app(self.catalog, settings, self._metrics),
             http=protocol(settings),
             loop="uvloop",
             ws="none",
@@ -67,10 +71,18 @@ class Server(uvicorn.Server):
             await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if not self._waits:
+            notify(STOPPING)
         self.catalog.state = "is stopping"
         self._loading.cancel()
         await super().shutdown(sockets)
         await self.catalog.stop()
+
+    async def on_tick(self, counter: int) -> bool:
+        self._heartbeat.beat()
+        if self._waits and counter % 10 == 0:  # each second: another process may be asked for the metrics
+            self._metrics.refresh(waiting(self.catalog))
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

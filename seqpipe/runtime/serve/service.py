@@ -24,6 +24,7 @@ from seqpipe.runtime.predictor import cores
 from seqpipe.runtime.record_lines import json_record
 from seqpipe.runtime.serve.batch_queue import BatchQueue, Job
 from seqpipe.runtime.serve.http_errors import late
+from seqpipe.runtime.serve.request_record import current
 from seqpipe.runtime.serve.settings import Settings
 
 _OFTEN = 0.02  # seconds between two looks at whether all is answered
@@ -56,13 +57,14 @@ class Batch:
 class Request:
     """The answers that one request still waits for; used in the event loop alone."""
 
-    __slots__ = ("answers", "future", "missing")
+    __slots__ = ("answers", "future", "missing", "waited")
 
     def __init__(self, future: asyncio.Future[list[Any]], answers: list[Any], missing: int):
-        self.future, self.answers, self.missing = future, answers, missing
+        self.future, self.answers, self.missing, self.waited = future, answers, missing, 0.0
 
-    def set(self, place: int, answer: Any) -> None:
-        """The answer to one of its jobs, or what that raised."""
+    def set(self, place: int, answer: Any, waited: float) -> None:
+        """The answer to one of its jobs, or what that raised, and for how many seconds it waited."""
+        self.waited = max(self.waited, waited)
         if self.future.done():
             return
         if isinstance(answer, Exception) and not isinstance(answer, DataError):
@@ -170,6 +172,9 @@ class Service:
             self._active -= 1
             if request.missing:
                 self.queue.cancel(jobs)
+            if (record := current()) is not None:
+                waited = time.monotonic() - began if request.missing else request.waited
+                record.add([job.tokens for job in jobs], waited)
 
     def _expire(self, request: Request, seconds: float) -> None:
         if not request.future.done():
@@ -219,8 +224,8 @@ class Service:
             return [result for job in jobs for result in self._results([job])]
 
     def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: Batch) -> None:
-        for job, result in zip(jobs, results, strict=True):
-            job.request.set(job.place, result)
+        for job, result, waited in zip(jobs, results, batch.waited, strict=True):
+            job.request.set(job.place, result, waited)
         for observe in self._observers:
             observe(batch)
 

@@ -17,7 +17,8 @@ class Settings:
         port: The port, 0: any that is free.
         uds: The path of a Unix socket to listen at, in place of host and port.
         token: What a client has to send as bearer token; None: nothing.
-        cors: The origins whose pages may call the server.
+        cors: The origins whose pages may call the server; *: any.
+        access_log: Whether each request is a line on standard error.
         repository: The folder below which bundles may be loaded while it runs; None: none may.
         device: As `seqpipe.load` takes it.
         threads: Runs at once of one bundle on a CPU; None: as many as there are cores for each process.
@@ -39,6 +40,7 @@ class Settings:
     uds: Path | None = None
     token: str | None = None
     cors: tuple[str, ...] = ()
+    access_log: bool = True
     repository: Path | None = None
     device: str = "auto"
     threads: int | None = None

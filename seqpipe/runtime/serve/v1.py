@@ -17,6 +17,7 @@ from seqpipe.files import finite, json_bytes
 from seqpipe.runtime.decode_options import described
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.http_errors import HttpError, http_error
+from seqpipe.runtime.serve.page import page_description
 from seqpipe.runtime.serve.replies import deadline, read_json, send_json
 from seqpipe.runtime.serve.service import Service
 from seqpipe.runtime.serve.settings import Settings
@@ -79,6 +80,7 @@ def describe(service: Service) -> dict[str, Any]:
         "limits": model.manifest["limits"],
         "examples": [example["record"] for example in model.manifest["golden"][:_EXAMPLES]],
         "sha256": model.sha256,
+        **page_description(model),
     }
 
 

@@ -96,7 +96,7 @@ WRONG: list[tuple[Any, int, str]] = [
 )
 def test_what_is_wrong_is_told_with_its_cure(server: Server, body: Any, status: int, told: str) -> None:
     reply = server.post("/v1/slow", body)
-    assert (reply.status, [*reply.json]) == (status, ["error"])
+    assert (reply.status, [*reply.json]) == (status, ["error", "request_id"])
     assert reply.json["error"].startswith(told)
 
 
@@ -119,7 +119,7 @@ def test_a_bad_input_fails_its_own_request_alone(server: Server, model: Model) -
 @pytest.mark.parametrize(("path", "status"), [("/v1/slwo", 404), ("/v1/a/b", 404), ("/nope", 404), ("/v1", 405)])
 def test_what_is_not_there_is_told(server: Server, path: str, status: int) -> None:
     reply = server.post(path, {"inputs": "Anna"})
-    assert (reply.status, [*reply.json]) == (status, ["error"])
+    assert (reply.status, [*reply.json]) == (status, ["error", "request_id"])
     if path == "/v1/slwo":
         assert reply.json["error"].startswith("no bundle 'slwo'; did you mean 'slow'?")
 

@@ -1,0 +1,1 @@
+"""`seqpipe deploy`: a bundle as the files that another server, or a machine, runs it from."""

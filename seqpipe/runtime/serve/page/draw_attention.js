@@ -1,0 +1,87 @@
+// What a model looked at: attention weights over words or sentences in the text, matrices as heat maps, and copies.
+
+import { el, freshId } from "./dom.js";
+import { CodePoints, number } from "./text.js";
+
+const MOST_CELLS = 10_000; // of one matrix; browsers crawl beyond
+
+export function attentionParts({ text, attentions, copied = {} }) {
+  const points = new CodePoints(text);
+  const parts = Object.entries(attentions).map(([name, attention]) => section(name, attention, points));
+  parts.push(...Object.entries(copied).map(([name, origins]) => copies(name, origins, points)));
+  return parts.length ? parts : [el("p", { class: "help" }, "This bundle gives no attention weights: the answer is all there is.")];
+}
+
+function section(name, attention, points) {
+  const { over, weights } = attention;
+  const isMatrix = over === "pairs" || over === "written";
+  const words = { pairs: "Self-attention: each row looks at its columns",
+    written: "What each written token (row) looked at (columns)" }[over] ?? `Attention over ${over}`;
+  return el("section", { class: "attention" }, el("h3", {}, name), el("p", { class: "help" }, words),
+    isMatrix ? matrices(attention, points) : shaded(attention.places, weights, points));
+}
+
+/** The text with each place shaded by its weight. */
+function shaded(places, weights, points) {
+  const most = Math.max(1e-12, ...weights);
+  const parts = [];
+  let at = 0;
+  places.forEach(([start, end], i) => {
+    if (start < at || start === end) return; // a piece of a character that the token before shows
+    parts.push(points.slice(at, start), el("mark", { class: "heat", title: number(weights[i], 6),
+      style: { "--weight": Math.max(0, weights[i]) / most } }, points.slice(start, end)));
+    at = end;
+  });
+  parts.push(points.slice(at, points.length));
+  return el("div", {}, el("p", { class: "text", dir: "auto" }, parts), ramp(most));
+}
+
+function ramp(most) {
+  return el("p", { class: "help ramp" }, "0 ", el("span", { class: "scale", "aria-hidden": "true" }), ` ${number(most, 4)}`);
+}
+
+/** A matrix, or of several heads the mean and each head to choose from. */
+function matrices(attention, points) {
+  const columns = attention.places.map(([start, end]) => points.slice(start, end));
+  const rows = attention.written ?? columns;
+  if (attention.written) return matrix(attention.weights, rows, columns);
+  const heads = attention.weights;
+  if (heads.length < 2) return heads.length ? matrix(heads[0], rows, columns) : null;
+  const id = freshId();
+  const mean = heads[0].map((row, i) => row.map((_, j) => heads.reduce((sum, head) => sum + head[i][j], 0) / heads.length));
+  const place = el("div", {}, matrix(mean, rows, columns));
+  const names = ["mean of the heads", ...heads.map((_, i) => `head ${i + 1}`)];
+  const select = el("select", { id, on: { change: () => {
+    const chosen = Number(select.value);
+    place.replaceChildren(matrix(chosen ? heads[chosen - 1] : mean, rows, columns));
+  } } }, names.map((name, i) => el("option", { value: i }, name)));
+  return el("div", {}, el("div", { class: "field inline" }, el("label", { for: id }, "Weights"), select), place);
+}
+
+function matrix(weights, rows, columns) {
+  const fit = Math.max(1, Math.floor(Math.sqrt(MOST_CELLS)));
+  const [shownRows, shownColumns] = [rows.slice(0, fit), columns.slice(0, fit)];
+  const most = Math.max(1e-12, ...weights.slice(0, fit).flatMap((row) => row.slice(0, fit)));
+  const lines = shownRows.map((word, i) => el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, word)),
+    shownColumns.map((column, j) => el("td", { class: "heat", title: `${word} → ${column}: ${number(weights[i][j], 6)}`,
+      style: { "--weight": Math.max(0, weights[i][j]) / most } },
+    el("span", { class: "hidden" }, number(weights[i][j], 2))))));
+  const head = el("tr", {}, el("td", {}), shownColumns.map((word) =>
+    el("th", { scope: "col", class: Array.from(word).length > 2 ? "turned" : null }, el("bdi", {}, word))));
+  const cut = Math.max(rows.length, columns.length) > fit
+    ? el("p", { class: "help" }, `The first ${fit} of ${Math.max(rows.length, columns.length)} are shown.`) : null;
+  return el("div", {}, el("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Heat map" },
+    el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, lines))), ramp(most), cut);
+}
+
+/** Which words were copied, and from where. */
+function copies(name, origins, points) {
+  const rows = origins.map((origin) => el("tr", {},
+    el("td", { class: "heat", style: { "--weight": 1 - origin.generating } }, el("bdi", {}, origin.token)),
+    el("td", { class: "number" }, number(1 - origin.generating)),
+    el("td", { dir: "auto" }, origin.start === null ? "" : points.slice(origin.start, origin.end)),
+    el("td", { class: "number" }, origin.start === null ? "" : `${origin.start}–${origin.end}`)));
+  const names = ["Token", "Copied with probability", "Same word in the text", "Place"];
+  return el("section", { class: "attention" }, el("h3", {}, name), el("p", { class: "help" }, "Which tokens were copied"),
+    el("table", {}, el("thead", {}, el("tr", {}, names.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows)));
+}

@@ -1,0 +1,71 @@
+// Labels as bars, scores, vectors, and alternatives with their scores.
+
+import { copyButton, el, svg } from "./dom.js";
+import { counted, hue, number } from "./text.js";
+
+export function nothing() {
+  return el("p", { class: "nothing" }, "(nothing)");
+}
+
+/** One bar of a list: its name, its length from 0 to 1, and its number. */
+export function bar(name, value, color) {
+  const fill = el("span", { class: "fill", style: { width: `${100 * Math.min(1, Math.max(0, value))}%`, "--hue": color } });
+  return el("li", {}, el("bdi", { class: "name" }, name),
+    el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "number" }, number(value)));
+}
+
+/** One label, with its probability; null where no label fits. */
+export function drawLabel({ labels }, answer) {
+  if (answer.label === null) return nothing();
+  return el("ol", { class: "bars" }, bar(answer.label, answer.score, hue(answer.label, labels)));
+}
+
+export function drawLabels({ labels }, answer) {
+  if (!answer.length) return nothing();
+  return el("ol", { class: "bars" }, answer.map((part) => (typeof part === "string"
+    ? el("li", {}, el("bdi", { class: "name" }, part))
+    : bar(part.label, part.score, hue(part.label, labels)))));
+}
+
+export function drawNumber(drawing, answer) {
+  return answer.score === null ? nothing() : el("p", { class: "big" }, number(answer.score, 4));
+}
+
+const SHOWN = 768; // bars of a vector: more are narrower than a pixel
+
+/** A vector: its bars around zero, its norm, and its first numbers. */
+export function drawVector(drawing, { vector }) {
+  if (vector === null) return nothing();
+  const norm = Math.hypot(...vector);
+  const least = Math.min(...vector);
+  const most = Math.max(...vector);
+  const largest = Math.max(Math.abs(least), Math.abs(most)) || 1;
+  const shown = vector.slice(0, SHOWN);
+  const middle = 40;
+  const bars = shown.map((value, i) => {
+    const height = (Math.abs(value) / largest) * middle;
+    const y = value < 0 ? middle : middle - height;
+    return svg("rect", { class: value < 0 ? "below" : "above", x: i + 0.1, y, width: 0.8, height });
+  });
+  const words = `${counted(vector.length, "number")}, norm ${number(norm, 4)}, `
+    + `from ${number(least, 4)} to ${number(most, 4)}`;
+  const first = vector.slice(0, 8).map((value) => number(value, 4)).join(", ");
+  return el("div", { class: "vector" },
+    el("p", {}, words, " ", copyButton("the vector", () => JSON.stringify(vector))),
+    svg("svg", { viewBox: `0 0 ${shown.length} ${2 * middle}`, preserveAspectRatio: "none", role: "img",
+      "aria-label": `bars of a vector of ${words}` }, bars),
+    el("p", { class: "help" }, `[${first}${vector.length > 8 ? ", …" : ""}]`));
+}
+
+/** Alternatives, best first, each with its score. */
+export function ranked(alternatives, drawOne) {
+  return el("ol", { class: "ranked" }, alternatives.map((part) =>
+    el("li", {}, el("div", { class: "alternative" }, drawOne(part)), score(part))));
+}
+
+export function score(part) {
+  if (part.score === undefined || part.score === null) return null;
+  return el("p", { class: "score" }, el("span", {}, "score "), el("span", { class: "number" }, number(part.score)),
+    el("span", { class: "track", "aria-hidden": "true" },
+      el("span", { class: "fill", style: { width: `${100 * Math.min(1, Math.max(0, part.score))}%` } })));
+}

@@ -1,0 +1,43 @@
+// Texts by code points, which is what the offsets of answers count; JavaScript's own indices count UTF-16 units.
+
+export class CodePoints {
+  constructor(text) {
+    this.points = Array.from(text);
+  }
+
+  get length() {
+    return this.points.length;
+  }
+
+  slice(start, end) {
+    return this.points.slice(start, end).join("");
+  }
+}
+
+const STRONG = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]|\p{L}/u;
+const RIGHT_TO_LEFT = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
+
+/** Whether a text is read from right to left: whether its first letter is. */
+export function isRightToLeft(text) {
+  const first = text.match(STRONG);
+  return first !== null && RIGHT_TO_LEFT.test(first[0]);
+}
+
+/** A probability or another number for a person. */
+export function number(value, places = 3) {
+  if (value === null || value === undefined) return "none";
+  const size = Math.abs(value);
+  return size !== 0 && (size < 10 ** -places || size >= 1e6) ? value.toExponential(2) : value.toFixed(places);
+}
+
+/** The hue of a label in degrees, far from those of its neighbors in the list of all labels. */
+export function hue(label, labels = []) {
+  let place = labels.indexOf(label);
+  if (place < 0) place = Array.from(String(label)).reduce((sum, point) => (sum * 31 + point.codePointAt(0)) % 997, 7);
+  return Math.round((255 + place * 137.508) % 360);
+}
+
+/** "1 span", "3 spans". */
+export function counted(many, noun) {
+  return `${many.toLocaleString("en")} ${noun}${many === 1 ? "" : "s"}`;
+}

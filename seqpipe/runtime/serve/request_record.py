@@ -1,0 +1,61 @@
+"""What the server notes of one request for its log and its metrics, and the id under which both are found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from uuid import uuid4
+
+_VALID_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request; whoever answers a part of it adds to what stands here. Holds no text of the client.
+
+    Args:
+        id: The request's id.
+        bundle: Name of the bundle that answers; empty where none does (health, metrics, unknown names).
+        items: Inputs.
+        tokens: Tokens of all inputs, estimated.
+        queued: Seconds that the request waited for a worker; of one without an answer, until it was given up.
+        status: HTTP status of the response; 0 before it starts.
+    """
+
+    id: str
+    bundle: str = ""
+    items: int = 0
+    tokens: int = 0
+    queued: float = 0.0
+    status: int = 0
+
+    def add(self, tokens: Sequence[int], queued: float) -> None:
+        """Note inputs by their tokens, and how long they waited; a further piece of a stream has no tokens."""
+        self.items += len(tokens) - tokens.count(0)
+        self.tokens += sum(tokens)
+        self.queued += queued
+
+
+_current: ContextVar[RequestRecord | None] = ContextVar("seqpipe_request", default=None)
+
+
+def begin(headers: Iterable[tuple[bytes, bytes]]) -> RequestRecord:
+    """The record of a request with these headers, from now on that of the running task."""
+    record = RequestRecord(request_id(headers))
+    _current.set(record)
+    return record
+
+
+def current() -> RequestRecord | None:
+    """The record of the request that the running task answers; None outside of one."""
+    return _current.get()
+
+
+def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The client's X-Request-Id if it is at most 128 harmless characters, else a new one."""
+    for name, value in headers:
+        if name == b"x-request-id":
+            return value.decode() if _VALID_ID.fullmatch(value) else uuid4().hex
+    return uuid4().hex

@@ -1,0 +1,152 @@
+"""The JSON Schemas of answers: each kind's allows what it answers, and nothing that differs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.classification import Label, Labels
+from seqpipe.answers.embedding import Vector
+from seqpipe.answers.extractive_span import ExtractiveSpan
+from seqpipe.answers.fill_mask import FillMask
+from seqpipe.answers.generation import Generation
+from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.pointers import Pointers
+from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.regression import Score
+from seqpipe.answers.span_infilling import SpanInfilling
+from seqpipe.answers.structured import Structured
+from seqpipe.answers.structured_fields import Field
+from seqpipe.answers.tagging import Spans, Tags
+from seqpipe.answers.text import Text
+from seqpipe.features.document import Doc
+from seqpipe_plugins.tokenizers.chars import Chars
+
+TAGS = ("O", "B-city", "I-city", "B-person")
+CITY = {"entity_group": "city", "score": 0.5, "word": "Bern", "start": 0, "end": 4}
+TAG = {"entity": "B-city", "score": 0.5, "word": "Bern", "start": 0, "end": 4}
+WRITTEN = {"generated_text": "ab", "score": 0.5}
+WRITER = Chars().train(["ab[MASK]"])
+WRITER.add_special_tokens(["[MASK]"])
+SHAPE = Structured(
+    (
+        Field("head", "word", "position", "head"),
+        Field("tag", "word", "label", "tag", ("N", "V")),
+        Field("mood", "text", "label", "mood", ("good", "bad")),
+        Field("length", "text", "number", "length"),
+        Field("name", "text", "span", "name"),
+        Field("next", "pair", "label", "next", ("none", "next")),
+    )
+)
+SHAPED = {
+    "words": [{"word": "Bern", "start": 0, "end": 4, "head": None, "tag": "N", "tag_score": 0.5}],
+    "mood": "good",
+    "mood_score": 0.5,
+    "length": 1.5,
+    "name": {"text": "Bern", "start": 0, "end": 4},
+    "next": [{"from": 0, "to": 0, "label": "next", "score": 0.25}],
+}
+KINDS: list[tuple[AnswerKind, Any, Any]] = [  # a kind, an answer, and one of several
+    (Label(("a", "b")), {"label": "a", "score": 0.5}, None),
+    (Labels(("a", "b")), [{"label": "a", "score": 0.5}], None),
+    (Score(), {"score": -3.25}, None),
+    (Vector(("a",)), {"vector": [0.0, -1.5]}, None),
+    (Tags(TAGS), [TAG], {"tags": [{key: TAG[key] for key in TAG if key != "score"}], "score": 0.5}),
+    (Spans(TAGS), [CITY], {"spans": [{key: CITY[key] for key in CITY if key != "score"}], "score": 0.5}),
+    *((kind, answer, answer) for kind, answer in (
+        (ExtractiveSpan(), {"answer": "Bern", "score": 0.5, "start": 0, "end": 4}),
+        (Pointers(), {"pointers": [1, 0], "words": ["b", "a"], "score": 0.5}),
+        (Pointers(points="points"), {"pointers": [1, 0], "score": 0.5}),
+        (Text(WRITER), WRITTEN),
+        (Text(WRITER), {**WRITTEN, "warning": "longer than any input in training"}),
+        (Generation(WRITER, True, 16), WRITTEN),
+        (SpanInfilling(WRITER, share=0.1, length=3.0, field="text"), WRITTEN),
+        (FillMask(WRITER, token="[MASK]", share=0.1, fields=("text",)), {**WRITTEN, "words": ["ab"]}),
+    )),
+    (SHAPE, SHAPED, None),
+]  # fmt: skip
+EVERY = pytest.mark.parametrize(
+    ("kind", "answer", "alternative"), KINDS, ids=[f"{kind.kind}-{i}" for i, (kind, *_) in enumerate(KINDS)]
+)
+
+
+def fits(schema: dict[str, Any], answer: Any) -> bool:
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema).is_valid(answer)
+
+
+def test_every_answer_kind_is_looked_at() -> None:
+    assert {kind.kind for kind, *_ in KINDS} == {*ANSWER_KINDS}
+
+
+@EVERY
+def test_the_schema_of_a_kind_allows_its_answers_and_alternatives_where_there_are_some(
+    kind: AnswerKind, answer: Any, alternative: Any
+) -> None:
+    assert fits(kind.schema({}), answer)
+    assert fits(kind.schema({}), kind.empty(False))
+    assert fits(kind.schema({"n_best": {}}), answer)
+    assert fits(kind.schema({"n_best": {}}), kind.empty(True))
+    if alternative is not None:
+        assert fits(kind.schema({"n_best": {}}), [alternative, alternative])
+        assert not fits(kind.schema({}), [alternative])
+
+
+def changed(answer: Any) -> Iterator[Any]:
+    """The answer with one fault: a key less, a key more, or a value of another type, at any depth."""
+    if isinstance(answer, list):
+        for i, part in enumerate(answer):
+            yield from ([*answer[:i], other, *answer[i + 1 :]] for other in changed(part))
+    elif isinstance(answer, dict):
+        yield {**answer, "more": 1}
+        for key, value in answer.items():
+            if not key.endswith(("_score", "warning")) and not (key == "score" and "from" in answer):
+                yield {other: answer[other] for other in answer if other != key}
+            yield from ({**answer, key: other} for other in changed(value))
+    elif isinstance(answer, str):
+        yield 3
+    else:
+        yield "x"
+
+
+@EVERY
+def test_the_schema_of_a_kind_allows_no_answer_with_a_fault(kind: AnswerKind, answer: Any, alternative: Any) -> None:
+    faulty = [*changed(answer)]
+    assert len(faulty) >= 3
+    assert [other for other in faulty if fits(kind.schema({}), other)] == []
+    assert [other for other in changed([alternative]) if fits(kind.schema({"n_best": {}}), other)] == []
+
+
+def test_labels_are_those_of_the_kind() -> None:
+    assert not fits(Label(("a", "b")).schema({}), {"label": "c", "score": 0.5})
+    assert not fits(Labels(("a", "b")).schema({}), [{"label": "c", "score": 0.5}])
+    assert not fits(Tags(TAGS).schema({}), [{**TAG, "entity": "city"}])
+    assert fits(Spans(TAGS).schema({}), [{**CITY, "entity_group": "person"}])
+    assert not fits(Spans(TAGS).schema({}), [{**CITY, "entity_group": "B-city"}])
+    assert not fits(SHAPE.schema({}), {**SHAPED, "mood": "N"})
+
+
+@pytest.mark.parametrize("tags", [("O", "B", "I"), ("O", "B-x", "I-x"), ("O", "B-x-y", "I-x-y", "E-x-y", "S-x-y")])
+def test_labels_of_spans_are_those_that_answers_have(tags: tuple[str, ...]) -> None:
+    kind = Spans(tags)
+    odds = np.zeros((1, 1), np.float32)
+    (answer,) = kind.answers(
+        [Doc("Bern", ["Bern"], [(0, 4)], [4])], {"tags": np.array([[1]]), "opens": odds, "closes": odds}
+    )
+    assert fits(kind.schema({}), answer)
+    assert len(answer) == 1
+
+
+def test_of_several_heads_each_has_its_own_schema_and_alternatives() -> None:
+    kind = MultiHead({"intent": Label(("a",)), "slots": Spans(TAGS)})
+    answer = {"intent": {"label": "a", "score": 1.0}, "slots": [CITY]}
+    several = {**answer, "slots": [{"spans": [], "score": 0.5}]}
+    assert fits(kind.schema({}), answer)
+    assert not fits(kind.schema({"intent.n_best": {}}), several)
+    assert fits(kind.schema({"slots.n_best": {}}), several)
+    assert not fits(kind.schema({}), {"intent": answer["intent"]})

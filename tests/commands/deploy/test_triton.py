@@ -1,0 +1,224 @@
+"""`seqpipe deploy triton`: Triton's own schema takes the configs, and both models answer as `predict` does."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import triton_backend
+from conftest import Build
+from factory import seqpipe
+from google.protobuf import json_format, text_format
+from sums_toy import build_sums
+from triton_backend import InferenceRequest as Request
+from tritonclient.grpc import model_config_pb2
+
+from seqpipe import load
+from seqpipe.commands.deploy.triton import graph_config
+from seqpipe.errors import BundleError
+
+DTYPES = {"TYPE_BOOL": np.bool_, "TYPE_INT64": np.int64, "TYPE_FP32": np.float32}  # Triton's model_configuration.md
+TEXTS = ["Anna in New York", "Ben meets Alice", "", "calls", "Bern in New York . Anna", "你好 Anna", "Ben " * 300]
+
+
+def deploy(bundle: Path, repository: Path, *options: str) -> Path:
+    done = seqpipe("deploy", "triton", bundle, "-o", repository, *options)
+    assert done.code == 0, done.err
+    return repository
+
+
+def config_of(repository: Path, name: str) -> Any:
+    """The config as Triton's schema reads it; an unknown field or value is an error there."""
+    text = (repository / name / "config.pbtxt").read_text(encoding="utf-8")
+    config = parsed(text)
+    assert config.name == name
+    return config
+
+
+def start(repository: Path, name: str) -> Any:
+    return triton_backend.start(repository, name, json_format.MessageToDict(config_of(repository, name)))
+
+
+def answers(response: Any) -> list[Any]:
+    assert not response.has_error(), response.error().message()
+    (tensor,) = response.output_tensors()
+    assert tensor.name() == "answer_json"
+    assert tensor.as_numpy().shape[1:] == (1,)
+    return [json.loads(element) for element in tensor.as_numpy().reshape(-1)]
+
+
+@pytest.fixture(scope="module")
+def repository(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return deploy(tiny_bundle, tmp_path_factory.mktemp("triton") / "models")
+
+
+@pytest.fixture(scope="module")
+def sums_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_sums(tmp_path_factory.mktemp("sums") / "bundle")
+
+
+@pytest.fixture(scope="module")
+def sums(sums_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return deploy(sums_bundle, tmp_path_factory.mktemp("triton") / "models")
+
+
+@pytest.fixture(scope="module")
+def toy(repository: Path) -> Any:
+    return start(repository, "toy")
+
+
+def test_the_python_model_takes_each_field_and_batches_without_delay(repository: Path, sums: Path) -> None:
+    for config, field in ((config_of(repository, "toy"), "text"), (config_of(sums, "sums"), "points")):
+        assert config.backend == "python"
+        assert config.max_batch_size == 256
+        assert config.HasField("dynamic_batching")
+        assert config.dynamic_batching.max_queue_delay_microseconds == 0
+        assert [(tensor.name, [*tensor.dims]) for tensor in config.input] == [(field, [1])]
+        assert [(tensor.name, [*tensor.dims]) for tensor in config.output] == [("answer_json", [1])]
+        assert {tensor.data_type for tensor in (*config.input, *config.output)} == {model_config_pb2.TYPE_STRING}
+        assert [group.kind for group in config.instance_group] == [model_config_pb2.ModelInstanceGroup.KIND_CPU]
+
+
+def parsed(text: str) -> Any:
+    return text_format.Parse(text, model_config_pb2.ModelConfig())
+
+
+@pytest.fixture(scope="module")
+def graphs(repository: Path, sums: Path) -> dict[str, tuple[Any, Any]]:
+    """Configs of graphs with a session of each; `bare` is the toy's graph, whose option has no default."""
+    found = {}
+    for folder, name in ((repository, "toy_graph"), (sums, "sums_graph")):
+        found[name] = config_of(folder, name), onnxruntime.InferenceSession(folder / name / "1" / "model.onnx")
+    bare = onnx.load(repository / "toy_graph" / "1" / "model.onnx")
+    (bias,) = (tensor for tensor in bare.graph.initializer if tensor.name == "bias")
+    bare.graph.initializer.remove(bias)
+    session = onnxruntime.InferenceSession(bare.SerializeToString())
+    return {**found, "bare": (parsed(graph_config("bare", session, cuda=False)), session)}
+
+
+@pytest.mark.parametrize("name", ["toy_graph", "sums_graph", "bare"])
+def test_a_graph_fed_and_read_as_its_config_says_runs(name: str, graphs: dict[str, tuple[Any, Any]]) -> None:
+    config, session = graphs[name]
+    assert [tensor.name for tensor in config.input] == [node.name for node in session.get_inputs()]
+    assert [tensor.name for tensor in config.output] == [node.name for node in session.get_outputs()]
+    batch, free = ([3], [5, 4]) if config.max_batch_size else ([], [3, 5, 4])  # what -1 stands for, from the left
+
+    def shape(tensor: Any) -> list[int]:
+        """What Triton makes of dims: the batch stands before them, and what `reshape` says in their place."""
+        sizes = iter(free)
+        dims = tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims
+        return batch + [next(sizes) if size == -1 else size for size in dims]
+
+    types = model_config_pb2.DataType
+    feeds = {tensor.name: np.ones(shape(tensor), DTYPES[types.Name(tensor.data_type)]) for tensor in config.input}
+    for tensor, array in zip(config.output, session.run(None, feeds), strict=True):
+        assert array.dtype == DTYPES[types.Name(tensor.data_type)]
+        assert array.shape == tuple(shape(tensor))
+
+
+def test_a_graph_is_batched_only_where_everything_has_the_batch_axis(graphs: dict[str, tuple[Any, Any]]) -> None:
+    sizes = {name: (config.max_batch_size, config.HasField("dynamic_batching")) for name, (config, _) in graphs.items()}
+    assert sizes == {"toy_graph": (32, True), "sums_graph": (32, True), "bare": (0, False)}
+
+
+def test_inputs_that_keep_their_defaults_are_named(sums: Path) -> None:
+    assert "stay at their defaults, as they have no batch: scale." in (sums / "sums_graph/config.pbtxt").read_text()
+
+
+def test_all_requests_of_a_batch_are_answered_in_one_call_as_predict_answers(
+    toy: Any, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, answer_batch = [], toy.model.predictor.answer_batch
+
+    def counted(records: Any, decoding: Any) -> Any:
+        calls.append(len(records))
+        return answer_batch(records, decoding)
+
+    monkeypatch.setattr(toy.model.predictor, "answer_batch", counted)
+    dice = random.Random(1)
+    texts = [" ".join(dice.choices(TEXTS, k=dice.randint(0, 2))) for _ in range(60)]
+    sizes = [1, 3, 2, 4] * 6
+    requests, rest = [], iter(texts)
+    for size in sizes:
+        requests.append(Request({"text": [next(rest) for _ in range(size)]}))
+    responses = toy.execute(requests)
+    assert calls == [60]
+    assert [len(answers(response)) for response in responses] == sizes
+    predicted = seqpipe("predict", tiny_bundle, stdin="\n".join(texts).encode() + b"\n")
+    assert predicted.code == 0, predicted.err
+    got = [answer for response in responses for answer in answers(response)]
+    assert got == [json.loads(line) for line in predicted.out.splitlines()]
+    assert len({json.dumps(answer) for answer in got}) > 15
+
+
+def test_one_bad_text_fails_only_its_own_request(toy: Any, tiny: Any) -> None:
+    good, too_long, no_utf8 = "Anna in Bern", "Ben " * 1001, b"\xff\xfe"
+    responses = toy.execute(
+        [Request({"text": elements}) for elements in ([good], [good, too_long], [no_utf8], [good, "Ben"])]
+    )
+    assert [response.has_error() for response in responses] == [False, True, True, False]
+    assert answers(responses[0]) == [tiny(good)]
+    assert answers(responses[3]) == [tiny(good), tiny("Ben")]
+    assert "text 2" in responses[1].error().message()
+    assert "limit of 1,000" in responses[1].error().message()
+    assert "input text" in responses[2].error().message()
+
+
+def test_decode_options_are_parameters_of_a_request(toy: Any, tiny: Any) -> None:
+    text = "Alice in Bern"
+    parameters: list[dict[str, Any]] = [
+        {},
+        {"bias": 5.0},
+        {"bias": 5.0, "triton_enable_empty_final_response": True},
+        {"bias": 99},
+        {"bais": 1},
+    ]
+    responses = toy.execute([Request({"text": [text]}, of_one) for of_one in parameters])
+    assert answers(responses[0]) == [tiny(text)]
+    assert answers(responses[1]) == answers(responses[2]) == [tiny(text, bias=5.0)]
+    assert tiny(text) != tiny(text, bias=5.0)
+    assert "bias: 99" in responses[3].error().message()
+    assert "did you mean 'bias'" in responses[4].error().message()
+
+
+def test_numbers_are_given_as_json(sums: Path, sums_bundle: Path) -> None:
+    model = start(sums, "sums")
+    good, bad, broken = "[[1, 2], [3, 4.5]]", '"seven"', "[[1, 2"
+    responses = model.execute([Request({"points": [part]}, {"scale": 2}) for part in (good, bad, broken)])
+    assert answers(responses[0]) == [load(sums_bundle, "cpu")({"points": [[1, 2], [3, 4.5]]}, scale=2)]
+    assert answers(responses[0]) == [{"score": 21.0}]
+    assert "rows of numbers" in responses[1].error().message()
+    assert "input points" in responses[2].error().message()
+
+
+def test_a_model_whose_bundle_answers_otherwise_does_not_start(repository: Path, build: Build, tmp_path: Path) -> None:
+    copy = shutil.copytree(repository, tmp_path / "models")
+    shutil.rmtree(copy / "toy" / "1" / "bundle")
+    build(copy / "toy" / "1" / "bundle", leaks=True)
+    with pytest.raises(BundleError, match="answers differ on this machine"):
+        start(copy, "toy")
+
+
+def test_the_model_is_clean_python(repository: Path) -> None:
+    check = [sys.executable, "-m", "ruff", "check", "--isolated", "--line-length", "120", "--select", "E,F,W,B,N,PIE"]
+    done = subprocess.run([*check, "--ignore", "B905", repository / "toy/1/model.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_on_a_gpu_both_models_run_there(tiny_bundle: Path, tmp_path: Path) -> None:
+    done = seqpipe("deploy", "triton", tiny_bundle, "-o", tmp_path / "models", "--cuda", "--name", "people")
+    assert done.code == 0, done.err
+    assert "--gpus all" in done.err
+    assert "seqpipe-nlp[gpu]==" in done.err
+    for name in ("people", "people_graph"):
+        groups = config_of(tmp_path / "models", name).instance_group
+        assert [group.kind for group in groups] == [model_config_pb2.ModelInstanceGroup.KIND_GPU]

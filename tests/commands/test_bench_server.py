@@ -1,0 +1,340 @@
+"""`seqpipe bench --url`: the load generator against servers that are slow, stall, refuse, hang up or talk nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from seqpipe.commands.bench.command import bench
+from seqpipe.commands.bench.load import ClosedLoop, Load, OpenLoop, Settings
+from seqpipe.commands.bench.server import Server, bodies
+from seqpipe.commands.bench.tables import server_tables
+from seqpipe.commands.bench.tally import Tally
+from seqpipe.errors import DataError, EnvError, UsageError
+
+Behave = Callable[["Toy", asyncio.StreamWriter, int], Awaitable[None]]
+
+
+class Toy:
+    """A server in a thread: what it does with request number N is given; it counts what it gets at a time."""
+
+    def __init__(self, behave: Behave):
+        self.behave, self.count, self.now, self.most = behave, 0, 0, 0
+        self.bodies: set[bytes] = set()
+        self.began, self.has_stalled = time.monotonic(), False
+        self._loop = asyncio.new_event_loop()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while not writer.is_closing():
+                self.head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"content-length: (\d+)", self.head.lower())
+                self.bodies.add(await reader.readexactly(int(length[1]) if length else 0))
+                self.count, self.now = self.count + 1, self.now + 1
+                self.most = max(self.most, self.now)
+                await self.behave(self, writer, self.count)
+                self.now -= 1
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the client or the test is done
+        finally:
+            writer.close()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Toy]:
+        self._server = self._loop.run_until_complete(asyncio.start_server(self.serve, "127.0.0.1", 0))
+        self.port = self._server.sockets[0].getsockname()[1]
+        thread = threading.Thread(target=self._loop.run_forever)
+        thread.start()
+        try:
+            yield self
+        finally:
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+            self._loop.close()
+
+    async def _stop(self) -> None:
+        await asyncio.sleep(0.02)  # for what was just accepted
+        self._server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # for transports to close
+
+
+def reply(writer: asyncio.StreamWriter, code: int = 200, header: str = "") -> None:
+    writer.write(f"HTTP/1.1 {code} -\r\n{header}Content-Length: 2\r\n\r\n{{}}".encode())
+
+
+async def answer(toy: Toy, writer: asyncio.StreamWriter, number: int, seconds: float = 0.0) -> None:
+    await asyncio.sleep(seconds)
+    reply(writer)
+
+
+def run(
+    behave: Behave, kind: type[Load], seconds: float, *arguments: Any, **settings: Any
+) -> tuple[Toy, dict[str, Any]]:
+    """What a load counts of a server that behaves so."""
+    with Toy(behave).running() as toy:
+        return toy, load_at(toy.port, kind, seconds, *arguments, **settings)
+
+
+def load_at(port: int, kind: type[Load], seconds: float, *arguments: Any, **settings: Any) -> dict[str, Any]:
+    requests = [Server("127.0.0.1", port, "/v1/toy", {}).request(body) for body in bodies(["Anna", "Ben"], {})]
+
+    async def loop() -> dict[str, Any]:
+        connect = partial(asyncio.get_running_loop().create_connection, host="127.0.0.1", port=port)
+        load: Any = kind(Settings(connect, requests, **settings), seconds)
+        return await load.run(*arguments)
+
+    return uvloop.run(loop())
+
+
+def test_clients_of_a_closed_loop_wait_for_their_answers() -> None:
+    toy, result = run(partial(answer, seconds=0.02), ClosedLoop, 0.5, 4)
+    latency = result["codes"]["200"]
+    assert toy.most == 4
+    assert 20 <= latency["p50_ms"] < 60
+    assert 0 < result["per_second"] <= 4 / 0.02
+    assert 0 < latency["count"] < toy.count  # the others were warm-up
+    assert toy.bodies == {b'{"inputs": "Anna"}', b'{"inputs": "Ben"}'}
+
+
+async def stall(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+    if not toy.has_stalled and time.monotonic() - toy.began > 0.3:
+        toy.has_stalled = True
+        time.sleep(0.3)  # the whole server
+    reply(writer)
+
+
+def test_latency_in_an_open_loop_counts_from_the_arrival_and_shows_a_stall() -> None:
+    """In a closed loop one request sees the stall, however long it is; in an open loop those of 0.3 s of 0.8 s do."""
+    _, closed = run(stall, ClosedLoop, 0.8, 1)
+    _, opened = run(stall, OpenLoop, 0.8, 200.0, 1)
+    assert closed["codes"]["200"]["p90_ms"] < 50 < 250 < closed["codes"]["200"]["max_ms"]
+    assert opened["codes"]["200"]["p90_ms"] > 150
+    assert opened["codes"]["200"]["p50_ms"] < 150
+
+
+def test_arrivals_that_find_no_connection_wait_and_the_wait_counts() -> None:
+    toy, result = run(partial(answer, seconds=0.05), OpenLoop, 0.4, 60.0, 1, most=1)
+    assert toy.most == 1
+    assert result["codes"]["200"]["max_ms"] > 150
+    assert result["sent_late"]["max_ms"] > 100
+
+
+def test_an_open_loop_opens_as_many_connections_as_it_needs() -> None:
+    toy, result = run(partial(answer, seconds=0.1), OpenLoop, 0.4, 200.0, 1)
+    assert 10 < toy.most < 40
+    assert result["codes"]["200"]["p50_ms"] < 150
+
+
+def test_arrivals_follow_from_the_seed_and_come_at_the_rate() -> None:
+    counts = [run(answer, OpenLoop, 0.3, 600.0, seed)[0].count for seed in (1, 1, 2)]
+    assert counts[0] == counts[1] != counts[2]
+    assert all(130 < count < 230 for count in counts)
+
+
+def test_codes_are_counted_each_with_its_latency_and_only_answers_in_time_are_goodput() -> None:
+    async def behave(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+        await asyncio.sleep(0.03 if number % 3 == 0 else 0)
+        reply(writer, 429 if number % 3 == 1 else 200)
+
+    _, result = run(behave, ClosedLoop, 0.5, 1, deadline=0.02)
+    ok, shed = result["codes"]["200"], result["codes"]["429"]
+    assert abs(ok["count"] - 2 * shed["count"]) <= 2
+    assert shed["p50_ms"] < 20 < 30 < ok["max_ms"]
+    assert result["in_time_per_second"] == pytest.approx(result["per_second"] / 2, rel=0.2)
+
+
+async def hang_up(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+    if number % 2:
+        reply(writer)
+    else:
+        writer.close()
+
+
+async def wait(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+    await asyncio.sleep(30)
+
+
+async def talk_nonsense(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+    writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+
+@pytest.mark.parametrize(
+    ("behave", "reason"),
+    [
+        (hang_up, "connection closed without an answer"),
+        (wait, "no answer within 0.1 s"),
+        (talk_nonsense, "no HTTP: "),
+    ],
+    ids=["hangs up", "waits", "talks nonsense"],
+)
+@pytest.mark.parametrize(("kind", "arguments"), [(ClosedLoop, (2,)), (OpenLoop, (100.0, 1))], ids=["closed", "open"])
+def test_requests_without_an_answer_are_counted(
+    behave: Behave, reason: str, kind: type[Load], arguments: tuple[Any, ...]
+) -> None:
+    toy, result = run(behave, kind, 0.4, *arguments, timeout=0.1)
+    ((found, count),) = result["failures"].items()
+    assert found.startswith(reason)
+    answered = result["codes"]["200"]["count"] if result["codes"] else 0
+    assert (answered > 0) == (behave is hang_up)
+    assert 0 < count + answered <= toy.count
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [(ClosedLoop, (2,)), (OpenLoop, (100.0, 1))], ids=["closed", "open"])
+def test_a_server_that_is_gone_is_a_failure_of_each_request(kind: type[Load], arguments: tuple[Any, ...]) -> None:
+    with Toy(answer).running() as toy:
+        port = toy.port
+    result = load_at(port, kind, 0.5, *arguments)
+    assert result["codes"] == {}
+    ((reason, count),) = result["failures"].items()
+    assert re.fullmatch("no connection: .*refused.*", reason, re.IGNORECASE)
+    assert count > 3
+
+
+def test_a_connection_that_the_server_closes_after_its_answer_is_opened_again() -> None:
+    async def behave(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+        reply(writer, header="Connection: close\r\n")
+        writer.close()
+
+    _, result = run(behave, ClosedLoop, 0.4, 2)
+    assert result["failures"] == {}
+    assert result["codes"]["200"]["count"] > 20
+
+
+def test_an_answer_in_chunks_is_one_answer() -> None:
+    async def behave(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+        await asyncio.sleep(0.01)
+        writer.write(b"0\r\n\r\n")
+
+    toy, result = run(behave, ClosedLoop, 0.4, 1)
+    assert result["failures"] == {}
+    assert result["codes"]["200"]["p50_ms"] > 9
+    assert result["codes"]["200"]["count"] < toy.count < 45
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def url(tiny_bundle: Path) -> Iterator[str]:
+    """The address of a server of the toy bundle."""
+    command = [sys.executable, "-m", "seqpipe", "serve", f"toy={tiny_bundle}", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        found = None
+        while found is None:
+            line = process.stderr.readline()
+            assert line, "the server ended"
+            found = re.search(r"http://[^: ]+:\d+(?=.*ready)", line)
+        yield found[0]
+        process.terminate()
+        process.stderr.read()
+
+
+def test_a_server_is_measured_in_both_loops(url: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Anna in Bern\nBen\n")
+    options = ["--seconds", "1", "--clients", "2", "--rate", "50", "--json"]
+    command = [sys.executable, "-m", "seqpipe", "bench", "toy", "--url", url, "-i", str(tmp_path / "a.txt"), *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    (closed,), (opened,) = result["closed_loop"], result["open_loop"]
+    assert result["inputs"] == 2
+    assert closed["clients"] == 2
+    assert opened["rate"] == 50
+    for load in (closed, opened):
+        assert {*load["codes"]} == {"200"}
+        assert load["failures"] == {}
+    assert closed["per_second"] > opened["per_second"] > 0
+
+
+def test_a_server_gives_a_table(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "Anna"}\n')
+    bench("toy", path, url=url, seconds=0.5, options=["bias=1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(r"clients +answers/s +in time/s +p50 ms", lines[0])
+    assert [line.split()[0] for line in lines[1:]] == ["1", "8", "64"]
+
+
+def test_the_token_of_the_variable_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = []
+
+    async def behave(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
+        heads.append(toy.head)
+        writer.write(b"HTTP/1.1 401 -\r\nContent-Length: 9\r\n\r\nwho's it?")
+
+    monkeypatch.setenv("SEQPIPE_TOKEN", "secret")
+    with Toy(behave).running() as toy, pytest.raises(DataError, match="401: who's it"):
+        bench("toy", url=f"http://127.0.0.1:{toy.port}")
+    assert b"authorization: bearer secret\r\n" in heads[0].lower()
+    assert b"\r\nAuthorization: Bearer secret\r\n" in Server.at("http://h", "n", "secret").request(b"{}")
+
+
+def test_a_table_has_a_row_for_each_code_and_each_failure() -> None:
+    tally = Tally(0.0, 2.0, 0.5)
+    for code, scheduled, now in (
+        (200, 0.5, 0.75),
+        (200, 0.5, 1.5),
+        (429, 1.0, 1.001),
+        (200, 1.0, 9.0),
+        (200, -1.0, 0.1),
+    ):
+        tally.answer(code, scheduled, now)
+    tally.failure("connection\x1b closed", 1.0)
+    table = server_tables({"closed_loop": [], "open_loop": [{"rate": 1234.5, **tally.data()}]})
+    head, ok, shed, failed = (re.split(r"  +", line) for line in table.splitlines())
+    assert head[0] == "arrivals/s"
+    assert ok == ["1,234.5", "1.5", "0.5", "1,000.00", "8,000.00", "8,000.00", "8,000.00", "3"]
+    assert shed == ["", "status 429", "1.00", "1.00", "1.00", "1.00", "1"]
+    assert failed == ["", r"connection\x1b closed", "1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "message"),
+    [
+        ("nose", {}, DataError, "404"),
+        ("toy", {"input": "long.txt"}, DataError, "the server answers 422: "),
+        ("toy", {"input": "a.conll"}, UsageError, "--format conll"),
+        ("toy", {"url": "http://127.0.0.1:9"}, EnvError, "seqpipe serve BUNDLE"),
+        ("toy", {"url": "https://127.0.0.1"}, UsageError, "must be http://HOST:PORT"),
+        ("toy", {"batches": "1"}, UsageError, "--batches measures a bundle"),
+        ("toy", {"rate": "-5"}, UsageError, "--rate -5: must be numbers above 0"),
+        ("toy", {"clients": ""}, UsageError, "--clients : must be whole numbers"),
+        ("toy", {"url": None, "rate": "5"}, UsageError, "--rate is for a server"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_measured_is_an_error(
+    url: str, tmp_path: Path, name: str, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    (tmp_path / "long.txt").write_text("Anna " * 1001)
+    (tmp_path / "a.conll").write_text("Anna B-person\n")
+    if "input" in options:
+        options = {"input": tmp_path / options["input"]}
+    with pytest.raises(error) as caught:
+        bench(name, **{"url": url, **options})
+    assert message in str(caught.value)
+
+
+def test_what_measures_a_server_imports_no_torch_and_no_onnxruntime() -> None:
+    code = "import seqpipe.commands.bench.server, sys; print({'torch', 'onnxruntime'} & {*sys.modules})"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -1,0 +1,344 @@
+"""One bundle for every answer kind, with recorded answers, and an application that serves them with the page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from tokenizers import Tokenizer
+
+from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.classification import Label, Labels
+from seqpipe.answers.embedding import Vector
+from seqpipe.answers.extractive_span import ExtractiveSpan
+from seqpipe.answers.fill_mask import FillMask
+from seqpipe.answers.generation import Generation
+from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.pointers import Pointers
+from seqpipe.answers.regression import Score
+from seqpipe.answers.span_infilling import SpanInfilling
+from seqpipe.answers.structured import Structured
+from seqpipe.answers.structured_fields import Field
+from seqpipe.answers.tagging import Spans, Tags
+from seqpipe.answers.text import Text
+from seqpipe.features.vocabulary import MARKS, MASK
+from seqpipe.runtime.decode_options import described
+from seqpipe.runtime.serve import page
+from seqpipe_plugins.tokenizers.words import Words
+
+TEXT = ({"name": "text", "type": "text"},)
+SEARCH = {
+    "beams": {"type": "size", "default": 1, "minimum": 1, "maximum": 64},
+    "temperature": {"type": "float", "default": 1.0, "minimum": math.ulp(0.0), "maximum": None},
+    "stop": {"type": "tokens", "default": None},
+    "uniform": {"type": "uniform", "default": None},
+    "greedy": {"type": "bool", "default": False},
+}
+BIAS = {"bias": {"type": "float", "default": 0.0, "minimum": -20, "maximum": 20}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A bundle, an example of its input, the recorded answer, and the words that a person then reads."""
+
+    name: str
+    kind: AnswerKind
+    example: Any
+    answer: Any
+    shows: tuple[str, ...]
+    inputs: tuple[Mapping[str, str], ...] = TEXT
+    options: Mapping[str, Any] = field(default_factory=dict)
+    explanation: Mapping[str, Any] | None = None
+    pieces: tuple[str, ...] = ()  # of the answer's text behind the prompt, where it streams
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "pipeline": f"{self.name}-small",
+            "answer": self.kind.kind,
+            "fields": [part["name"] for part in self.inputs],
+            "inputs": [*self.inputs],
+            "options": described(self.options),
+            "labels": sorted(map(str, getattr(self.kind, "labels", ()))),
+            "drawing": self.kind.drawing,
+            "explains": self.explanation is not None,
+            "streams": bool(self.pieces),
+            "documents": self.kind.tags_words,
+            "limits": {"tokens": 512},
+            "examples": [self.example] if self.name != "entities" else [self.example, "Nothing to see here"],
+            "sha256": "5d41402abc4b2a76b9719d911017c5925d41402abc4b2a76b9719d911017c592",
+        }
+
+
+def span(text: str, word: str, label: str, score: float | None = 0.97) -> dict[str, Any]:
+    start = text.index(word)
+    scored = {} if score is None else {"score": score}
+    return {"entity_group": label, **scored, "word": word, "start": start, "end": start + len(word)}
+
+
+def tag(text: str, word: str, label: str) -> dict[str, Any]:
+    start = text.index(word)
+    return {"entity": label, "score": 0.99, "word": word, "start": start, "end": start + len(word)}
+
+
+def places(text: str) -> list[list[int]]:
+    words, at = text.split(), 0
+    found = []
+    for word in words:
+        start = text.index(word, at)
+        at = start + len(word)
+        found.append([start, at])
+    return found
+
+
+TOKENIZER: Tokenizer = Words().train(["a b c"])
+TOKENIZER.add_special_tokens([MASK, *MARKS])
+LABELS = ("O", *(f"{at}-{name}" for name in ("city", "date", "organization", "person", "time") for at in "BI"))
+WAKE = "Wake me at seven in Lausanne 🏔️ with Anna"
+NESTED = "The New York University Press opened in Bern"
+HEBREW = "אנה נסעה לירושלים ביום שלישי"
+CHINESE = "😀明天上午安娜从北京飞往上海"
+PARSE = "She saw a red car"
+QUESTION, PASSAGE = "Where is the lake?", "Lausanne stands on the lake 🌊 of Geneva, below the Jura."
+SOURCE = "please wake Zoltán at seven"
+POINTS = [[0.1, 0.2], [0.9, 0.15], [0.55, 0.5], [0.8, 0.85], [0.2, 0.9], [0.4, 0.35]]
+PROMPT = "Once upon a time"
+STORY = ", a small fox lived by the river."
+GAPS = f"The {MASK} sat on the {MASK}."
+
+
+def _attention(text: str) -> dict[str, Any]:
+    at = places(text)
+    weights = [round((i % 3 + 1) / 10, 6) for i in range(len(at))]
+    pairs = [[[1 / (1 + abs(i - j) + head) for j in range(len(at))] for i in range(len(at))] for head in range(2)]
+    return {
+        "encoder.0.attention": {"over": "pairs", "places": at, "weights": pairs},
+        "head.attention": {"over": "words", "places": at, "weights": weights},
+    }
+
+
+def _copies() -> dict[str, Any]:
+    at, written = places(SOURCE), ["wake", "Zoltán", "07:00"]
+    weights = [[0.05, 0.8, 0.05, 0.05, 0.05], [0.02, 0.02, 0.92, 0.02, 0.02], [0.01, 0.04, 0.05, 0.1, 0.8]]
+    origins = [
+        {"token": "wake", "generating": 0.3, "start": 7, "end": 11},
+        {"token": "Zoltán", "generating": 0.01, "start": 12, "end": 18},
+        {"token": "07:00", "generating": 0.98, "start": None, "end": None},
+    ]
+    attention = {"over": "written", "places": at, "written": written, "weights": weights}
+    return {"attentions": {"head.attention": attention}, "copied": {"head.generating": origins}}
+
+
+_WORDS = [
+    {"word": word, "start": a, "end": b, "head": head, "relation": relation, "relation_score": 0.95}
+    for word, (a, b), head, relation in zip(
+        PARSE.split(), places(PARSE), (1, None, 4, 4, 1), ("nsubj", "root", "det", "amod", "obj"), strict=True
+    )
+]
+PARSER = Structured(
+    [
+        Field("head", "word", "position", "head"),
+        Field("relation", "word", "label", "relation", ("amod", "det", "nsubj", "obj", "root")),
+        Field("mood", "text", "label", "mood", ("neutral", "happy")),
+        Field("roles", "pair", "label", "roles", ("none", "agent", "patient")),
+    ]
+)
+ROLES = [{"from": 1, "to": 0, "label": "agent", "score": 0.9}, {"from": 1, "to": 4, "label": "patient", "score": 0.8}]
+INTENT = Label(("alarm", "music", "weather"))
+TEXT_ALTERNATIVES = [
+    {"generated_text": "wake Zoltán 07:00", "score": 0.81, "warning": "longer than any text in training"},
+    {"generated_text": "wake Zoltan 07:00", "score": 0.12},
+]
+
+CASES = (
+    Case(
+        "entities",
+        Spans(LABELS),
+        WAKE,
+        [span(WAKE, "seven", "time", 0.98), span(WAKE, "Lausanne", "city"), span(WAKE, "Anna", "person")],
+        ("seventime0.98", "Lausannecity0.97", "Annaperson0.97"),
+        options=BIAS,
+        explanation={"text": WAKE, "attentions": _attention(WAKE)},
+    ),
+    Case(
+        "nested",
+        Spans(LABELS),
+        NESTED,
+        [
+            span(NESTED, "New York University", "organization", 0.9),
+            span(NESTED, "New York", "city", 0.8),
+            span(NESTED, "University Press", "organization", 0.4),
+            span(NESTED, "Bern", "city"),
+        ],
+        ("New York", "city0.80", "organization0.90", "Pressorganization0.40"),
+    ),
+    Case(
+        "hebrew",
+        Spans(LABELS),
+        HEBREW,
+        [span(HEBREW, "אנה", "person"), span(HEBREW, "ירושלים", "city"), span(HEBREW, "ביום שלישי", "date")],
+        ("אנהperson0.97", "ירושליםcity0.97"),
+    ),
+    Case(
+        "chinese",
+        Spans(LABELS),
+        CHINESE,
+        [span(CHINESE, "明天上午", "date"), span(CHINESE, "安娜", "person"), span(CHINESE, "北京", "city")],
+        ("明天上午date0.97", "安娜person0.97", "北京city0.97"),
+    ),
+    Case(
+        "n-best",
+        Spans(LABELS),
+        NESTED,
+        [
+            {"spans": [span(NESTED, "New York", "city", None)], "score": 0.7},
+            {"spans": [span(NESTED, "New York University", "organization", None)], "score": 0.2},
+        ],
+        ("New Yorkcity", "New York Universityorganization", "0.700", "0.200"),
+    ),
+    Case(
+        "part-of-speech",
+        Tags(("DET", "NOUN", "PRON", "VERB")),
+        PARSE,
+        [
+            tag(PARSE, word, label)
+            for word, label in zip(PARSE.split(), ["PRON", "VERB", "DET", "ADJ", "NOUN"], strict=True)
+        ],
+        ("ShePRON", "sawVERB", "carNOUN"),
+    ),
+    Case("intent", INTENT, WAKE, {"label": "alarm", "score": 0.9312}, ("alarm", "0.931")),
+    Case(
+        "topics",
+        Labels(("alarm", "music", "weather")),
+        WAKE,
+        [{"label": "weather", "score": 0.91}, {"label": "alarm", "score": 0.64}],
+        ("weather", "0.910", "alarm", "0.640"),
+    ),
+    Case("stars", Score(), "A wonderful evening", {"score": 4.3721}, ("4.3721",)),
+    Case(
+        "embedding",
+        Vector(("a", "b")),
+        "A wonderful evening",
+        {"vector": [round(math.sin(i * i / 40) / 11.3, 6) for i in range(256)]},
+        ("256 numbers", "norm 1.0"),
+    ),
+    Case(
+        "reading",
+        ExtractiveSpan(),
+        {"question": QUESTION, "context": PASSAGE},
+        {"answer": "Geneva", "score": 0.88, "start": PASSAGE.index("Geneva"), "end": PASSAGE.index("Geneva") + 6},
+        ("Geneva", "Lausanne stands on", "0.880"),
+        ({"name": "question", "type": "text"}, {"name": "context", "type": "text"}),
+    ),
+    Case(
+        "sorting",
+        Pointers(),
+        "bravo charlie alpha",
+        {"pointers": [2, 0, 1], "words": ["alpha", "bravo", "charlie"], "score": 0.91},
+        ("alpha2", "bravo0", "charlie1"),
+    ),
+    Case(
+        "tour",
+        Pointers(points="points", cyclic=True),
+        {"points": POINTS},
+        {"pointers": [0, 5, 2, 4, 3, 1, 0], "score": 0.61},
+        ("0", "5", "2"),
+        ({"name": "points", "type": "rows"},),
+    ),
+    Case(
+        "hull",
+        Pointers(points="points", figure_style="polygon"),
+        {"points": POINTS},
+        {"pointers": [0, 1, 3, 4], "score": 0.93},
+        ("0", "1", "3", "4"),
+        ({"name": "points", "type": "rows"},),
+    ),
+    Case(
+        "parser",
+        PARSER,
+        PARSE,
+        {"words": _WORDS, "mood": "neutral", "mood_score": 0.88, "roles": ROLES},
+        ("She", "nsubj", "root", "agent", "neutral", "0.880"),
+    ),
+    Case(
+        "normalization",
+        Text(TOKENIZER),
+        SOURCE,
+        TEXT_ALTERNATIVES,
+        ("wake Zoltán 07:00", "0.810", "longer than any text in training"),
+        options=SEARCH,
+        explanation={"text": SOURCE, **_copies()},
+    ),
+    Case(
+        "stories",
+        Generation(TOKENIZER, True, 256),
+        PROMPT,
+        {"generated_text": PROMPT + STORY, "score": 0.02},
+        (PROMPT + STORY,),
+        options=SEARCH,
+        pieces=(", a small", " fox lived", " by the", " river."),
+    ),
+    Case(
+        "gaps",
+        FillMask(TOKENIZER, token=MASK, share=0.15, fields=("text",)),
+        GAPS,
+        {"generated_text": "The cat sat on the mat.", "score": 0.4, "words": ["cat", "mat"]},
+        ("The cat sat on the mat.",),
+    ),
+    Case(
+        "infilling",
+        SpanInfilling(TOKENIZER, share=0.15, length=3.0, field="text"),
+        f"The {MARKS[0]} on the mat.",
+        {"generated_text": f"{MARKS[0]} cat sat {MARKS[1]}", "score": 0.3},
+        ("cat sat",),
+    ),
+    Case(
+        "assistant",
+        MultiHead({"intent": INTENT, "slots": Spans(LABELS), "mood": Score()}),
+        WAKE,
+        {
+            "intent": {"label": "alarm", "score": 0.98},
+            "slots": [span(WAKE, "seven", "time")],
+            "mood": {"score": -0.25},
+        },
+        ("intent", "alarm", "slots", "seventime0.97", "mood", "-0.2500"),
+        options={"slots.n_best": {"type": "size", "default": 1, "minimum": 1, "maximum": 10}},
+    ),
+)
+
+
+def recorded_app(requests: list[dict[str, Any]]) -> Starlette:
+    """The page with recorded answers; every request body is kept in `requests`."""
+    cases = {case.name: case for case in CASES}
+
+    async def bundles(request: Request) -> JSONResponse:
+        return JSONResponse({"bundles": [case.description for case in CASES]})
+
+    async def answer(request: Request) -> Response:
+        case, body = cases[request.path_params["name"]], await request.json()
+        requests.append(body)
+        if "refuse" in str(body["inputs"]):
+            return JSONResponse({"error": "record 1: the text is refused; write another"}, 422)
+        if body.get("stream"):
+            return StreamingResponse(_events(case), media_type="text/event-stream")
+        explained = {"explanation": case.explanation} if body.get("explain") else {}
+        return JSONResponse({"answer": case.answer, **explained})
+
+    routes = [Route("/v1", bundles), Route("/v1/{name}", answer, methods=["POST"])]
+    return Starlette(routes=[*routes, *page.routes(None, None)])  # type: ignore[arg-type]
+
+
+async def _events(case: Case) -> AsyncIterator[str]:
+    for piece in case.pieces:
+        yield f"data: {json.dumps({'text': piece})}\n\n"
+        await asyncio.sleep(0.02)
+    yield f"data: {json.dumps({'answer': case.answer})}\n\n"

@@ -1,0 +1,137 @@
+"""The Open Inference Protocol v2, spoken by Triton's own client and by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from serving import Server
+from tritonclient.utils import InferenceServerException
+
+from seqpipe import Model, load
+from seqpipe.version import VERSION
+
+TEXTS = ["Anna meets Ben in New York .", "", "Bern", "Anna calls 你好"]
+
+
+@pytest.fixture(scope="module")
+def server(tiny_bundle: Path, vector_bundle: Path) -> Iterator[Server]:
+    with Server(f"toy={tiny_bundle}", vector_bundle, "--max-items", "5") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[triton.InferenceServerClient]:
+    with triton.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        yield client
+
+
+def tensor(texts: list[str], shape: list[int], binary: bool = True) -> triton.InferInput:
+    made = triton.InferInput("text", shape, "BYTES")
+    made.set_data_from_numpy(np.array(texts, object).reshape(shape), binary_data=binary)
+    return made
+
+
+def answers(result: triton.InferResult) -> list[Any]:
+    return [json.loads(text) for text in result.as_numpy("answer_json").ravel()]
+
+
+def test_the_client_finds_the_server_and_the_bundle(client: triton.InferenceServerClient) -> None:
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("toy")
+    assert client.is_model_ready("toy", "1")
+    assert client.get_server_metadata() == {
+        "name": "seqpipe",
+        "version": VERSION,
+        "extensions": ["binary_tensor_data"],
+    }
+    assert client.get_model_metadata("toy") == {
+        "name": "toy",
+        "versions": ["1"],
+        "platform": "seqpipe_onnx",
+        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [-1]}],
+        "outputs": [{"name": "answer_json", "datatype": "BYTES", "shape": [-1]}],
+    }
+
+
+@pytest.mark.parametrize("shape", [[4], [4, 1]])
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("outputs", [None, False, True])
+def test_the_clients_answers_are_those_of_the_model(
+    client: triton.InferenceServerClient, tiny: Model, shape: list[int], binary: bool, outputs: bool | None
+) -> None:
+    asked = None if outputs is None else [triton.InferRequestedOutput("answer_json", binary_data=outputs)]
+    result = client.infer("toy", [tensor(TEXTS, shape, binary)], outputs=asked, request_id="7")
+    assert answers(result) == tiny(TEXTS)
+    assert result.as_numpy("answer_json").shape == tuple(shape)
+    assert result.get_response()["id"] == "7"
+
+
+def test_a_vector_is_an_output_of_numbers(client: triton.InferenceServerClient, vector_bundle: Path) -> None:
+    assert client.get_model_metadata("vectors")["outputs"][1:] == [
+        {"name": "vector", "datatype": "FP32", "shape": [-1, -1]}
+    ]
+    expected = [answer["vector"] for answer in load(vector_bundle, "cpu", threads=1)(["Bern", "Anna in", "x"])]
+    for binary in (False, True):
+        asked = [triton.InferRequestedOutput("vector", binary_data=binary)]
+        result = client.infer("vectors", [tensor(["Bern", "Anna in", "x"], [3, 1])], outputs=asked)
+        vectors = result.as_numpy("vector")
+        assert (vectors.dtype, vectors.tolist()) == (np.float32, expected)
+        assert result.as_numpy("answer_json") is None
+    both = client.infer("vectors", [tensor(["Bern", ""], [2])])
+    assert answers(both) == [{"vector": expected[0]}, {"vector": None}]
+    assert np.isnan(both.as_numpy("vector")[1]).all()
+
+
+def test_decode_options_and_documents_are_parameters(client: triton.InferenceServerClient, tiny: Model) -> None:
+    result = client.infer("toy", [tensor(TEXTS, [4])], parameters={"bias": -5.0})
+    assert answers(result) == tiny(TEXTS, bias=-5.0) != tiny(TEXTS)
+    result = client.infer("toy", [tensor(["Anna. Ben."], [1])], parameters={"documents": True})
+    assert answers(result) == [tiny("Anna. Ben.", documents=True)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parameters": {"bais": 1.0}}, "no decode option 'bais'; did you mean 'bias'?"),
+        ({"parameters": {"bias": 21.0}}, "bias: 21.0 is not between -20 and 20"),
+        ({"priority": 3}, "no decode option 'priority'"),
+        ({"sequence_id": 3}, "no decode option 'sequence_id'"),
+        ({"outputs": [triton.InferRequestedOutput("spans")]}, r"no output 'spans' \(there is: answer_json\)"),
+        (
+            {"outputs": [triton.InferRequestedOutput("answer_json", class_count=2)]},
+            "the parameter 'classification' is not supported",
+        ),
+        ({"model_version": "2"}, "'toy' has no version '2'"),
+        ({"model_name": "tpy"}, "no bundle 'tpy'; did you mean 'toy'?"),
+        ({"inputs": [tensor(["a"] * 6, [6])]}, "6 inputs are over the limit of 5"),
+        ({"request_compression_algorithm": "gzip"}, "Content-Encoding: gzip is not supported"),
+        ({"timeout": -3}, "timeout: must be a whole number of microseconds"),
+    ],
+)
+def test_what_is_refused_is_said_as_the_client_expects(
+    client: triton.InferenceServerClient, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InferenceServerException, match=message):
+        client.infer(**{"model_name": "toy", "inputs": [tensor(["Bern"], [1])], **changes})
+
+
+def test_an_input_has_the_name_of_a_field(server: Server) -> None:
+    entry = {"datatype": "BYTES", "shape": [1], "data": ["Bern"]}
+    reply = server.post("/v2/models/toy/infer", {"inputs": [{"name": "txt", **entry}]})
+    assert (reply.status, reply.json) == (422, {"error": "no input 'txt'; did you mean 'text'? (there is: text)"})
+
+
+def test_plain_json_works_with_no_client_at_all(server: Server, tiny: Model) -> None:
+    entry = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Bern"]}
+    reply = server.post("/v2/models/toy/infer", {"id": "a", "inputs": [entry]})
+    (output,) = reply.json.pop("outputs")
+    assert json.loads(output["data"][0]) == tiny("Bern")
+    assert {"model_name": "toy", "model_version": "1", "id": "a"}.items() <= reply.json.items()
+    assert reply.headers["content-type"] == "application/json"
