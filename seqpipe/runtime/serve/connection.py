@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from seqpipe.files import json_bytes
@@ -25,7 +26,9 @@ class Connection(HttpToolsProtocol):
     lost = False
     _reading = _in_head = True  # a new connection owes its first request
     _head = 0  # bytes that came while the headers were not whole
+    _head_was_whole = False  # those of a request, in the bytes that came last
     _fault = 400, "this is not HTTP/1.1"
+    _answering: RequestResponseCycle | None = None
     _read_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
 
@@ -38,6 +41,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True  # uvicorn tells the last request of a pipeline alone
         self._read_timer = _cancelled(self._read_timer)
         self._write_timer = _cancelled(self._write_timer)
         if self.task is not None:
@@ -45,6 +50,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._head_was_whole = False
         super().data_received(data)
         if self.transport.is_closing():
             return
@@ -57,7 +63,7 @@ class Connection(HttpToolsProtocol):
             return
         self._await_more()
         if self._in_head:
-            self._head += len(data)
+            self._head = 0 if self._head_was_whole else self._head + len(data)
             if self._head > self.settings.max_header_bytes:
                 self._refuse(*self._large_head())
 
@@ -68,7 +74,7 @@ class Connection(HttpToolsProtocol):
         self._read_timer = _cancelled(self._read_timer)
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._head = False, 0
+        self._in_head, self._head, self._head_was_whole = False, 0, True
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > self.settings.max_header_bytes:
             self._fault = self._large_head()
@@ -78,6 +84,10 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._reading = False
         super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
