@@ -301,6 +301,7 @@ WITH_JSON = [  # with the exit code, and for an error its kind and what is told
     (["evaluate", "runs/tiny/bundle", "--beams", "many"], 2, "UsageError", "'--beams'"),
     (["verify", "runs/tiny/bundle"], 0, "", ""),
     (["verify", "gone"], 6, "BundleError", "no such folder"),
+    (["bench", "gone"], 6, "BundleError", "no such folder"),
     (["explain", "runs/tiny/bundle", "Ada left"], 2, "UsageError", "no attention weights"),
     (["doctor"], 0, "", ""),
     (["doctor", "--require", "tpu"], 2, "UsageError", "must be cuda"),

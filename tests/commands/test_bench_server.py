@@ -260,6 +260,7 @@ def test_an_answer_in_chunks_is_one_answer() -> None:
 def url(tiny_bundle: Path) -> Iterator[str]:
     """The address of a server of the toy bundle."""
     command = [sys.executable, "-m", "seqpipe", "serve", f"toy={tiny_bundle}", "--port", "0"]
+    command.append("--no-access-log")  # nobody reads it here, and a full pipe would stop the server
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         found = None
