@@ -20,6 +20,7 @@ from seqpipe.errors import DataError, EnvError, UsageError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WINDOWS = os.name == "nt"
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def sha256(data: bytes) -> str:
@@ -28,7 +29,7 @@ def sha256(data: bytes) -> str:
 
 def json_bytes(value: Any, indent: int | None = None) -> bytes:
     """JSON as UTF-8; lone surrogates, which UTF-8 cannot say, are escaped."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    text = _encode(value) if indent is None else json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 

@@ -76,7 +76,7 @@ class Predictor:
         """The answer to one record, the same as in a stream and sooner: nothing is put into groups and order."""
         decoding = chosen(self.options, options, self.kind)
         (doc,) = self.docs([record])
-        length = self._tokens(doc)
+        length = self.tokens(doc)
         if not length:
             return self.kind.empty_for(decoding.arrays)
         self._free_memory(length)
@@ -88,6 +88,27 @@ class Predictor:
     def answer_batch(self, records: Sequence[Record], decoding: Chosen) -> list[Answer | DataError]:
         """The answers to records that are all in hand; one that cannot be answered has the reason in its place."""
         return list(_finish(self.start(records, decoding, 0), self.kind.empty_for(decoding.arrays)))
+
+    def answer_docs(
+        self, docs: Sequence[Doc | Exception], decoding: Chosen, places: Sequence[str]
+    ) -> list[Answer | Exception]:
+        """The answers to what `split` returned, in one run whatever the lengths; an error is its own answer.
+
+        Args:
+            docs: Of like lengths, few enough for one run.
+            decoding: Holds for all.
+            places: What a message calls each of them.
+        """
+        rows = [i for i, doc in enumerate(docs) if isinstance(doc, Doc) and self.tokens(doc)]
+        batch = [doc for i in rows if isinstance(doc := docs[i], Doc)]
+        self._free_memory(max(map(self.tokens, batch), default=0))
+        empty = self.kind.empty_for(decoding.arrays)
+        answers = [doc if isinstance(doc, Exception) else copy.deepcopy(empty) for doc in docs]
+        if batch:
+            done = self._answers_or_errors(batch, decoding, [places[i] for i in rows])
+            for i, answer in zip(rows, done, strict=True):
+                answers[i] = answer
+        return answers
 
     @property
     def reads_documents(self) -> bool:
@@ -122,9 +143,9 @@ class Predictor:
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
         """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""
-        docs_or_errors, tasks = self._docs_or_errors(records, before), []
+        docs_or_errors, tasks = self.split(records, before), []
         docs = {i: doc for i, doc in enumerate(docs_or_errors) if isinstance(doc, Doc)}
-        lengths = [self._tokens(docs[i]) if i in docs else 0 for i in range(len(docs_or_errors))]
+        lengths = [self.tokens(docs[i]) if i in docs else 0 for i in range(len(docs_or_errors))]
         self._free_memory(max(lengths, default=0))
         for rows in batches(lengths):
             batch = [docs[i] for i in rows], decoding, [_place(records[i], before + i) for i in rows]
@@ -142,7 +163,7 @@ class Predictor:
             _trim_heap()
         self._after_huge = longest > TOKENS
 
-    def _docs_or_errors(self, records: Sequence[Record | DataError], before: int) -> Sequence[Doc | DataError]:
+    def split(self, records: Sequence[Record | DataError], before: int = 0) -> Sequence[Doc | DataError]:
         """The records split, and in place of one that cannot be answered the reason."""
         answerable = [record for record in records if not isinstance(record, DataError)]
         if len(answerable) == len(records):
@@ -170,7 +191,7 @@ class Predictor:
             alone = (self._answers_or_errors([doc], decoding, [at]) for doc, at in zip(docs, places, strict=True))
             return [answer for answers in alone for answer in answers]
 
-    def _tokens(self, doc: Doc) -> int:
+    def tokens(self, doc: Doc) -> int:
         """How many tokens are read of a text; of one that [BOS] stands before at least that."""
         return self.kind.text_length(doc)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from seqpipe.runtime.predictor import ROWS, TOKENS
+from seqpipe.runtime.predictor import ROWS
+from seqpipe.runtime.serve.batch_cost import BatchCost
 from seqpipe.runtime.serve.http_errors import HttpError, full, unavailable
 
-SHORT = 32  # tokens up to which lengths are alike: the run costs more than they do
+POOL = 2 * ROWS  # how many of the oldest a batch is chosen from
 _SMALL = 0.01  # of all that may wait
 _RECENT = 0.1  # weight of the last batch in the mean speed
 
@@ -27,14 +28,18 @@ class Job:
         payload: What a worker needs to know.
         request: Whose part it is, for whoever gets the answer.
         place: Its position in the request.
+
+    Attributes:
+        length: Its tokens as the model reads them, once they are counted.
+        waits: Whether it is in the queue.
     """
 
-    __slots__ = ("arrived", "deadline", "key", "payload", "place", "queue_key", "request", "tokens")
+    __slots__ = ("arrived", "deadline", "key", "length", "payload", "place", "request", "tokens", "waits")
 
     def __init__(self, key: Hashable, tokens: int, deadline: float, payload: Any, request: Any, place: int = 0):
         self.key, self.tokens, self.deadline, self.payload = key, tokens, deadline, payload
         self.request, self.place, self.arrived = request, place, time.monotonic()
-        self.queue_key = self if key is None else (key, max(tokens, SHORT).bit_length())
+        self.length, self.waits = tokens, False
 
 
 class BatchQueue:
@@ -43,25 +48,28 @@ class BatchQueue:
     Args:
         most: How many tokens may wait.
         delay: Seconds that the oldest waits for others.
+        measure: Sets the `length` of jobs; called by the worker that takes a batch, with those that came since.
     """
 
-    def __init__(self, most: int, delay: float = 0.0):
-        self._most, self._delay = most, delay
-        self._groups: OrderedDict[Hashable, OrderedDict[Job, None]] = OrderedDict()
+    def __init__(self, most: int, delay: float = 0.0, measure: Callable[[Sequence[Job]], None] | None = None):
+        self._most, self._delay, self._measure = most, delay, measure
+        self._fresh: dict[Job, None] = {}  # not measured yet, oldest first
+        self._pool: dict[Job, None] = {}  # measured: a batch is chosen from these
         self._changed = threading.Condition(threading.Lock())
+        self._cost = BatchCost()
         self._closed = self._is_full = False
         self._speed = 0.0  # tokens a second, of late
+        self._count = 0  # jobs that wait
         self.tokens = 0  # that wait
 
     def __len__(self) -> int:
-        with self._changed:
-            return sum(map(len, self._groups.values()))
+        return self._count
 
     def age(self) -> float:
         """How many seconds the oldest has waited."""
         with self._changed:
-            oldest = min((next(iter(group)).arrived for group in self._groups.values()), default=math.inf)
-        return max(0.0, time.monotonic() - oldest)
+            oldest = (next(iter(jobs)).arrived for jobs in (self._fresh, self._pool) if jobs)
+            return max(0.0, time.monotonic() - min(oldest, default=math.inf))
 
     def put(self, jobs: Sequence[Job]) -> None:
         """Takes all jobs of a request, or none.
@@ -79,8 +87,10 @@ class BatchQueue:
                 self._is_full = self._is_full or tokens <= _SMALL * self._most
                 raise full(self._wait())
             self.tokens += tokens
+            self._count += len(jobs)
             for job in jobs:
-                self._groups.setdefault(job.queue_key, OrderedDict())[job] = None
+                job.waits = True
+                self._fresh[job] = None
             self._changed.notify(len(jobs))
 
     def refuse_early(self) -> None:
@@ -92,33 +102,35 @@ class BatchQueue:
         """Takes out those that still wait."""
         with self._changed:
             for job in jobs:
-                group = self._groups.get(job.queue_key)
-                if group is not None and job in group:
-                    self._remove(job, group)
+                self._remove(job)
 
     def take(self) -> list[Job]:
         """The next batch, as soon as there is one; nothing when all is done after `close`."""
         with self._changed:
             while True:
-                group = self._oldest()
-                if group is None:
-                    if self._closed:
+                if (room := POOL - len(self._pool)) > 0 and self._fresh:
+                    self._fill([*itertools.islice(self._fresh, room)])
+                if not self._pool:
+                    if self._closed and not self._count:
                         return []
                     self._changed.wait()
                     continue
-                first = next(iter(group))
+                first = next(iter(self._pool))
+                alike = [job for job in self._pool if job.key == first.key] if first.key is not None else [first]
                 due = first.arrived + self._delay - time.monotonic()
-                if due > 0 and first.key is not None and len(group) < ROWS and not self._closed:
+                if due > 0 and first.key is not None and len(alike) < ROWS and not self._closed:
                     self._changed.wait(due)
                     continue
-                if batch := self._batch(group):
+                if batch := self._batch(first, alike):
                     return batch
 
     def done(self, jobs: Sequence[Job], seconds: float) -> None:
-        """Tells how long a batch took, for the time that others will have to wait."""
+        """Tells how long a batch took, for the choice of others and for the time that they will have to wait."""
         speed = sum(job.tokens for job in jobs) / max(seconds, 1e-6)
         with self._changed:
             self._speed = speed if not self._speed else (1 - _RECENT) * self._speed + _RECENT * speed
+            if jobs[0].key is not None and (longest := max(job.length for job in jobs)):
+                self._cost.add(len(jobs) * longest, seconds)
 
     def close(self) -> None:
         """Takes no more jobs; workers finish those that wait."""
@@ -126,27 +138,37 @@ class BatchQueue:
             self._closed = True
             self._changed.notify_all()
 
-    def _oldest(self) -> OrderedDict[Job, None] | None:
-        return min(self._groups.values(), key=lambda group: next(iter(group)).arrived, default=None)
+    def _fill(self, jobs: list[Job]) -> None:
+        """Moves jobs to where batches are chosen from; while they are measured, the queue is free for others."""
+        for job in jobs:
+            del self._fresh[job]
+        batchable = [job for job in jobs if job.key is not None]
+        if self._measure is not None and batchable:
+            self._changed.release()
+            try:
+                self._measure(batchable)
+            finally:
+                self._changed.acquire()
+        self._pool.update((job, None) for job in jobs if job.waits)
+        self._changed.notify_all()
 
-    def _batch(self, group: OrderedDict[Job, None]) -> list[Job]:
-        self._is_full, now, longest = False, time.monotonic(), 0
-        batch: list[Job] = []
-        while group and len(batch) < ROWS:
-            job = next(iter(group))
-            longest = max(longest, job.tokens)
-            if batch and longest * (len(batch) + 1) > TOKENS:
-                break
-            self._remove(job, group)
-            if job.deadline > now:
-                batch.append(job)
-        return batch
+    def _batch(self, first: Job, alike: list[Job]) -> list[Job]:
+        """The batch of the oldest job and those that it costs least to answer with it."""
+        self._is_full, now = False, time.monotonic()
+        batch = self._cost.choose(first, alike) if len(alike) > 1 else [first]
+        for job in batch:
+            self._remove(job)
+        return [job for job in batch if job.deadline > now]
 
-    def _remove(self, job: Job, group: OrderedDict[Job, None]) -> None:
-        del group[job]
-        self.tokens -= job.tokens
-        if not group:
-            del self._groups[job.queue_key]
+    def _remove(self, job: Job) -> None:
+        if job.waits:
+            job.waits = False
+            self._pool.pop(job, None)
+            self._fresh.pop(job, None)
+            self._count -= 1
+            self.tokens -= job.tokens
+            if self._closed and not self._count:
+                self._changed.notify_all()
 
     def _wait(self) -> int:
         """Seconds until what waits is done, about."""

@@ -12,6 +12,8 @@ from seqpipe.files import json_bytes
 from seqpipe.runtime.serve.app import CONNECTION
 from seqpipe.runtime.serve.settings import Settings
 
+CONTINUE = b"HTTP/1.1 100"  # what goes before a response: a client waits for it to send its body
+
 
 def protocol(settings: Settings) -> type[Connection]:
     """The class of connections under these settings."""
@@ -87,9 +89,12 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
+        cycle.transport = OneWrite(cycle.transport)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
+        if self._answering is not None:
+            self._answering.transport.flush()  # type: ignore[attr-defined]
         super().on_response_complete()
         if self.transport.is_closing():
             self._drop_unread()
@@ -147,6 +152,41 @@ class Connection(HttpToolsProtocol):
         self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
         self._drop_unread()
+
+
+class OneWrite:
+    """The transport of one response, whose head goes out together with the first part of its body.
+
+    Args:
+        transport: That of the connection.
+    """
+
+    __slots__ = ("_had_head", "_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport):
+        self._transport, self._head, self._had_head = transport, b"", False
+
+    def write(self, data: bytes) -> None:
+        if self._had_head:
+            self._transport.write(self._head + data if self._head else data)
+            self._head = b""
+        elif data.startswith(CONTINUE):
+            self._transport.write(data)
+        else:
+            self._head, self._had_head = data, True
+
+    def flush(self) -> None:
+        """Sends the head of a response that has no body."""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 def _cancelled(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from seqpipe.answers.types import Answer
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Record
+from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts
 from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.explain.maps import Explanation
@@ -29,6 +29,8 @@ from seqpipe.runtime.serve.settings import Settings
 
 _OFTEN = 0.02  # seconds between two looks at whether all is answered
 _DECODINGS, _LONG = 64, 1_000  # choices of decode options that are kept, and characters of one that is not
+
+_NOT_SPLIT = RuntimeError("an input was not split before it was to be answered")
 
 Observer = Callable[["Batch"], None]
 
@@ -52,6 +54,16 @@ class Batch:
     features: float
     run: float
     answer: float
+
+
+@dataclass(slots=True)
+class _Input:
+    """One input of a batch: its record, and what it was split into or why it cannot be."""
+
+    record: Record
+    decoding: Chosen
+    doc: Doc | Exception = _NOT_SPLIT
+    seconds: float = 0.0  # of splitting
 
 
 class Request:
@@ -90,7 +102,7 @@ class Service:
         self.name, self.model, self._observers = name, model, observers
         self._loop = asyncio.get_running_loop()
         self._numbers, self._active = not all_texts(model.predictor.featurizer), 0
-        self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000)
+        self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
         each = settings.threads or max(1, cores() // settings.processes)
         count = 1 if model.device == "cuda" else each
@@ -119,7 +131,9 @@ class Service:
                 answers[place] = DataError(str(error))
                 continue
             payload: Any
-            payload = partial(self.model.predictor.document, record, **options) if documents else (record, decoding)
+            payload = (
+                partial(self.model.predictor.document, record, **options) if documents else _Input(record, decoding)
+            )
             jobs.append(Job(None if documents else key, tokens(record), deadline, payload, request, place))
         return await self._answered(jobs, request) if jobs else answers
 
@@ -197,6 +211,23 @@ class Service:
             self._decodings.popitem(last=False)
         return decoding
 
+    def _split(self, jobs: Sequence[Job]) -> None:
+        """Splits the inputs of jobs, which counts their tokens; what that raises is the answer."""
+        began, predictor = time.monotonic(), self.model.predictor
+        inputs: list[_Input] = [job.payload for job in jobs]
+        try:
+            docs: Sequence[Doc | Exception] = predictor.split([each.record for each in inputs])
+        except BaseException as raised:  # as in `_results`
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._split([job])
+                return
+            docs = [_error(raised)]
+        seconds = (time.monotonic() - began) / len(jobs)
+        for job, each, doc in zip(jobs, inputs, docs, strict=True):
+            each.doc, each.seconds = doc, seconds
+            job.length = predictor.tokens(doc) if isinstance(doc, Doc) else 0
+
     def _work(self) -> None:
         times = self.model.run_times
         while jobs := self.queue.take():
@@ -206,6 +237,7 @@ class Service:
             self.queue.done(jobs, ended - began)
             features = times.began - began if times.count else ended - began
             waited, answer = [began - job.arrived for job in jobs], ended - began - features - times.seconds
+            features += sum(job.payload.seconds for job in jobs if job.key is not None)
             batch = Batch(self.name, waited, sum(job.tokens for job in jobs), features, times.seconds, answer)
             self._loop.call_soon_threadsafe(self._deliver, jobs, results, batch)
 
@@ -216,11 +248,12 @@ class Service:
         try:
             if jobs[0].key is None:
                 return [jobs[0].payload()]
-            return self.model.predictor.answer_batch([job.payload[0] for job in jobs], jobs[0].payload[1])
+            inputs: list[_Input] = [job.payload for job in jobs]
+            places = [str(each.record["where"]) for each in inputs]
+            return self.model.predictor.answer_docs([each.doc for each in inputs], inputs[0].decoding, places)
         except BaseException as raised:  # libraries raise what is no Exception, and a worker must not end by it
-            error = raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
             if len(jobs) == 1 or time.monotonic() >= end:
-                return [error] * len(jobs)
+                return [_error(raised)] * len(jobs)
             return [result for job in jobs for result in self._results([job])]
 
     def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: Batch) -> None:
@@ -228,6 +261,11 @@ class Service:
             job.request.set(job.place, result, waited)
         for observe in self._observers:
             observe(batch)
+
+
+def _error(raised: BaseException) -> Exception:
+    """What was raised, as what a request can be answered with."""
+    return raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
 
 
 def tokens(record: Record) -> int:

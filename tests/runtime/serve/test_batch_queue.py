@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -43,9 +44,58 @@ def test_the_oldest_comes_first_with_those_of_its_options() -> None:
     assert batches(queue) == [["a1", "a2", "a3"], ["b1", "b2"]]
 
 
-def test_like_lengths_go_together_and_short_ones_are_alike() -> None:
+def test_like_lengths_go_together() -> None:
+    queue = filled(*(job(f"{n} {i}", tokens=n) for i in range(2) for n in (8, 100, 500)))
+    for padded in range(1, 1_000, 100):
+        queue.done([job("done", tokens=padded)], 1e-5 * (1 + padded))
+    assert batches(queue) == [["8 0", "8 1"], ["100 0", "100 1"], ["500 0", "500 1"]]
+
+
+def test_what_runs_took_decides_what_goes_together() -> None:
     queue = filled(*(job(str(n), tokens=n) for n in (1, 100, 31, 500, 120, 8, 64)))
-    assert batches(queue) == [["1", "31", "8"], ["100", "120", "64"], ["500"]]
+    for padded in range(1, 1_000, 100):
+        queue.done([job("done", tokens=padded)], 1e-5 * (5_000 + padded))
+    assert batches(queue) == [["1", "8", "31", "64", "100", "120", "500"]]
+
+
+def test_a_worker_measures_what_came_since_the_last_batch_while_the_queue_takes_more() -> None:
+    measured: list[list[str]] = []
+
+    def measure(jobs: Sequence[Job]) -> None:
+        measured.append(names([*jobs]))
+        for one in jobs:
+            one.length = len(one.payload)
+        if len(measured) == 1:
+            queue.put([job("three")])
+            queue.cancel([gone])
+
+    queue, gone = BatchQueue(1_000_000, measure=measure), job("gone")
+    for one in (job("a"), job("call", None), gone):
+        queue.put([one])
+    assert names(queue.take()) == ["a"]
+    assert len(queue) == 2
+    assert batches(queue) == [["call"], ["three"]]
+    assert measured == [["a", "gone"], ["three"]]
+
+
+def test_a_worker_that_waits_takes_what_another_has_measured() -> None:
+    began, free = threading.Event(), threading.Event()
+
+    def measure(jobs: Sequence[Job]) -> None:
+        began.set()
+        free.wait(SOON)
+
+    queue, taken = BatchQueue(1_000, measure=measure), []
+    queue.put([job("a"), job("b", "other")])
+    workers = [threading.Thread(target=lambda: taken.append(names(queue.take()))) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    assert began.wait(SOON)
+    queue.close()
+    free.set()
+    for worker in workers:
+        worker.join(SOON)
+    assert sorted(taken) == [[], ["a"], ["b"]]
 
 
 def test_calls_are_alone() -> None:

@@ -40,18 +40,19 @@ def later() -> float:
     return time.monotonic() + 30
 
 
+@pytest.mark.parametrize("step", ["split", "answer_docs"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_fails_a_batch_fails_alone(tiny: Model, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    answer_batch = tiny.predictor.answer_batch
+def test_what_fails_a_batch_fails_alone(tiny: Model, monkeypatch: pytest.MonkeyPatch, fault: str, step: str) -> None:
+    whole = getattr(tiny.predictor, step)
     sizes = []
 
-    def fragile(records: Sequence[Any], decoding: Any) -> list[Any]:
-        sizes.append(len(records))
-        if any(record["text"] == "bad" for record in records):
+    def fragile(inputs: Sequence[Any], *more: Any) -> Any:
+        sizes.append(len(inputs))
+        if any((each["text"] if step == "split" else each.text) == "bad" for each in inputs):
             raise FAULTS[fault]()
-        return answer_batch(records, decoding)
+        return whole(inputs, *more)
 
-    monkeypatch.setattr(tiny.predictor, "answer_batch", fragile)
+    monkeypatch.setattr(tiny.predictor, step, fragile)
 
     async def use(service: Service) -> list[Any]:
         texts = ["Anna"] * 5 + ["bad"] + ["Anna"] * 5
