@@ -104,7 +104,11 @@ def peers(bundles: Path, names: list[str], environment: Path, rounds: int, secon
                 other.closed_loop(texts, CLIENTS, 1)
                 ours.closed_loop(texts, CLIENTS, 1)
                 for _ in range(rounds):
+                    ours.pause()
+                    other.resume()
                     theirs = _answered(other, texts, CLIENTS, seconds)
+                    other.pause()
+                    ours.resume()
                     pairs.append((theirs, _no_later(ours, texts, theirs[1], seconds)))
             pairs.sort(key=lambda pair: pair[1][0] / pair[0][0])
             (rate, p99), (our_rate, our_p99, clients) = pairs[len(pairs) // 2]

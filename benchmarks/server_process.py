@@ -100,8 +100,17 @@ class Process:
             time.sleep(0.002)
         return time.perf_counter() - clock
 
+    def pause(self) -> None:
+        """Its processes get no time until `resume`: some poll while they have nothing to do."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """The end of `pause`."""
+        self._signal(signal.SIGCONT)
+
     def stop(self) -> int:
         """Asks it to end; its exit code. What it left of its processes is ended with it."""
+        self.resume()
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(60)
@@ -123,6 +132,11 @@ class Process:
     def processes(self) -> list[int]:
         """The process and all that came from it."""
         return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _session(path) == self.process.pid]
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def cpu(self) -> float:
         """Processor seconds, user and system, of all its processes so far."""

@@ -28,7 +28,7 @@ PROTOCOLS = (health, inference_v2, openai, openapi, v1, page)
 CONNECTION = "seqpipe.connection"  # in a scope: what cancels a task when the client leaves
 
 
-def make_app(catalog: Catalog, settings: Settings, metrics: Metrics) -> ASGIApp:
+def make_app(catalog: Catalog, settings: Settings, metrics: Metrics) -> Observed:
     """What answers every request of a server, and counts it."""
     catalog.observers.append(metrics.batch)
     routes = [route for protocol in PROTOCOLS for route in protocol.routes(catalog, settings)]

@@ -62,17 +62,19 @@ class TokenCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_open = scope["type"] != "http" or scope["path"] in OPEN or scope["path"].startswith(PAGE)
-        if is_open or self._has_token(scope["headers"]):
+        if is_open or has_token(scope["headers"], self._token):
             await self._app(scope, receive, send)
             return
         content = error_content("this server asks for a token: send the header `Authorization: Bearer TOKEN`")
         await JSONResponse(content, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
 
-    def _has_token(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        values = [value for name, value in headers if name == b"authorization"]
-        if len(values) != 1 or values[0][: len(_SCHEME)].lower() != _SCHEME:
-            return False
-        return hmac.compare_digest(values[0][len(_SCHEME) :].strip(), self._token)
+
+def has_token(headers: Iterable[tuple[bytes, bytes]], token: bytes) -> bool:
+    """Whether a request with these headers may be answered."""
+    values = [value for name, value in headers if name == b"authorization"]
+    if len(values) != 1 or values[0][: len(_SCHEME)].lower() != _SCHEME:
+        return False
+    return hmac.compare_digest(values[0][len(_SCHEME) :].strip(), token)
 
 
 def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

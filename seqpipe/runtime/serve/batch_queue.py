@@ -15,7 +15,7 @@ from seqpipe.runtime.serve.http_errors import HttpError, full, unavailable
 
 POOL = 2 * ROWS  # how many of the oldest a batch is chosen from
 _SMALL = 0.01  # of all that may wait
-_RECENT = 0.1  # weight of the last batch in the mean speed
+_RECENT = 0.1  # weight of the last one in a mean
 
 
 class Job:
@@ -59,6 +59,7 @@ class BatchQueue:
         self._cost = BatchCost()
         self._closed = self._is_full = False
         self._speed = 0.0  # tokens a second, of late
+        self._size = 0.0  # tokens of a request, of late
         self._count = 0  # jobs that wait
         self.tokens = 0  # that wait
 
@@ -86,6 +87,7 @@ class BatchQueue:
             if self.tokens + tokens > self._most:
                 self._is_full = self._is_full or tokens <= _SMALL * self._most
                 raise full(self._wait())
+            self._size += _RECENT * (tokens - self._size)
             self.tokens += tokens
             self._count += len(jobs)
             for job in jobs:
@@ -93,9 +95,12 @@ class BatchQueue:
                 self._fresh[job] = None
             self._changed.notify(len(jobs))
 
-    def refuse_early(self) -> None:
-        """HttpError 429 if a small request was refused since the last batch began: so would be what is not read yet."""
-        if self._is_full:
+    def refuse_early(self, before: int = 0) -> None:
+        """HttpError 429 where a request that is not read yet would be refused most likely.
+
+        That is if a small one was refused since the last batch began, or `before` requests fill what is left.
+        """
+        if self._is_full or (before and self.tokens + (before + 1) * self._size > self._most):
             raise full(self._wait())
 
     def cancel(self, jobs: Sequence[Job]) -> None:

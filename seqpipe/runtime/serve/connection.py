@@ -10,26 +10,29 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from seqpipe.files import json_bytes
 from seqpipe.runtime.serve.app import CONNECTION
+from seqpipe.runtime.serve.early_refusal import EarlyRefusal
 from seqpipe.runtime.serve.settings import Settings
 
 CONTINUE = b"HTTP/1.1 100"  # what goes before a response: a client waits for it to send its body
 
 
-def protocol(settings: Settings) -> type[Connection]:
+def protocol(settings: Settings, early: EarlyRefusal) -> type[Connection]:
     """The class of connections under these settings."""
-    return type("LimitedConnection", (Connection,), {"settings": settings})
+    return type("LimitedConnection", (Connection,), {"settings": settings, "early": early})
 
 
 class Connection(HttpToolsProtocol):
     """A connection that drops clients which send or read slowly, and cancels the request of one that has left."""
 
     settings: Settings
+    early: EarlyRefusal
     task: asyncio.Task[Any] | None = None  # what answers the request
     lost = False
     _reading = _in_head = True  # a new connection owes its first request
     _head = 0  # bytes that came while the headers were not whole
     _head_was_whole = False  # those of a request, in the bytes that came last
     _fault = 400, "this is not HTTP/1.1"
+    _is_refused = False  # the request was answered when its headers were read; its body is skipped
     _answering: RequestResponseCycle | None = None
     _read_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
@@ -58,7 +61,7 @@ class Connection(HttpToolsProtocol):
             return
         if not self._reading:
             self._read_timer = _cancelled(self._read_timer)
-            if self.cycle.response_complete and self.timeout_keep_alive_task is None:  # refused before it was whole
+            if self._owes_nothing() and self.timeout_keep_alive_task is None:  # refused before it was whole
                 self.timeout_keep_alive_task = self.loop.call_later(
                     self.timeout_keep_alive, self.timeout_keep_alive_handler
                 )
@@ -73,6 +76,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
         self._reading = self._in_head = True
+        self._is_refused = False
         self._read_timer = _cancelled(self._read_timer)
 
     def on_headers_complete(self) -> None:
@@ -81,11 +85,18 @@ class Connection(HttpToolsProtocol):
         if size > self.settings.max_header_bytes:
             self._fault = self._large_head()
             raise ValueError(self._fault)
-        super().on_headers_complete()
+        self._is_refused = self._refuse_early()
+        if not self._is_refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_refused:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._reading = False
-        super().on_message_complete()
+        if not self._is_refused:
+            super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
@@ -114,13 +125,25 @@ class Connection(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
         self._drop_unread()
 
-    def shutdown(self) -> None:
-        """As uvicorn's; requests that wait behind another one are answered too."""
-        last: RequestResponseCycle | None = self.pipeline[0][0] if self.pipeline else self.cycle
-        if last is None or last.response_complete:
-            self.transport.close()
-        else:
-            last.keep_alive = False
+    def _owes_nothing(self) -> bool:
+        """Whether every request so far has its response."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None or cycle.response_complete
+
+    def _refuse_early(self) -> bool:
+        """Answers the request whose headers are whole if nobody would answer it; the connection stays open."""
+        parser = self.parser
+        if parser.get_method() != b"POST" or self.expect_100_continue or not self._owes_nothing():
+            return False
+        if parser.get_http_version() != "1.1" or not parser.should_keep_alive() or parser.should_upgrade():
+            return False
+        self.scope["method"] = "POST"
+        response = self.early.response(self.url, self.headers, self.scope)
+        if response is None:
+            return False
+        more = b"".join(b"%b: %b\r\n" % header for header in self.server_state.default_headers)
+        self.transport.write(STATUS_LINE[429] + more + response)
+        return True
 
     def _await_more(self) -> None:
         """The request has to be whole in time."""

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqpipe.runtime.serve.access_log import AccessLog
 from seqpipe.runtime.serve.metrics import Metrics
-from seqpipe.runtime.serve.request_record import CLIENT_GONE, begin
+from seqpipe.runtime.serve.request_record import CLIENT_GONE, RequestRecord, begin
 
 
 class Observed:
@@ -47,7 +47,10 @@ class Observed:
             raise
         finally:
             record.status = record.status or CLIENT_GONE
-            seconds = perf_counter() - start
-            self._metrics.request(record, seconds)
-            if self._log:
-                self._log.write(scope, record, seconds)
+            self.note(scope, record, perf_counter() - start)
+
+    def note(self, scope: Scope, record: RequestRecord, seconds: float) -> None:
+        """Notes a request that has ended after so many seconds."""
+        self._metrics.request(record, seconds)
+        if self._log:
+            self._log.write(scope, record, seconds)

@@ -13,6 +13,7 @@ import uvicorn
 from seqpipe.runtime.serve.app import make_app
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.connection import protocol
+from seqpipe.runtime.serve.early_refusal import EarlyRefusal
 from seqpipe.runtime.serve.metrics import Metrics
 from seqpipe.runtime.serve.operation import waiting
 from seqpipe.runtime.serve.settings import Settings
@@ -47,9 +48,10 @@ class Server(uvicorn.Server):
         self.failure: Exception | None = None
         self._metrics, self._heartbeat = Metrics(), Heartbeat()
         self._waits = settings.processes > 1  # others answer until this one can
+        app = make_app(self.catalog, settings, self._metrics)
         config = uvicorn.Config(
-            make_app(self.catalog, settings, self._metrics),
-            http=protocol(settings),
+            app,
+            http=protocol(settings, EarlyRefusal(self.catalog, settings, app.note)),
             loop="uvloop",
             ws="none",
             lifespan="off",
