@@ -14,7 +14,7 @@ from seqpipe.runtime.serve.batch_cost import BatchCost
 from seqpipe.runtime.serve.http_errors import HttpError, full, unavailable
 
 POOL = 2 * ROWS  # how many of the oldest a batch is chosen from
-_SMALL = 0.01  # of all that may wait
+_SMALL = 0.02  # of all that may wait
 _RECENT = 0.1  # weight of the last one in a mean
 
 
@@ -57,7 +57,7 @@ class BatchQueue:
         self._pool: dict[Job, None] = {}  # measured: a batch is chosen from these
         self._changed = threading.Condition(threading.Lock())
         self._cost = BatchCost()
-        self._closed = self._is_full = False
+        self._closed = False
         self._speed = 0.0  # tokens a second, of late
         self._size = 0.0  # tokens of a request, of late
         self._count = 0  # jobs that wait
@@ -85,9 +85,8 @@ class BatchQueue:
             if self._closed:
                 raise unavailable("is stopping")
             if self.tokens + tokens > self._most:
-                self._is_full = self._is_full or tokens <= _SMALL * self._most
                 raise full(self._wait())
-            self._size += _RECENT * (tokens - self._size)
+            self._size = _mean(self._size, tokens)
             self.tokens += tokens
             self._count += len(jobs)
             for job in jobs:
@@ -96,11 +95,13 @@ class BatchQueue:
             self._changed.notify(len(jobs))
 
     def refuse_early(self, before: int = 0) -> None:
-        """HttpError 429 where a request that is not read yet would be refused most likely.
+        """HttpError 429 if there is no room for a request of the usual size, so that it need not be read.
 
-        That is if a small one was refused since the last batch began, or `before` requests fill what is left.
+        Args:
+            before: Requests that will come before it.
         """
-        if self._is_full or (before and self.tokens + (before + 1) * self._size > self._most):
+        usual = min(self._size, _SMALL * self._most)  # where requests are large, small ones may still fit
+        if self.tokens + before * self._size + usual > self._most:
             raise full(self._wait())
 
     def cancel(self, jobs: Sequence[Job]) -> None:
@@ -133,7 +134,7 @@ class BatchQueue:
         """Tells how long a batch took, for the choice of others and for the time that they will have to wait."""
         speed = sum(job.tokens for job in jobs) / max(seconds, 1e-6)
         with self._changed:
-            self._speed = speed if not self._speed else (1 - _RECENT) * self._speed + _RECENT * speed
+            self._speed = _mean(self._speed, speed)
             if jobs[0].key is not None and (longest := max(job.length for job in jobs)):
                 self._cost.add(len(jobs) * longest, seconds)
 
@@ -159,7 +160,7 @@ class BatchQueue:
 
     def _batch(self, first: Job, alike: list[Job]) -> list[Job]:
         """The batch of the oldest job and those that it costs least to answer with it."""
-        self._is_full, now = False, time.monotonic()
+        now = time.monotonic()
         batch = self._cost.choose(first, alike) if len(alike) > 1 else [first]
         for job in batch:
             self._remove(job)
@@ -178,3 +179,8 @@ class BatchQueue:
     def _wait(self) -> int:
         """Seconds until what waits is done, about."""
         return min(60, math.ceil(self.tokens / self._speed)) if self._speed else 1
+
+
+def _mean(before: float, value: float) -> float:
+    """The mean of late, in which older values fade."""
+    return before + _RECENT * (value - before) if before else value

@@ -14,6 +14,7 @@ from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.http_errors import HttpError
 from seqpipe.runtime.serve.replies import error_content
 from seqpipe.runtime.serve.request_record import RequestRecord, request_id
+from seqpipe.runtime.serve.scheduling import RunsFirst
 from seqpipe.runtime.serve.settings import Settings
 
 PREFIX = b"/v1/"
@@ -31,6 +32,7 @@ class EarlyRefusal:
 
     def __init__(self, catalog: Catalog, settings: Settings, observe: Callable[[Any, RequestRecord, float], None]):
         self._catalog, self._settings, self._observe = catalog, settings, observe
+        self._runs_first = RunsFirst()
         self._coming: Counter[str] = Counter()  # requests to each bundle that the application has not seen yet
 
     def response(self, path: bytes, headers: Headers, scope: Any) -> bytes | None:
@@ -50,6 +52,7 @@ class EarlyRefusal:
         try:
             service.queue.refuse_early(self._coming[service.name])
         except HttpError as error:
+            self._runs_first()
             record = RequestRecord(request_id(headers), service.name, status=error.status)
             body = json_bytes(error_content(error.message, record.id))
             more = "".join(f"{name.lower()}: {value}\r\n" for name, value in error.headers.items())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from seqpipe.runtime.serve.request_record import RequestRecord
+from seqpipe.runtime.serve.request_record import Ended
 from seqpipe.runtime.serve.service import Batch
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder that several processes share
@@ -107,15 +108,15 @@ class Metrics:
             )
         return self._bundles[bundle]
 
-    def request(self, record: RequestRecord, seconds: float) -> None:
-        """Observe a request that has ended."""
-        key = record.bundle, record.status
-        counter = self._codes.get(key)
-        if counter is None:
-            counter = self._codes[key] = self._requests.labels(record.bundle, str(record.status))
-        counter.inc()
-        if record.bundle:
-            self.of(record.bundle).request(record, seconds)
+    def requests(self, ended: Sequence[Ended]) -> None:
+        """Observe requests that have ended."""
+        for key, count in Tally((one.record.bundle, one.record.status) for one in ended).items():
+            counter = self._codes.get(key)
+            if counter is None:
+                counter = self._codes[key] = self._requests.labels(key[0], str(key[1]))
+            counter.inc(count)
+        for bundle in {one.record.bundle for one in ended} - {""}:
+            self.of(bundle).requests([one for one in ended if one.record.bundle == bundle])
 
     def batch(self, batch: Batch) -> None:
         """Observe a batch that is done."""
@@ -157,12 +158,13 @@ class BundleMetrics(NamedTuple):
     run: Histogram
     answer: Histogram
 
-    def request(self, record: RequestRecord, seconds: float) -> None:
-        """Observe a request to this bundle that has ended."""
-        self.items.inc(record.items)
-        self.tokens.inc(record.tokens)
-        self.request_seconds.observe(seconds)
-        self.queue_seconds.observe(record.queued)
+    def requests(self, ended: Sequence[Ended]) -> None:
+        """Observe requests to this bundle that have ended."""
+        self.items.inc(sum(one.record.items for one in ended))
+        self.tokens.inc(sum(one.record.tokens for one in ended))
+        for one in ended:
+            self.request_seconds.observe(one.seconds)
+            self.queue_seconds.observe(one.record.queued)
 
     def batch(self, batch: Batch) -> None:
         """Observe a batch that is done."""

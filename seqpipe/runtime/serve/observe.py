@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqpipe.runtime.serve.access_log import AccessLog
 from seqpipe.runtime.serve.metrics import Metrics
-from seqpipe.runtime.serve.request_record import CLIENT_GONE, RequestRecord, begin
+from seqpipe.runtime.serve.request_record import CLIENT_GONE, Ended, RequestRecord, begin
 
 
 class Observed:
@@ -23,6 +23,7 @@ class Observed:
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None):
         self._app, self._metrics, self._log = app, metrics, log
+        self._ended: list[Ended] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,7 +51,13 @@ class Observed:
             self.note(scope, record, perf_counter() - start)
 
     def note(self, scope: Scope, record: RequestRecord, seconds: float) -> None:
-        """Notes a request that has ended after so many seconds."""
-        self._metrics.request(record, seconds)
+        """Notes a request that has ended; all that end in one turn of the event loop are written at once."""
+        if not self._ended:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._ended.append(Ended(scope, record, seconds))
+
+    def _write(self) -> None:
+        ended, self._ended = self._ended, []
+        self._metrics.requests(ended)
         if self._log:
-            self._log.write(scope, record, seconds)
+            self._log.write(ended)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 CLIENT_GONE = 499  # nginx's status for a client that left before its answer was whole
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -37,6 +38,14 @@ class RequestRecord:
         self.items += len(tokens) - tokens.count(0)
         self.tokens += sum(tokens)
         self.queued += queued
+
+
+class Ended(NamedTuple):
+    """A request that has ended: its ASGI scope, its record, and the seconds that it took."""
+
+    scope: Any
+    record: RequestRecord
+    seconds: float
 
 
 _current: ContextVar[RequestRecord | None] = ContextVar("seqpipe_request", default=None)
