@@ -59,7 +59,7 @@ class BatchQueue:
         self._cost = BatchCost()
         self._closed = False
         self._speed = 0.0  # tokens a second, of late
-        self._size = 0.0  # tokens of a request, of late
+        self._log_size = 0.0  # of the tokens of a request, of late: a few large ones leave it as it is
         self._count = 0  # jobs that wait
         self.tokens = 0  # that wait
 
@@ -86,7 +86,7 @@ class BatchQueue:
                 raise unavailable("is stopping")
             if self.tokens + tokens > self._most:
                 raise full(self._wait())
-            self._size = _mean(self._size, tokens)
+            self._log_size = _mean(self._log_size, math.log(max(1, tokens)))
             self.tokens += tokens
             self._count += len(jobs)
             for job in jobs:
@@ -100,8 +100,8 @@ class BatchQueue:
         Args:
             before: Requests that will come before it.
         """
-        usual = min(self._size, _SMALL * self._most)  # where requests are large, small ones may still fit
-        if self.tokens + before * self._size + usual > self._most:
+        usual = min(math.exp(self._log_size), _SMALL * self._most)  # where requests are large, small ones may still fit
+        if self.tokens + (before + 1) * usual > self._most:
             raise full(self._wait())
 
     def cancel(self, jobs: Sequence[Job]) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
-from seqpipe.files import json_bytes
 from seqpipe.runtime.serve.auth import has_token
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.http_errors import HttpError
-from seqpipe.runtime.serve.replies import error_content
 from seqpipe.runtime.serve.request_record import RequestRecord, request_id
 from seqpipe.runtime.serve.scheduling import RunsFirst
 from seqpipe.runtime.serve.settings import Settings
 
 PREFIX = b"/v1/"
+_quoted = lru_cache(100)(json.dumps)  # there is one message for each number of seconds
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -54,11 +55,8 @@ class EarlyRefusal:
         except HttpError as error:
             self._runs_first()
             record = RequestRecord(request_id(headers), service.name, status=error.status)
-            body = json_bytes(error_content(error.message, record.id))
-            more = "".join(f"{name.lower()}: {value}\r\n" for name, value in error.headers.items())
-            head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{more}x-request-id: {record.id}"
             self._observe(scope, record, perf_counter() - began)
-            return head.encode() + b"\r\n\r\n" + body
+            return _response(error, record.id)
         if not self._coming:
             asyncio.get_running_loop().call_soon(self._coming.clear)  # in the turn in which the application sees them
         self._coming[service.name] += 1
@@ -69,3 +67,12 @@ class EarlyRefusal:
         if self._settings.cors and any(name == b"origin" for name, _ in headers):
             return False
         return self._settings.token is None or has_token(headers, self._settings.token.encode())
+
+
+def _response(error: HttpError, request_id: str) -> bytes:
+    """The headers and body of a refusal; an id has no character that JSON would escape."""
+    body = f'{{"error": {_quoted(error.message)}, "request_id": "{request_id}"}}'
+    return (
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        f"retry-after: {error.headers['Retry-After']}\r\nx-request-id: {request_id}\r\n\r\n{body}"
+    ).encode()

@@ -62,16 +62,10 @@ async def send_error(send: Send, error: HttpError) -> None:
     await send_json(send, error.status, error_content(error.message), error.headers)
 
 
-def error_content(message: str, request_id: str = "") -> dict[str, str]:
-    """The body of a response without an answer: why, and the id under which the log has the request.
-
-    Args:
-        message: Why.
-        request_id: By default that of the request that the running task answers.
-    """
-    if not request_id and (record := current()) is not None:
-        request_id = record.id
-    return {"error": message, "request_id": request_id} if request_id else {"error": message}
+def error_content(message: str) -> dict[str, str]:
+    """The body of a response without an answer: why, and the id under which the log has the request."""
+    record = current()
+    return {"error": message} if record is None else {"error": message, "request_id": record.id}
 
 
 def deadline(scope: Scope, settings: Settings) -> float:
