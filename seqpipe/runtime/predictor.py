@@ -160,7 +160,7 @@ class Predictor:
     def _free_memory(self, longest: int) -> None:
         """Gives back what a huge text before left; called before each run, with the tokens of its longest text."""
         if self._after_huge:
-            _trim_heap()
+            trim_heap()
         self._after_huge = longest > TOKENS
 
     def split(self, records: Sequence[Record | DataError], before: int = 0) -> Sequence[Doc | DataError]:
@@ -283,7 +283,7 @@ def chunks(records: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield some
 
 
-def _trim_heap() -> None:
+def trim_heap() -> None:
     """Gives back the memory that the C library keeps of what is freed, where it can be told to (glibc)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.system() == "Linux" else None
     if trim:

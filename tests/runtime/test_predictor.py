@@ -157,7 +157,7 @@ def test_a_record_alone_is_answered_as_in_a_stream(record: dict[str, str]) -> No
 
 def test_memory_is_given_back_when_the_next_text_comes_after_a_huge_one(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[None] = []
-    monkeypatch.setattr("seqpipe.runtime.predictor._trim_heap", lambda: freed.append(None))
+    monkeypatch.setattr("seqpipe.runtime.predictor.trim_heap", lambda: freed.append(None))
     monkeypatch.setattr("seqpipe.runtime.predictor.TOKENS", 40)
     made, huge, small = predictor(), {"text": "a " * 41}, {"text": "a"}
     counts = []

@@ -14,6 +14,7 @@ from typing import Any
 
 from seqpipe.errors import SeqpipeError, UsageError, nearest
 from seqpipe.runtime import bundle
+from seqpipe.runtime.predictor import trim_heap
 from seqpipe.runtime.serve.catalog import Catalog, check_name
 from seqpipe.runtime.serve.http_errors import HttpError, unavailable
 from seqpipe.runtime.serve.metrics import Metrics
@@ -129,7 +130,12 @@ async def _then_collect(change: Awaitable[dict[str, str]]) -> dict[str, str]:
     try:
         return await change
     finally:
-        await asyncio.to_thread(gc.collect)
+        await asyncio.to_thread(_give_back)
+
+
+def _give_back() -> None:
+    gc.collect()
+    trim_heap()
 
 
 def bundles(folder: Path) -> Mapping[str, Path]:
