@@ -26,9 +26,9 @@ class RunsFirst:
         """From the thread of the event loop."""
         self._last = monotonic()
         if self._works and not self._is_on:
-            self._is_on = True
-            self._set("SCHED_BATCH")
-            asyncio.get_running_loop().call_later(_CALM, self._look)
+            self._is_on = self._works = self._set("SCHED_BATCH")
+            if self._is_on:
+                asyncio.get_running_loop().call_later(_CALM, self._look)
 
     def _look(self) -> None:
         if (left := self._last + _CALM - monotonic()) > 0:
@@ -37,10 +37,12 @@ class RunsFirst:
             self._is_on = False
             self._set("SCHED_OTHER")
 
-    def _set(self, policy: str) -> None:
+    def _set(self, policy: str) -> bool:
+        """Whether the system lets it."""
         flags = getattr(os, policy) | os.SCHED_RESET_ON_FORK  # threads that start meanwhile are as others
         try:
             os.sched_setscheduler(0, flags, os.sched_param(0))
         except OSError as error:  # a sandbox may forbid it
-            self._works = False
             log.info("%s: %s; a full server will answer fewer requests", policy, error)
+            return False
+        return True
