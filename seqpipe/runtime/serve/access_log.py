@@ -28,7 +28,11 @@ class AccessLog:
     def write(self, ended: Sequence[Ended]) -> None:
         """Write a line for each request that has ended just now."""
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        lines = [line(one, route, time) for one in ended if (route := _route(one)) not in _QUIET or _failed(one)]
+        lines = [
+            line(request, route, time)
+            for request in ended
+            if (route := _route(request)) not in _QUIET or _failed(request)
+        ]
         if lines:
             self._stream.write("".join(lines))
             self._stream.flush()

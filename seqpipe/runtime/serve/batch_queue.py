@@ -123,9 +123,9 @@ class BatchQueue:
                     continue
                 first = next(iter(self._pool))
                 alike = [job for job in self._pool if job.key == first.key] if first.key is not None else [first]
-                due = first.arrived + self._delay - time.monotonic()
-                if due > 0 and first.key is not None and len(alike) < ROWS and not self._closed:
-                    self._changed.wait(due)
+                wait = first.arrived + self._delay - time.monotonic()
+                if wait > 0 and first.key is not None and len(alike) < ROWS and not self._closed:
+                    self._changed.wait(wait)
                     continue
                 if batch := self._batch(first, alike):
                     return batch

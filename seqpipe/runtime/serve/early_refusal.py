@@ -37,7 +37,7 @@ class EarlyRefusal:
         self._coming: Counter[str] = Counter()  # requests to each bundle that the application has not seen yet
 
     def response(self, path: bytes, headers: Headers, scope: Any) -> bytes | None:
-        """The response after its status line to a POST, as far as it is known when its headers are; None: go on.
+        """The response after its status line to a POST, as far as it is known when its headers are; else None.
 
         Args:
             path: As it was sent.

@@ -77,16 +77,16 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
     if encoding := request.headers.get("content-encoding"):
         raise HttpError(415, f"Content-Encoding: {encoding} is not supported; send the body as it is")
     body = await read_body(request.scope, request.receive, settings.max_body_bytes)
-    asked, inputs = read_request(body, _header_length(request))
+    request_data, inputs = read_request(body, _header_length(request))
     service = _service(catalog, request)
     records, shape = _records(service, inputs)
     if len(records) > settings.max_items:
         raise HttpError(413, f"{len(records):,} inputs are over the limit of {settings.max_items:,}; send fewer")
-    parameters = dict(_parameters(asked, "the request"))
+    parameters = dict(_parameters(request_data, "the request"))
     all_binary = bool(parameters.pop(_ALL_BINARY, False))
-    outputs = _requested(asked.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
+    outputs = _requested(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
     documents = bool(parameters.pop(_DOCUMENTS, False))
-    number = asked.get("id")
+    number = request_data.get("id")
     if not isinstance(number, str | None):
         raise UsageError(f"id: must be a text, not {type(number).__name__}")
     end = min(end, _until(parameters.pop(_TIMEOUT, None)))
@@ -153,14 +153,14 @@ def _parameters(entry: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     return parameters
 
 
-def _requested(asked: Any, outputs: Mapping[str, Output], all_binary: bool) -> list[tuple[Output, bool]]:
+def _requested(entries: Any, outputs: Mapping[str, Output], all_binary: bool) -> list[tuple[Output, bool]]:
     """The outputs that a request asks for, each with whether it is to be binary data; all if it names none."""
-    if not asked:
+    if not entries:
         return [(output, all_binary) for output in outputs.values()]
-    if not isinstance(asked, list) or not all(isinstance(entry, dict) for entry in asked):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError("outputs: must be a list of objects, each with the name of an output")
     requested = []
-    for entry in asked:
+    for entry in entries:
         name, parameters = entry.get("name"), _parameters(entry, f"output {entry.get('name')!r}")
         if not isinstance(name, str) or name not in outputs:
             raise UsageError(f"no output {name!r}{nearest(str(name), outputs)} (there is: {', '.join(outputs)})")

@@ -22,8 +22,8 @@ def listening(settings: Settings) -> Iterator[list[socket.socket]]:
         if listener is None and settings.uds is not None:
             listener = stack.enter_context(unix_socket(settings.uds))
         listeners = listen(settings) if listener is None else [listener] * settings.processes
-        for one in listeners:
-            stack.callback(one.close)
+        for each in listeners:
+            stack.callback(each.close)
         yield listeners
 
 
@@ -62,15 +62,15 @@ def allow_connections(settings: Settings) -> None:
 def _bound(settings: Settings, port: int, shared: bool = False) -> socket.socket:
     place = f"{settings.host}:{port}"
     try:
-        found = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        listener = socket.socket(found[0][0], socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        listener = socket.socket(addresses[0][0], socket.SOCK_STREAM)
     except OSError as error:
         raise UsageError(f"{place}: no address to listen at ({error}); give another --host") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind(found[0][4])
+        listener.bind(addresses[0][4])
     except OSError as error:
         listener.close()
         message = f"{place}: cannot be listened at ({error.strerror}); give another --host or --port"

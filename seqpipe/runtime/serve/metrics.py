@@ -110,13 +110,13 @@ class Metrics:
 
     def requests(self, ended: Sequence[Ended]) -> None:
         """Observe requests that have ended."""
-        for key, count in Tally((one.record.bundle, one.record.status) for one in ended).items():
+        for key, count in Tally((request.record.bundle, request.record.status) for request in ended).items():
             counter = self._codes.get(key)
             if counter is None:
                 counter = self._codes[key] = self._requests.labels(key[0], str(key[1]))
             counter.inc(count)
-        for bundle in {one.record.bundle for one in ended} - {""}:
-            self.of(bundle).requests([one for one in ended if one.record.bundle == bundle])
+        for bundle in {request.record.bundle for request in ended} - {""}:
+            self.of(bundle).requests([request for request in ended if request.record.bundle == bundle])
 
     def batch(self, batch: Batch) -> None:
         """Observe a batch that is done."""
@@ -160,11 +160,11 @@ class BundleMetrics(NamedTuple):
 
     def requests(self, ended: Sequence[Ended]) -> None:
         """Observe requests to this bundle that have ended."""
-        self.items.inc(sum(one.record.items for one in ended))
-        self.tokens.inc(sum(one.record.tokens for one in ended))
-        for one in ended:
-            self.request_seconds.observe(one.seconds)
-            self.queue_seconds.observe(one.record.queued)
+        self.items.inc(sum(request.record.items for request in ended))
+        self.tokens.inc(sum(request.record.tokens for request in ended))
+        for request in ended:
+            self.request_seconds.observe(request.seconds)
+            self.queue_seconds.observe(request.record.queued)
 
     def batch(self, batch: Batch) -> None:
         """Observe a batch that is done."""

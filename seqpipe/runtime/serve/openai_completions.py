@@ -39,7 +39,7 @@ _MOST_STOPS, _MOST_SEED = 4, 1 << 31
 
 
 @dataclass(frozen=True)
-class Asked:
+class CompletionRequest:
     """A request for completions.
 
     Args:
@@ -64,41 +64,43 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
     if not service.model.predictor.kind.is_generated:
         cure = f"POST /v1/{service.name} asks for its answers"
         raise InvalidRequestError("model", f"{service.name!r} is no language model; {cure}")
-    asked = _asked(service, body, settings)
+    parsed = _parse(service, body, settings)
     base = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
     base["model"] = service.name
     streams, usage = flag(body, "stream"), _wants_usage(body)
     if streams:
-        return await _stream(service, asked, base, end, usage)
-    answers = await service.answer(asked.prompts, asked.options, deadline=end)
+        return await _stream(service, parsed, base, end, usage)
+    answers = await service.answer(parsed.prompts, parsed.options, deadline=end)
     prompts, texts = list[str](), list[str]()
-    for prompt, answer in zip(asked.prompts, answers, strict=True):
+    for prompt, answer in zip(parsed.prompts, answers, strict=True):
         if isinstance(answer, DataError):
             raise answer
         for alternative in answer if isinstance(answer, list) else [answer]:
             prompts.append(prompt)
             texts.append(alternative["generated_text"].removeprefix(clean(prompt)))
-    read, written = await asyncio.to_thread(_counts, service, asked, prompts, texts)
+    read, written = await asyncio.to_thread(_counts, service, parsed, prompts, texts)
     choices = [
-        _choice(asked, i, prompt if asked.echo else "", text, tokens)
+        _choice(parsed, i, prompt if parsed.echo else "", text, tokens)
         for i, (prompt, text, tokens) in enumerate(zip(prompts, texts, written, strict=True))
     ]
     return json_response({**base, "choices": choices, "usage": _usage(read, sum(written))})
 
 
-def _asked(service: Service, body: Mapping[str, Any], settings: Settings) -> Asked:
-    own = own_options(service.model.manifest["options"])
-    checked_keys(body, (*_KEYS, *_MORE_KEYS, *_NEUTRAL, *own))
+def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> CompletionRequest:
+    options_of_bundle = own_options(service.model.manifest["options"])
+    checked_keys(body, (*_KEYS, *_MORE_KEYS, *_NEUTRAL, *options_of_bundle))
     for name, value in _NEUTRAL.items():
         if body.get(name) not in (None, value):
             raise InvalidRequestError(name, f"is not supported; leave it out, or give {value}")
     prompts = texts_of("prompt", body.get("prompt"), settings)
     count, most = whole_number(body, "n", 1), whole_number(body, "max_tokens", MAX_TOKENS)
-    options = {name: body[name] for name in own if body.get(name) is not None}
+    options = {name: body[name] for name in options_of_bundle if body.get(name) is not None}
     options["max_length"] = most
     if count > 1:
         options |= {"beams": count, "n_best": count}
-    return Asked(prompts, count, most, options | _drawing(body), _stops(body.get("stop")), flag(body, "echo"))
+    return CompletionRequest(
+        prompts, count, most, options | _drawing(body), _stops(body.get("stop")), flag(body, "echo")
+    )
 
 
 def own_options(known: Known) -> list[str]:
@@ -135,43 +137,45 @@ def _wants_usage(body: Mapping[str, Any]) -> bool:
     return flag(options, "include_usage")
 
 
-async def _stream(service: Service, asked: Asked, base: Mapping[str, Any], end: float, usage: bool) -> Response:
+async def _stream(
+    service: Service, parsed: CompletionRequest, base: Mapping[str, Any], end: float, usage: bool
+) -> Response:
     """The response with server-sent events; what is refused is so before it begins."""
-    if asked.count > 1 or len(asked.prompts) > 1:
-        name = "n" if asked.count > 1 else "prompt"
+    if parsed.count > 1 or len(parsed.prompts) > 1:
+        name = "n" if parsed.count > 1 else "prompt"
         raise InvalidRequestError(name, "a stream is of one continuation of one prompt; leave stream out")
-    pieces = service.stream(asked.prompts[0], asked.options, deadline=end)
+    pieces = service.stream(parsed.prompts[0], parsed.options, deadline=end)
     first = await anext(pieces, None)
-    return StreamingResponse(_events(service, asked, base, pieces, first, usage), media_type="text/event-stream")
+    return StreamingResponse(_events(service, parsed, base, pieces, first, usage), media_type="text/event-stream")
 
 
 async def _events(
     service: Service,
-    asked: Asked,
+    parsed: CompletionRequest,
     base: Mapping[str, Any],
     pieces: AsyncGenerator[str],
     first: str | None,
     usage: bool,
 ) -> AsyncIterator[bytes]:
-    prompt = asked.prompts[0]
+    prompt = parsed.prompts[0]
     text, shown, piece = "", 0, first
-    if asked.echo:
+    if parsed.echo:
         yield _event({**base, "choices": [_part(prompt)]})
     try:
         async with aclosing(pieces):  # a stop text ends the writing too
             while piece is not None:
                 text += piece
-                kept, stopped = cut(text, asked.stops)
-                safe = len(kept) if stopped else len(kept) - held_back(kept, asked.stops)
+                kept, stopped = cut(text, parsed.stops)
+                safe = len(kept) if stopped else len(kept) - held_back(kept, parsed.stops)
                 if safe > shown:
                     yield _event({**base, "choices": [_part(kept[shown:safe])]})
                     shown = safe
                 piece = None if stopped else await anext(pieces, None)
-        read, (written,) = await asyncio.to_thread(_counts, service, asked, [prompt], [text])
+        read, (written,) = await asyncio.to_thread(_counts, service, parsed, [prompt], [text])
     except Exception as error:  # the response has begun: its status cannot tell
         yield _event(error_object(error)[1])
         return
-    last = _choice(asked, 0, "", text, written)
+    last = _choice(parsed, 0, "", text, written)
     yield _event({**base, "choices": [{**last, "text": last["text"][shown:]}]})
     if usage:
         yield _event({**base, "choices": [], "usage": _usage(read, written)})
@@ -190,22 +194,24 @@ def held_back(text: str, stops: Sequence[str]) -> int:
     return max(lengths, default=0)
 
 
-def _counts(service: Service, asked: Asked, prompts: Sequence[str], texts: Sequence[str]) -> tuple[int, list[int]]:
+def _counts(
+    service: Service, parsed: CompletionRequest, prompts: Sequence[str], texts: Sequence[str]
+) -> tuple[int, list[int]]:
     """Tokens of all prompts, and of each continuation, which is split again: behind its prompt."""
-    before = dict(zip(asked.prompts, token_counts(service.model, asked.prompts), strict=True))
+    before = dict(zip(parsed.prompts, token_counts(service.model, parsed.prompts), strict=True))
     whole = token_counts(service.model, [prompt + text for prompt, text in zip(prompts, texts, strict=True)])
     counts = [max(0, count - before[prompt]) for prompt, count in zip(prompts, whole, strict=True)]
-    return sum(before[prompt] for prompt in asked.prompts), counts
+    return sum(before[prompt] for prompt in parsed.prompts), counts
 
 
 def _usage(read: int, written: int) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def _choice(asked: Asked, index: int, before: str, text: str, tokens: int) -> dict[str, Any]:
+def _choice(parsed: CompletionRequest, index: int, before: str, text: str, tokens: int) -> dict[str, Any]:
     """A continuation, cut at the first stop text, and why it ends."""
-    kept, stopped = cut(text, asked.stops)
-    reason = "stop" if stopped or tokens < asked.most else "length"
+    kept, stopped = cut(text, parsed.stops)
+    reason = "stop" if stopped or tokens < parsed.most else "length"
     return {**_part(before + kept, index), "finish_reason": reason}
 
 

@@ -100,16 +100,16 @@ class Processes:
             number = numbers[pipe]  # type: ignore[index]
             process, ours = self._running[number]
             try:
-                told = ours.recv()
+                message = ours.recv()
             except EOFError:
                 self._died(number, process)
                 continue
-            if isinstance(told, Exception):
-                raise told
+            if isinstance(message, Exception):
+                raise message
             self._ready.add(number)
             if len(self._ready) == len(self._sockets) and not self._told:
                 self._told = True
-                _say_ready(self._console, self._sockets, told)
+                _say_ready(self._console, self._sockets, message)
 
     def _died(self, number: int, process: Any) -> None:
         process.join()

@@ -73,12 +73,12 @@ def deadline(scope: Scope, settings: Settings) -> float:
     seconds, text = settings.timeout_s, header(scope, b"x-request-timeout")
     if text is not None:
         try:
-            asked = float(text)
+            seconds_asked = float(text)
         except ValueError:
-            asked = 0.0
-        if not asked > 0:
+            seconds_asked = 0.0
+        if not seconds_asked > 0:
             raise HttpError(422, "X-Request-Timeout must be a number of seconds above 0")
-        seconds = min(seconds, asked)
+        seconds = min(seconds, seconds_asked)
     return time.monotonic() + seconds
 
 

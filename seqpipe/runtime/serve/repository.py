@@ -110,7 +110,7 @@ class Repository:
             return self.entry(name)
 
     async def _finish(self, change: Awaitable[dict[str, str]]) -> dict[str, str]:
-        """A change goes on to its end when the client that asked for it leaves."""
+        """A change is completed even when the client that asked for it leaves."""
         task: asyncio.Task[dict[str, str]] = asyncio.create_task(_then_collect(change))
         self._tasks.add(task)  # the loop itself keeps none alive
         task.add_done_callback(self._done)
@@ -154,14 +154,16 @@ def bundles(folder: Path) -> Mapping[str, Path]:
 
 def names(folder: Path) -> list[str]:
     """The names in a repository: folders that hold a bundle, or versions of one."""
-    found = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink() and entry.name[0] != "."]
-    return sorted(entry.name for entry in found if (entry / bundle.MANIFEST).exists() or versions(entry))
+    folders = [
+        entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink() and entry.name[0] != "."
+    ]
+    return sorted(entry.name for entry in folders if (entry / bundle.MANIFEST).exists() or versions(entry))
 
 
 def versions(folder: Path) -> list[str]:
     """The versions of one bundle, oldest first: folders called by numbers (3, v3, 1.10, 2026-11-23)."""
-    found = [entry.name for entry in folder.iterdir() if _VERSION.fullmatch(entry.name)]
-    return sorted(found, key=lambda version: ([int(number) for number in re.findall("[0-9]+", version)], version))
+    present = [entry.name for entry in folder.iterdir() if _VERSION.fullmatch(entry.name)]
+    return sorted(present, key=lambda version: ([int(number) for number in re.findall("[0-9]+", version)], version))
 
 
 def locate(root: Path, name: str, version: str | None = None) -> Location:

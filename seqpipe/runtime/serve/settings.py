@@ -1,4 +1,4 @@
-"""What a server is told at its start: which bundles, where it listens, and its limits."""
+"""Settings of a server: which bundles, where it listens, and its limits."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _EXAMPLES = 3  # inputs that a description shows
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictRequest:
     """The body of a request.
 
     Attributes:
@@ -47,7 +47,7 @@ class Asked:
     on_error: str = ON_ERROR[0]
 
 
-KEYS = tuple(one.name for one in fields(Asked))
+KEYS = tuple(key.name for key in fields(PredictRequest))
 
 
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
@@ -56,10 +56,10 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     async def everything(request: Request) -> JSONResponse:
         return JSONResponse({"bundles": [describe(service) for service in catalog.services.values()]})
 
-    async def one(request: Request) -> JSONResponse:
+    async def description(request: Request) -> JSONResponse:
         return JSONResponse(describe(catalog.get(request.path_params["name"])))
 
-    return [Route("/v1", everything), Route("/v1/{name}", one)]
+    return [Route("/v1", everything), Route("/v1/{name}", description)]
 
 
 def describe(service: Service) -> dict[str, Any]:
@@ -88,65 +88,65 @@ async def answer(scope: Scope, receive: Receive, send: Send, catalog: Catalog, s
     """`POST /v1/NAME`; raises HttpError, DataError and UsageError for requests without an answer."""
     name, end = scope["path"].removeprefix("/v1/"), deadline(scope, settings)
     catalog.get(name).queue.refuse_early()  # what gets no answer need not be read
-    asked = _asked(await read_json(scope, receive, settings), settings)
-    service, several = catalog.get(name), isinstance(asked.inputs, list)
-    if asked.stream:
-        await _stream(send, service, asked, end)
-    elif asked.explain:
-        explanation = await service.explain(asked.inputs, asked.options, deadline=end)
+    parsed = _parse(await read_json(scope, receive, settings), settings)
+    service, several = catalog.get(name), isinstance(parsed.inputs, list)
+    if parsed.stream:
+        await _stream(send, service, parsed, end)
+    elif parsed.explain:
+        explanation = await service.explain(parsed.inputs, parsed.options, deadline=end)
         data = finite(explanation.data())
         await send_json(send, 200, {"answer": data["answer"], "explanation": data})
     else:
-        inputs = asked.inputs if several else [asked.inputs]
-        answers = await service.answer(inputs, asked.options, deadline=end, documents=asked.documents)
-        shown = [_shown(one, asked.on_error) for one in answers]
+        inputs = parsed.inputs if several else [parsed.inputs]
+        answers = await service.answer(inputs, parsed.options, deadline=end, documents=parsed.documents)
+        shown = [_shown(answer_or_error, parsed.on_error) for answer_or_error in answers]
         await send_json(send, 200, {"answers": shown} if several else {"answer": shown[0]})
 
 
-def _asked(body: Mapping[str, Any], settings: Settings) -> Asked:
+def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
     for key in body:
         if key not in KEYS:
             raise UsageError(f"no key {key!r}{nearest(key, KEYS)} (there is: {', '.join(KEYS)})")
     if "inputs" not in body:
         raise UsageError("the key 'inputs' is missing: a text, a record, or a list of them")
-    asked = Asked(**body)
-    if not isinstance(asked.options, dict):
+    parsed = PredictRequest(**body)
+    if not isinstance(parsed.options, dict):
         raise UsageError("options: must be an object of decode options")
     for key in ("documents", "explain", "stream"):
         if not isinstance(body.get(key, False), bool):
             raise UsageError(f"{key}: must be true or false, not {body[key]!r}")
-    if asked.on_error not in ON_ERROR:
-        raise UsageError(f"on_error: must be one of {', '.join(ON_ERROR)}, not {asked.on_error!r}")
-    if asked.explain + asked.stream + asked.documents > 1:
+    if parsed.on_error not in ON_ERROR:
+        raise UsageError(f"on_error: must be one of {', '.join(ON_ERROR)}, not {parsed.on_error!r}")
+    if parsed.explain + parsed.stream + parsed.documents > 1:
         raise UsageError("documents, explain and stream: choose one of the three")
-    if not isinstance(asked.inputs, list):
-        return asked
-    if asked.explain or asked.stream:
+    if not isinstance(parsed.inputs, list):
+        return parsed
+    if parsed.explain or parsed.stream:
         raise UsageError("inputs: explain and stream take one input, not a list; send a request for each")
-    if len(asked.inputs) > settings.max_items:
-        raise HttpError(413, f"{len(asked.inputs):,} inputs are over the limit of {settings.max_items:,}; send fewer")
-    return asked
+    if len(parsed.inputs) > settings.max_items:
+        raise HttpError(413, f"{len(parsed.inputs):,} inputs are over the limit of {settings.max_items:,}; send fewer")
+    return parsed
 
 
-def _shown(one: Any, on_error: str) -> Any:
-    if not isinstance(one, DataError):
-        return one
+def _shown(answer_or_error: Any, on_error: str) -> Any:
+    if not isinstance(answer_or_error, DataError):
+        return answer_or_error
     if on_error == "stop":
-        raise one
-    return {"error": str(one)}
+        raise answer_or_error
+    return {"error": str(answer_or_error)}
 
 
-async def _stream(send: Send, service: Service, asked: Asked, end: float) -> None:
+async def _stream(send: Send, service: Service, parsed: PredictRequest, end: float) -> None:
     """Server-sent events: each piece, and at the end the whole; an error before the first piece is raised."""
     written: list[str] = []
-    async with aclosing(service.stream(asked.inputs, asked.options, deadline=end)) as pieces:
+    async with aclosing(service.stream(parsed.inputs, parsed.options, deadline=end)) as pieces:
         try:
             async for piece in pieces:
                 if not written:
                     await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
                 written.append(piece)
                 await _event(send, {"text": piece})
-            text = service.prompt(asked.inputs) + "".join(written)
+            text = service.prompt(parsed.inputs) + "".join(written)
         except Exception as error:
             if not written:
                 raise
