@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -12,6 +13,7 @@ from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.cells import Cell, Step, Weights, apart
 from seqpipe.nn.loops import State
+from seqpipe.nn.lstm_variant import LSTMParts, LSTMVariant
 from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 from seqpipe.nn.rnn_node import Node
 
@@ -22,7 +24,8 @@ class LSTM(Recurrent):
     With [i, f, g, o] = W x(t) + b + R h(t-1) + c, the cell is c(t) = σ(f) c(t-1) + σ(i) tanh(g) and the state h(t) =
     σ(o) tanh(c(t)); both begin with 0. With peephole connections (Gers and Schmidhuber 2000) p_i c(t-1) is added to i,
     p_f c(t-1) to f, and p_o c(t) to o, elementwise. With coupled gates (Greff et al. 2017) there is no f: c(t) = (1 -
-    σ(i)) c(t-1) + σ(i) tanh(g). x (B, T, D) becomes (B, T, D'), where D' is `hidden`, or twice that for two
+    σ(i)) c(t-1) + σ(i) tanh(g). The other variants of Greff et al. (2017) leave out a part, to show what it is worth,
+    or add recurrence between the gates; their baseline has peepholes. x (B, T, D) becomes (B, T, D'), where D' is `hidden`, or twice that for two
     concatenated directions (Graves and Schmidhuber 2005). Padding is never read. `state` (B, D') is the last state of
     the top layer: the forward state at the end of the text and the backward state at its beginning; `first` (B, D') is
     the first state of each direction.
@@ -36,6 +39,13 @@ class LSTM(Recurrent):
         coupled: Whether the forget gate is 1 minus the input gate, which saves a quarter of the weights.
         scan: Whether the graph has a Scan instead of an LSTM node: slower on the CPU, but runs on execution providers
             without a kernel for peepholes and coupled gates, such as CUDA.
+        input_gate: Whether there is an input gate; false: σ(i) is 1. This and the five options below make the layer a
+            Scan in the graph.
+        forget_gate: Whether there is a forget gate; false: σ(f) is 1.
+        output_gate: Whether there is an output gate; false: σ(o) is 1.
+        input_activation: Whether g passes a tanh; false: it is linear.
+        output_activation: Whether c(t) passes a tanh on its way to h(t); false: it is linear.
+        full_gate_recurrence: Whether each gate also reads the activations of all gates of the step before.
         bias: Whether the gates have biases.
         dropout: Dropout probability between two layers.
         locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
@@ -52,15 +62,42 @@ class LSTM(Recurrent):
         peephole: bool = False,
         coupled: bool = False,
         scan: bool = False,
+        input_gate: bool = True,
+        forget_gate: bool = True,
+        output_gate: bool = True,
+        input_activation: bool = True,
+        output_activation: bool = True,
+        full_gate_recurrence: bool = False,
         bias: bool = True,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,
     ):
-        if scan and not (peephole or coupled):
-            raise UsageError("lstm.scan: it is for peephole or coupled; of the plain LSTM every provider has a kernel")
-        variant = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)
-        make = variant if peephole or coupled else nn.LSTM
+        parts = LSTMParts(
+            input_gate, forget_gate, output_gate, input_activation, output_activation, full_gate_recurrence
+        )
+        _check_options(parts, peephole=peephole, coupled=coupled, scan=scan)
+        make: Callable[..., nn.RNNBase | Cell] = nn.LSTM
+        if parts != LSTMParts():
+            make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
+        elif peephole or coupled:
+            make = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)
         super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
+
+
+def _check_options(parts: LSTMParts, *, peephole: bool, coupled: bool, scan: bool) -> None:
+    """Raise UsageError for options that contradict each other or have no effect."""
+    if scan and parts != LSTMParts():
+        raise UsageError("lstm.scan: an LSTM with a part left out or full gate recurrence is always a Scan; remove it")
+    if scan and not (peephole or coupled):
+        raise UsageError("lstm.scan: it is for peephole or coupled; of the plain LSTM every provider has a kernel")
+    if coupled and not (parts.input_gate and parts.forget_gate):
+        raise UsageError(
+            "lstm.coupled: the forget gate is 1 minus the input gate; remove input_gate: false and forget_gate: false"
+        )
+    if not (parts.input_gate or parts.forget_gate or parts.output_gate):
+        for name, is_set in {"peephole": peephole, "full_gate_recurrence": parts.full_gate_recurrence}.items():
+            if is_set:
+                raise UsageError(f"lstm.{name}: it feeds the gates, and all three are left out; keep one of them")
 
 
 class Variant(Cell):

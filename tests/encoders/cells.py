@@ -102,7 +102,32 @@ def nested_three(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array,
     return sigmoid(outputs[0]) * np.tanh(cell), cell, second, third
 
 
-STATES = {lstm: 2, peephole: 2, coupled: 2, coupled_peephole: 2, nested: 3, nested_three: 4}
+STATES: dict[Step, int] = {lstm: 2, peephole: 2, coupled: 2, coupled_peephole: 2, nested: 3, nested_three: 4}
+
+
+def greff(*, without: tuple[str, ...] = (), coupled: bool = False, full: bool = False) -> Step:
+    """A variant of Greff et al. (2017): equations of section II, without i, f, o, the tanh of the input ("g") or ("h")."""
+    gates = [gate for gate in "ifo" if gate not in without and not (coupled and gate == "f")]
+    blocks = [block for block in "ifgo" if block == "g" or block in gates]
+
+    def step(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        h, cell, *previous = state
+        z = dict(zip(blocks, np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], len(blocks)), strict=True))
+        peepholes = np.split(p.get("weight_ch", np.zeros(len(gates) * len(h))), max(len(gates), 1))
+        P = dict(zip(gates, peepholes, strict=False))
+        for row, to in enumerate(gates):
+            for column, activation in enumerate(previous):
+                H = len(h)
+                z[to] = z[to] + p["weight_gh"][row * H : (row + 1) * H, column * H : (column + 1) * H] @ activation
+        i = sigmoid(z["i"] + P["i"] * cell) if "i" in gates else np.ones_like(h)
+        f = sigmoid(z["f"] + P["f"] * cell) if "f" in gates else np.ones_like(h)
+        new = (1 - i if coupled else f) * cell + i * (z["g"] if "g" in without else np.tanh(z["g"]))
+        o = sigmoid(z["o"] + P["o"] * new) if "o" in gates else np.ones_like(h)
+        kept = {"i": i, "f": f, "o": o}
+        return o * (new if "h" in without else np.tanh(new)), new, *([kept[gate] for gate in gates] if full else [])
+
+    STATES[step] = 2 + (len(gates) if full else 0)
+    return step
 
 
 def one_way(step: Step, p: Weights, row: Array, backward: bool) -> Array:
