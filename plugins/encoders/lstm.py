@@ -25,10 +25,10 @@ class LSTM(Recurrent):
     σ(o) tanh(c(t)); both begin with 0. With peephole connections (Gers and Schmidhuber 2000) p_i c(t-1) is added to i,
     p_f c(t-1) to f, and p_o c(t) to o, elementwise. With coupled gates (Greff et al. 2017) there is no f: c(t) = (1 -
     σ(i)) c(t-1) + σ(i) tanh(g). The other variants of Greff et al. (2017) leave out a part, to show what it is worth,
-    or add recurrence between the gates; their baseline has peepholes. x (B, T, D) becomes (B, T, D'), where D' is `hidden`, or twice that for two
-    concatenated directions (Graves and Schmidhuber 2005). Padding is never read. `state` (B, D') is the last state of
-    the top layer: the forward state at the end of the text and the backward state at its beginning; `first` (B, D') is
-    the first state of each direction.
+    or add recurrence between the gates; their baseline has peepholes. x (B, T, D) becomes (B, T, D'), where D' is
+    `hidden`, or twice that for two concatenated directions (Graves and Schmidhuber 2005). Padding is never read.
+    `state` (B, D') is the last state of the top layer: the forward state at the end of the text and the backward state
+    at its beginning; `first` (B, D') is the first state of each direction.
 
     Args:
         hidden: Number of units in each direction.

@@ -106,7 +106,7 @@ STATES: dict[Step, int] = {lstm: 2, peephole: 2, coupled: 2, coupled_peephole: 2
 
 
 def greff(*, without: tuple[str, ...] = (), coupled: bool = False, full: bool = False) -> Step:
-    """A variant of Greff et al. (2017): equations of section II, without i, f, o, the tanh of the input ("g") or ("h")."""
+    """A variant of Greff et al. (2017, section II): without gates i, f, o, or the tanh of input (g) or output (h)."""
     gates = [gate for gate in "ifo" if gate not in without and not (coupled and gate == "f")]
     blocks = [block for block in "ifgo" if block == "g" or block in gates]
 
