@@ -111,6 +111,13 @@ def main() -> None:
             raise
         report(error, as_json)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if debug or error.name != "torch":
+            raise
+        report(
+            EnvError("this command needs PyTorch, which is not installed: pip install 'seqpipe-nlp[train]'"), as_json
+        )
+        sys.exit(EnvError.exit_code)
     except TerminatedError as error:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
