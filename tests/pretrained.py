@@ -38,6 +38,17 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "position_biased_input": False,
     },
     "roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
+    "modernbert": SMALL
+    | {
+        "num_hidden_layers": 3,
+        "global_attn_every_n_layers": 2,
+        "local_attention": 6,
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+    },
     "xlm-roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
 }
 BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special tokens of RoBERTa, in their order
