@@ -82,6 +82,7 @@ class Source:
         self.tokenizer = tokenizer(file)
         self.whole_words = json.loads(file)["model"]["type"] == "WordLevel"
         self.splits_words = not self.whole_words and not generates
+        self.sign = self.tokenizer.token_to_id("▁")
         self.forms = re.findall('"type": ?"(NFK?[CD])"', json.dumps(json.loads(file)["normalizer"]))
 
     def record(self, given: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
@@ -124,11 +125,9 @@ class Source:
         text = clean(text)
         made = self.tokenizer.encode(text, add_special_tokens=False)
         if self.splits_words:
-            words: dict[int, list[tuple[int, int, int]]] = {}
-            for i, (a, b), word in zip(made.ids, self.widened(made.offsets, text), made.word_ids, strict=True):
-                words.setdefault(word, []).extend(visible(i, a, b, text))
+            pieces = [*zip(made.ids, self.widened(made.offsets, text), made.word_ids, strict=True)]
             apart: list[list[tuple[int, int, int]]] = []
-            for found in filter(None, words.values()):
+            for found in visible(pieces, text, self.sign).values():
                 if apart and found[0][1] < apart[-1][-1][2]:
                     apart[-1].extend(found)
                 else:
@@ -171,15 +170,17 @@ class Source:
 
     def split(self, places: Sequence[tuple[int, int]], text: str) -> list[Token]:
         """The pieces of words that are given by their places."""
-        begins = [a - 1 if a and re.fullmatch(f"[{WHITE}]", text[a - 1]) else a for a, _ in places]
+        gaps = [re.search(f"[{WHITE}]*$", text[b:a]) for b, (a, _) in zip([0, *(b for _, b in places)], places)]
+        begins = [a - len(gap[0]) if gap else a for gap, (a, _) in zip(gaps, places, strict=True)]
         strings = [text[begin:b] for begin, (_, b) in zip(begins, places, strict=True)]
         made = self.tokenizer.encode(strings, is_pretokenized=True, add_special_tokens=False)
-        found: list[list[tuple[int, int, int]]] = [[] for _ in places]
         moved = [(a + begins[word], b + begins[word]) for (a, b), word in zip(made.offsets, made.word_ids, strict=True)]
-        for i, (a, b), word in zip(made.ids, self.widened(moved, text), made.word_ids, strict=True):
-            found[word] += visible(i, a, b, text)
-        words = zip(found, places, strict=True)
-        return [token for some, place in words for token in tokens_of(some or [(1, *place)], text, place)]
+        pieces = [*zip(made.ids, self.widened(moved, text), made.word_ids, strict=True)]
+        found = visible(pieces, text, self.sign)
+        words = [found.get(n) or [(1, *place)] for n, place in enumerate(places)]
+        return [
+            token for some, place in zip(words, places, strict=True) for token in tokens_of(some, text, place)
+        ]
 
     def id(self, word: str) -> int:
         normal = self.tokenizer.normalizer.normalize_str(word) if self.tokenizer.normalizer else word
@@ -846,14 +847,27 @@ def hash_of(word: str) -> int:
     return made
 
 
-def visible(i: int, a: int, b: int, text: str) -> list[tuple[int, int, int]]:
-    """A piece without the white space around it; none if nothing is left."""
-    white = re.compile(f"[{WHITE}]")
-    while a < b and white.fullmatch(text[a]):
-        a += 1
-    while a < b and white.fullmatch(text[b - 1]):
-        b -= 1
-    return [(i, a, b)] if a < b else []
+def visible(
+    pieces: Sequence[tuple[int, tuple[int, int], int]], text: str, sign: int | None
+) -> dict[int, list[tuple[int, int, int]]]:
+    """By word the pieces without the white space around them; what has no characters goes to what follows it."""
+    white, words = re.compile(f"[{WHITE}]"), dict[int, list[tuple[int, int, int]]]()
+    places, before = [], []
+    for _, (a, b), _ in pieces:
+        while a < b and white.fullmatch(text[a]):
+            a += 1
+        while a < b and white.fullmatch(text[b - 1]):
+            b -= 1
+        places.append((a, b))
+    for n, (i, _, word) in enumerate(pieces):
+        a, b = places[n]
+        following = next((c for c, d in places[n + 1 :] if c < d), None)
+        if a == b or (i == sign and following == a):
+            before.append(i)
+        else:
+            words.setdefault(word, []).extend([*((j, a, a) for j in before), (i, a, b)])
+            before = []
+    return words
 
 
 def tokens_of(pieces: Sequence[tuple[int, int, int]], text: str, place: tuple[int, int] | None) -> list[Token]:
