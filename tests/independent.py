@@ -170,17 +170,16 @@ class Source:
 
     def split(self, places: Sequence[tuple[int, int]], text: str) -> list[Token]:
         """The pieces of words that are given by their places."""
-        gaps = [re.search(f"[{WHITE}]*$", text[b:a]) for b, (a, _) in zip([0, *(b for _, b in places)], places)]
-        begins = [a - len(gap[0]) if gap else a for gap, (a, _) in zip(gaps, places, strict=True)]
+        ends = [0, *(b for _, b in places[:-1])]
+        gaps = [re.findall(f"[{WHITE}]*$", text[end:a])[0] for end, (a, _) in zip(ends, places, strict=True)]
+        begins = [a - len(gap) for gap, (a, _) in zip(gaps, places, strict=True)]
         strings = [text[begin:b] for begin, (_, b) in zip(begins, places, strict=True)]
         made = self.tokenizer.encode(strings, is_pretokenized=True, add_special_tokens=False)
         moved = [(a + begins[word], b + begins[word]) for (a, b), word in zip(made.offsets, made.word_ids, strict=True)]
         pieces = [*zip(made.ids, self.widened(moved, text), made.word_ids, strict=True)]
         found = visible(pieces, text, self.sign)
         words = [found.get(n) or [(1, *place)] for n, place in enumerate(places)]
-        return [
-            token for some, place in zip(words, places, strict=True) for token in tokens_of(some, text, place)
-        ]
+        return [token for some, place in zip(words, places, strict=True) for token in tokens_of(some, text, place)]
 
     def id(self, word: str) -> int:
         normal = self.tokenizer.normalizer.normalize_str(word) if self.tokenizer.normalizer else word
@@ -631,6 +630,7 @@ def stretch(text: str, tokens: Sequence[Token], first: int, last: int, p: float)
         return {"answer": "", "score": p, "start": 0, "end": 0}
     shift = next(token.end for token, after in pairwise(tokens) if after.segment == 2 and token.segment == 1)
     start, end = tokens[first].start, tokens[last].end
+    end -= len(re.findall(f"[{WHITE}]*$", text[start:end])[0])
     return {"answer": text[start:end], "score": p, "start": start - shift, "end": end - shift}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.testing.toy_records import records
@@ -38,17 +38,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "position_biased_input": False,
     },
     "roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
-    "modernbert": SMALL
-    | {
-        "num_hidden_layers": 3,
-        "global_attn_every_n_layers": 2,
-        "local_attention": 6,
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
-        "cls_token_id": 2,
-        "sep_token_id": 3,
-    },
+    "modernbert": SMALL | {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 6},
     "xlm-roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
 }
 BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special tokens of RoBERTa, in their order
@@ -56,16 +46,14 @@ BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special 
 
 def checkpoint(folder: Path, family: str, texts: Sequence[str], most: int = 150) -> Path:
     """A checkpoint with the kind of tokenizer that the family has; `most` is the size of a WordPiece vocabulary."""
-    names = NAMES
-    if family == "roberta":
-        tokenizer, names = _byte_level(texts), _of_roberta()
-    elif family == "xlm-roberta":
-        tokenizer, names = _unigram(texts), _of_roberta()
-    else:
-        tokenizer = word_pieces(texts, most)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-    size = tokenizer.get_vocab_size() + 3  # weights often hold rows that no token has
-    config = transformers.AutoConfig.for_model(family, vocab_size=size, **FAMILIES[family])
+    tokenizer = _tokenizer(family, texts, most)
+    tokenizer.save_pretrained(folder)
+    size = len(tokenizer) + 3  # weights often hold rows that no token has
+    ids: dict[str, int] = {}
+    if family == "modernbert":
+        roles = {"pad": "pad", "bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep"}
+        ids = {f"{name}_token_id": getattr(tokenizer, f"{role}_token_id") for name, role in roles.items()}
+    config = transformers.AutoConfig.for_model(family, vocab_size=size, **FAMILIES[family], **ids)
     torch.manual_seed(1)
     model = transformers.AutoModel.from_config(config)
     with torch.no_grad():
@@ -200,13 +188,46 @@ def _byte_level(texts: Sequence[str]) -> Tokenizer:
     return _between_marks(tokenizer, texts, trainer)
 
 
-def _unigram(texts: Sequence[str]) -> Tokenizer:
+def _tokenizer(family: str, texts: Sequence[str], most: int) -> Any:
+    """The tokenizer of `transformers` that checkpoints of the family have, trained on the texts."""
+    if family == "xlm-roberta":
+        first = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+        return transformers.XLMRobertaTokenizer(vocab=[*first, *unigram_pieces(texts), ("<mask>", 0.0)])
+    if family == "deberta-v2":
+        first = [(token, 0.0) for token in ("[PAD]", "[CLS]", "[SEP]", "[UNK]")]
+        return transformers.DebertaV2Tokenizer(vocab=[*first, *unigram_pieces(texts)])
+    if family == "modernbert":
+        return modernbert_tokenizer(texts)
+    tokenizer, names = (_byte_level(texts), _of_roberta()) if family == "roberta" else (word_pieces(texts, most), NAMES)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def unigram_pieces(texts: Sequence[str]) -> list[tuple[str, float]]:
+    """Pieces of a unigram model with their scores, ▁ alone among them, as SentencePiece trains them."""
     tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=120, special_tokens=[*BART.values()], unk_token="<unk>", show_progress=False
-    )
-    return _between_marks(tokenizer, texts, trainer)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=120, show_progress=False))
+    pieces = dict(map(tuple, json.loads(tokenizer.to_str())["model"]["vocab"]))
+    return [*({"▁": -3.0} | pieces).items()]
+
+
+def modernbert_tokenizer(texts: Sequence[str]) -> Any:
+    """Byte pairs as in ModernBERT: special tokens, runs of spaces and unused tokens are added behind the vocabulary."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    first = ["|||IP_ADDRESS|||", "<|padding|>"]
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=first, initial_alphabet=letters, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3, 2)])
+    tokenizer.add_special_tokens(["<|endoftext|>", *(NAMES[f"{name}_token"] for name in ("unk", "cls", "sep", "pad"))])
+    tokenizer.add_special_tokens([AddedToken(NAMES["mask_token"], lstrip=True, normalized=False, special=True)])
+    tokenizer.add_tokens([AddedToken("[unused0]", normalized=True)])
+    marks = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", marks)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **NAMES)
 
 
 def _between_marks(tokenizer: Tokenizer, texts: Sequence[str], trainer: Any) -> Tokenizer:

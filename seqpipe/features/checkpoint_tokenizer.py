@@ -34,7 +34,8 @@ def pretrained_tokenizer(checkpoint: str | Path) -> CheckpointTokenizer:
     """The checkpoint's tokenizer with the special tokens as ids 0 to 3.
 
     Its tokens for padding, unknown pieces, the beginning and the end of a text become `SPECIALS`; all others keep their
-    order, among them the one that hides a token, if it has one, as `MASK`. In a text no token is special.
+    order, among them the one that hides a token, if it has one, as `MASK`. In a text no token is special. Added tokens
+    that are not special, such as the runs of spaces of ModernBERT, are read whole.
 
     Raises:
         DataError: It is no checkpoint, or its tokenizer is of no use here; the message says what would be.
@@ -61,8 +62,8 @@ def pretrained_tokenizer(checkpoint: str | Path) -> CheckpointTokenizer:
                 f"{checkpoint}: the tokenizer has {message} for its {role}; choose a checkpoint of an encoder"
             )
         names[token] = special
-    content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": []}
-    ids = _renumbered(content["model"], names, getattr(original, "mask_token", None), checkpoint)
+    content |= {"post_processor": None, "truncation": None, "padding": None}
+    ids = _renumbered(content, names, getattr(original, "mask_token", None), checkpoint)
     separators = max(1, original.num_special_tokens_to_add(pair=True) - 2)  # all but the first and the last token
     return CheckpointTokenizer(Tokenizer.from_str(json.dumps(content)), ids, separators)
 
@@ -100,13 +101,24 @@ def _of_decoder(original: Any, content: dict[str, Any], checkpoint: str | Path) 
     return Tokenizer.from_str(json.dumps(content)), ids
 
 
-def _renumbered(model: dict[str, Any], names: Mapping[str, str], mask: str | None, checkpoint: str | Path) -> list[int]:
-    """Puts the tokens of these names first, under their new names; returns the old id of each new one."""
-    vocabulary = model["vocab"]
+def _renumbered(
+    content: dict[str, Any], names: Mapping[str, str], mask: str | None, checkpoint: str | Path
+) -> list[int]:
+    """Puts the tokens of these names first, under their new names; returns the old id of each new one.
+
+    Added tokens that are special or hide a token stand in the model then, and the other special ones are left out.
+    """
+    model, vocabulary = content["model"], content["model"]["vocab"]
     entries = vocabulary.items() if isinstance(vocabulary, dict) else ((t, i) for i, (t, _) in enumerate(vocabulary))
-    old = dict(sorted(entries, key=lambda entry: entry[1]))
+    old: dict[str, int] = dict(entries)
+    roles = {*names, mask}
+    read_whole = [token for token in content["added_tokens"] if not token["special"] and token["content"] not in roles]
+    for token in content["added_tokens"]:
+        if token["content"] in roles or token in read_whole:
+            old.setdefault(token["content"], token["id"])
+    old = dict(sorted(old.items(), key=lambda entry: entry[1]))
     if lacking := [token for token in names if token not in old]:
-        raise DataError(f"{checkpoint}: the tokenizer's model does not hold its special token {lacking[0]!r}")
+        raise DataError(f"{checkpoint}: the tokenizer does not hold its special token {lacking[0]!r}")
     if doubled := [new for token, new in names.items() if new in old and new not in names]:
         raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
     order = [*names, *(token for token in old if token not in names)]
@@ -117,7 +129,8 @@ def _renumbered(model: dict[str, Any], names: Mapping[str, str], mask: str | Non
         model["vocab"] = new
     else:
         scores = dict(map(tuple, vocabulary))
-        model["vocab"] = [[names.get(token, token), scores[token]] for token in order]
+        model["vocab"] = [[names.get(token, token), scores.get(token, 0.0)] for token in order]
+    content["added_tokens"] = [token | {"id": new[token["content"]]} for token in read_whole]
     unknown = list(names.values())[1]
     if "unk_id" in model:
         model["unk_id"] = new[unknown]

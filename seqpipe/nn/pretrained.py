@@ -14,7 +14,14 @@ from seqpipe.features.checkpoint_tokenizer import LACKING, is_folder, pretrained
 from seqpipe.features.vocabulary import vocabulary_of
 from seqpipe.nn.constants import BOS
 
-_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout")
+_DROPOUTS = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "dropout",
+    "attention_dropout",
+    "mlp_dropout",
+    "embedding_dropout",
+)
 _ROBERTA_POSITIONS = "create_position_ids_from_inputs_embeds"
 _SEQ2SEQ = "pretrained-seq2seq"
 _USES = (
@@ -58,7 +65,7 @@ def pretrained_model(
             raise UsageError(f"pretrained.depth: {checkpoint} has {config.num_hidden_layers} layers, not {depth}")
         config.num_hidden_layers = depth
     for name in _DROPOUTS:
-        if dropout is not None and isinstance(optional_attribute(config, name), float):
+        if dropout is not None and isinstance(optional_attribute(config, name), int | float):
             setattr(config, name, dropout)
     with reading(checkpoint, "weights"):
         model, report = AutoModel.from_pretrained(
