@@ -41,7 +41,7 @@ _SPECIAL = f"Begin the vocabulary with {' '.join(SPECIALS)}, as seqpipe.word_lev
 _OFFSETS = (
     "One code point stays one: a normalizer that makes several of one (lower case of İ) gives two tokens one place. "
     "Use NFC, NFD, NFKC, NFKD, Replace and Lowercase, and a splitter that drops blanks. Pieces of words may share one "
-    "code point, as its bytes do; they too stand in order"
+    "code point, as its bytes do, and those of white space have none; they too stand in order"
 )
 _WORDS = (
     "A word that is split already is looked up through the normalizer alone, without pre-tokenizer and model: a "
