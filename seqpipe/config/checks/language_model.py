@@ -29,13 +29,13 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
         elif is_packed and _has_column(stage):
             yield stage, "a column is of one text, and packed texts are cut anywhere: set packed: false"
     for stage in source.encoder:
-        if cure := _not_causal(stage):
+        if cure := causal_cure(stage):
             yield stage, f"{asks}, and this encoder is not causal, or does not support incremental decoding; {cure}"
         elif is_stateful and not has_member(stage.cls, "set_stateful"):
             yield stage, "it has no state to carry; choose lstm, gru or rnn, or set head.stateful: false"
 
 
-def _not_causal(encoder: Component) -> str:
+def causal_cure(encoder: Component) -> str:
     """What makes an encoder causal; "" if it is."""
     causal_fix = member(encoder.cls, "causal_fix")
     if causal_fix is None:
