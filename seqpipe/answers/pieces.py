@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from seqpipe.answers.types import Answer
 from seqpipe.features.document import Arrays, Doc
@@ -18,6 +18,8 @@ class PieceReader(ABC):
     Attributes:
         tags: Of a kind that tags words, the tag of each word of the last piece (of spans in the scheme IOB2).
     """
+
+    outputs: ClassVar[tuple[str, ...]] = ()  # of the graph, which it reads besides those of its kind
 
     def __init__(self) -> None:
         self.tags: list[str] = []

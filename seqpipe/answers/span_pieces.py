@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class SpanPieces(PieceReader):
     Args:
         labels: The tags.
     """
+
+    outputs: ClassVar = (STOPS,)
 
     def __init__(self, labels: Sequence[str]):
         super().__init__()

@@ -26,6 +26,8 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
     for stage in source.embedding:
         if not member(stage.cls, "tokenwise"):
             yield stage, f"{asks}, and this embedding knows whole texts only; choose lookup"
+        elif _has_tokens(stage):
+            yield stage, f"{asks}, and this embedding reads more of a token than its id; choose lookup"
         elif is_packed and _has_column(stage):
             yield stage, "a column is of one text, and packed texts are cut anywhere: set packed: false"
     for stage in source.encoder:
@@ -44,6 +46,10 @@ def causal_cure(encoder: Component) -> str:
         return ""
     setting = causal_fix(dict(encoder.options))
     return f"set {setting}" if setting else ""
+
+
+def _has_tokens(stage: Component) -> bool:
+    return any(not feature.of_whole_text for feature in declared_features(stage).values())
 
 
 def _has_column(stage: Component) -> bool:
