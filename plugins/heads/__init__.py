@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -106,6 +107,10 @@ class PooledHead(nn.Module):
                 "the encoder gives a state of whole texts; set pool: last, which is the same of one that reads forward"
             )
         return "it weighs all tokens of a text at once; set pool: last, mean or max" if pool == "attention" else ""
+
+    @abstractmethod
+    def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
+        """The decision about each text, of x (B, T, D), mask (B, T) and what the encoder gives for the whole (B, D)."""
 
     def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
         """The decision about each text so far, of more tokens and the state before: see `Pool.piece`."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from seqpipe.answers.pieces import PieceReader
 from seqpipe.answers.types import Answer
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Doc
@@ -49,6 +50,12 @@ class PieceStream:
         self._streams_text: bool = model.manifest["streaming"]["text"]
         self._grows = any(entry.grows for entry in model.cache)
         self.tags: list[str] = []
+        self._is_text: bool | None = None  # whether this text comes as text, or as words; None before its first piece
+        self._pieces: TextPieces
+        self._reader: PieceReader
+        self._cache: dict[str, np.ndarray]
+        self._has_words: bool
+        self._skipped: str  # what was read behind the last word
         self._begin()
         if lacking := {*self._reader.outputs}.difference(output.name for output in model.session.get_outputs()):
             raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
@@ -92,11 +99,10 @@ class PieceStream:
 
     def _begin(self) -> None:
         """Forget the text."""
-        self._is_text: bool | None = None
-        self._has_words, self._skipped, self._count = False, "", 0
-        self._pieces, self._reader = TextPieces(), self._model.predictor.kind.piece_reader()
-        self._answer = self._model.predictor.kind.empty(False)  # to the text so far, of kinds that answer it as a whole
-        self._cache: dict[str, np.ndarray] = {}
+        kind = self._model.predictor.kind
+        self._is_text, self._has_words, self._skipped, self._count = None, False, "", 0
+        self._pieces, self._reader, self._cache = TextPieces(), kind.piece_reader(), {}
+        self._answer = kind.empty(False)  # to the text so far, of kinds that answer it as a whole
 
     def _read(self, text: str, words: list[str] | None) -> Answer:
         """What a piece of whole words makes known."""

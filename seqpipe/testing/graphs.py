@@ -109,7 +109,9 @@ class Graph:
         assert isinstance(self.exported, bytes)
         bench = self.bench
         pipeline = bench.pipeline(2, NAN).eval()
-        parity = DecisionParity(pipeline, predictor(pipeline, bench.config).run, session_of(self.exported), self.options)
+        parity = DecisionParity(
+            pipeline, predictor(pipeline, bench.config).run, session_of(self.exported), self.options
+        )
         for options in trial_options(self.options):
             for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
                 parity.compare(feeds, option_inputs(feeds, self.options, options))
