@@ -57,14 +57,18 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
 
 
 def streaming_entries(encoder: Sequence[Any], head: Any) -> tuple[CacheEntry, ...]:
-    """The cache of these stages: how many tokens were read, what each encoder has computed of them, and the head."""
+    """The cache of these stages and a head."""
+    return *stage_entries(encoder), CacheEntry(PAST + HEAD, PRESENT + HEAD, tuple(head.state_shape), grows=False)
+
+
+def stage_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
+    """The cache of these stages: how many tokens were read, and what each encoder has computed of them."""
     tensors = [
         CacheEntry(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
         for n, stage in enumerate(encoder)
         if not member(stage, "tokenwise")
     ]
-    length = CacheEntry(PAST + LENGTH, PRESENT + LENGTH, grows=False)
-    return length, *tensors, CacheEntry(PAST + HEAD, PRESENT + HEAD, tuple(head.state_shape), grows=False)
+    return CacheEntry(PAST + LENGTH, PRESENT + LENGTH, grows=False), *tensors
 
 
 def _embedded(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Tensor]) -> Tensor:
