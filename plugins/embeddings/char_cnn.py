@@ -36,6 +36,7 @@ class CharCNN(nn.Module):
     """
 
     features: ClassVar = {"chars": Chars(longest=20)}
+    tokenwise: ClassVar = True
     rows: ClassVar = {"chars.weight": ("chars",)}
 
     def __init__(

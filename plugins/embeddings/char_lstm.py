@@ -29,6 +29,7 @@ class CharLSTM(nn.Module):
     """
 
     features: ClassVar = {"chars": Chars(longest=20)}
+    tokenwise: ClassVar = True
     rows: ClassVar = {"chars.weight": ("chars",)}
 
     def __init__(

@@ -26,6 +26,7 @@ class Words(nn.Module):
     """
 
     features: ClassVar[Mapping[str, Any]] = {"pieces": Pieces()}
+    tokenwise: ClassVar = True
     returns: ClassVar = {
         "x": "",
         "mask": "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -55,6 +56,23 @@ class Pool(nn.Module):
             return torch.where(mask[..., None], x, MASKED_LOGIT).amax(1), {}
         return torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True), {}
 
+    def piece(self, x: Tensor, mask: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The vector of each text so far (B, D), of more tokens (B, T, D), which may be none, and the state before.
+
+        The state (B, 1, D + 1) is the vector so far, and how many tokens it is of.
+        """
+        before, read, n = state[:, 0, :-1], state[:, 0, -1:], mask.sum(1, keepdim=True)  # (B, D), (B, 1) twice
+        first = torch.arange(mask.shape[1], device=x.device) == 0
+        now, _ = self(x, mask | ((n == 0) & first))  # of a row without tokens that of a vector nobody looks at
+        joined = {
+            "mean": (before * read + now * n) / (read + n).clamp(min=1),
+            "max": before.maximum(now),
+            "first": before,
+            "last": now,
+        }[self.how]
+        pooled = torch.where(n == 0, before, torch.where(read == 0, now, joined))
+        return pooled, torch.cat([pooled, read + n], 1)[:, None]
+
 
 class PooledHead(nn.Module):
     """A head over the pooled text: a linear layer, with a rectified one below it where it has hidden units.
@@ -72,6 +90,7 @@ class PooledHead(nn.Module):
         self, dim: int, outputs: int | None, *, pool: Pooling, score: Score, hidden: int | None, dropout: float
     ):
         super().__init__()
+        self.state_shape = 1, dim + 1
         self.pool, self.dropout = Pool(dim, pool, score), nn.Dropout(dropout)
         self.hidden = nn.Linear(dim, hidden) if hidden else None
         self.output = nn.Linear(hidden or dim, outputs) if outputs else nn.Identity()
@@ -79,6 +98,25 @@ class PooledHead(nn.Module):
     @staticmethod
     def explains(options: Mapping[str, Any]) -> dict[str, str]:
         return {"attention": "words"} if options.get("pool") == "attention" else {}
+
+    @staticmethod
+    def streaming_problem(options: Mapping[str, Any]) -> str:
+        pool = options["pool"]
+        if pool == "state":
+            return (
+                "the encoder gives a state of whole texts; set pool: last, which is the same of one that reads forward"
+            )
+        return "it weighs all tokens of a text at once; set pool: last, mean or max" if pool == "attention" else ""
+
+    @abstractmethod
+    def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
+        """The decision about each text, of x (B, T, D), mask (B, T) and what the encoder gives for the whole (B, D)."""
+
+    def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
+        """The decision about each text so far, of more tokens and the state before: see `Pool.piece`."""
+        pooled, after = self.pool.piece(x, mask, state)
+        alone = self.decide(pooled[:, None], torch.ones_like(mask[:, :1]))  # any pooling of one vector is that vector
+        return {**alone, "state": after}
 
     def read(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False

@@ -71,6 +71,10 @@ class CRF(nn.Module):
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         return {"scheme": options["scheme"]}
 
+    @staticmethod
+    def streaming_problem(options: Mapping[str, Any]) -> str:
+        return "Viterbi decides on the whole text, so that a later word may change an earlier tag; use the head tags"
+
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
         """Negative log-likelihood a token: sentences count by their length, and it compares with that of `tags`."""
         return -self.score(self.dropout(x), mask, tags).sum() / mask.sum()

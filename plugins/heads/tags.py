@@ -84,6 +84,29 @@ class Tags(nn.Module):
             "closes": torch.where(mask, so_far + stops.clamp(min=1e-37).log(), 0.0),
         }
 
+    @staticmethod
+    def streaming_problem(options: Mapping[str, Any]) -> str:
+        return ""
+
+    @property
+    def state_shape(self) -> tuple[int, int]:
+        """Of the last tag: for each tag whether it does not continue the span that the last one stands in."""
+        return 1, len(self.stops)
+
+    def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
+        """The same of the next tokens of each text, `opens` and `closes` counted from the first of them.
+
+        `stops` (B,) is the log-probability that the first of them does not continue the span of the token before: what
+        `closes` of that token lacks, with which nothing had continued yet. It is 0 where there is no such token.
+        """
+        decision = self.decide(x, mask)
+        p = self.emissions(x[:, 0]).softmax(1)  # (B, L)
+        follows = mask[:, 0] & (state.sum((1, 2)) > 0)  # some tag ends each span, so that only nothing is 0
+        stops = torch.where(follows, (state[:, 0] * p).sum(1).clamp(min=1e-37).log(), 0.0)
+        last = decision["tags"].gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))[:, 0]
+        after = torch.where(mask[:, :1], F.embedding(last, self.stops), state[:, 0])
+        return {**decision, "stops": stops, "state": after[:, None]}
+
     def score(
         self,
         x: Tensor,

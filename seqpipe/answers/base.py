@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers import decision_checks
 from seqpipe.answers.json_schema import TEXT, Schema, array, obj
+from seqpipe.answers.pieces import PieceReader, WholeSoFar
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import (
     LOG_ZERO,
@@ -76,6 +77,10 @@ class AnswerKind(ABC):
     @abstractmethod
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         """The answers that a decision means, one for each text."""
+
+    def piece_reader(self) -> PieceReader:
+        """A reader of decisions about the pieces of one text."""
+        return WholeSoFar(self)
 
     @abstractmethod
     def empty(self, several: bool) -> Answer:

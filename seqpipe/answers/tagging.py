@@ -13,6 +13,8 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.base import HeadAnswer, present, probability, required_field, with_score, without_missing
 from seqpipe.answers.json_schema import POSITION, PROBABILITY, TEXT, Schema, array, obj, one_of
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
+from seqpipe.answers.pieces import PieceReader, TagPieces
+from seqpipe.answers.span_pieces import STOPS, SpanPieces
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import (
     EACH_WORD,
@@ -47,6 +49,7 @@ class Tags(HeadAnswer):
         "closes": Array("(B, T)", "float32"),
         "paths": Array("(B, K, T)", "int64", "label", required=False),
         PATH_SCORES: Array("(B, K)", "float32", required=False),
+        STOPS: Array("(B,)", "float32", required=False),
     }
     targets = {"tags": Array("(B, T)", "int64", "label")}
     metrics = {"accuracy": Metric(), "f1": Metric(), "precision": Metric(), "recall": Metric()}
@@ -91,6 +94,9 @@ class Tags(HeadAnswer):
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
         tags, scores = decision["tags"].tolist(), decision["scores"]
         return [self._words(doc, tags[i], scores[i]) for i, doc in enumerate(docs)]
+
+    def piece_reader(self) -> PieceReader:
+        return TagPieces()
 
     def _words(self, doc: Doc, tags: Sequence[int], scores: np.ndarray | None) -> list[dict[str, Any]]:
         words = []
@@ -242,6 +248,9 @@ class Spans(Tags):
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
         inside = (decision["tags"] != self._outside).any(1)  # most texts of most data hold no span
         return [self._scored(doc, decision, i) if inside[i] else [] for i, doc in enumerate(docs)]
+
+    def piece_reader(self) -> PieceReader:
+        return SpanPieces(self.labels)
 
     def _scored(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
         tags = decision["tags"][i, : len(doc.word_offsets)].tolist()

@@ -13,18 +13,19 @@ import numpy as np
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 Span = tuple[str, int, int]  # label, first word, end (exclusive)
+Role = tuple[str, str]  # prefix and label of a tag
 
 SCHEMES: tuple[Scheme, ...] = ("IOB1", "IOB2", "BIOES", "BILOU")
 _PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}  # in the order of tag_set
 _COMMON = {"L": "E", "U": "S"}  # BILOU's last and unit are BIOES's end and single
-_OUTSIDE = ("O", "")
+OUTSIDE = ("O", "")
 
 
 @lru_cache(maxsize=1_000)
 def parts(tag: str) -> tuple[str, str]:
     """A tag's prefix (one of B I E S L U O) and label; a plain tag, such as `NOUN`, has the prefix ""."""
     if tag[:1] == "O" and tag[1:2] in ("", "-"):
-        return _OUTSIDE
+        return OUTSIDE
     if tag[:1] in tuple("BIESLU") and tag[1:2] in ("", "-"):
         return tag[0], tag[2:] or "_"
     return "", tag
@@ -42,18 +43,32 @@ def spans(tags: Sequence[str]) -> list[Span]:
     A span opens at B and S, after O, E and S, and where the label changes. Plain tags count as O.
     """
     spans: list[Span] = []
-    before = _OUTSIDE
+    before = OUTSIDE
     for i, tag in enumerate(tags):
-        prefix, label = parts(tag)
-        prefix = _COMMON.get(prefix, prefix)
-        if prefix in ("O", ""):
-            prefix, label = _OUTSIDE
-        elif prefix in ("B", "S") or before[0] in ("O", "E", "S") or before[1] != label:
-            spans.append((label, i, i + 1))
-        else:
-            spans[-1] = (label, spans[-1][1], i + 1)
-        before = prefix, label
+        role = role_of(tag)
+        if opens(before, role):
+            spans.append((role[1], i, i + 1))
+        elif role != OUTSIDE:
+            spans[-1] = (role[1], spans[-1][1], i + 1)
+        before = role
     return spans
+
+
+def role_of(tag: str) -> Role:
+    """What a tag says of spans: a prefix of BIOES and the label; of plain tags `OUTSIDE`."""
+    prefix, label = parts(tag)
+    prefix = _COMMON.get(prefix, prefix)
+    return OUTSIDE if prefix in ("O", "") else (prefix, label)
+
+
+def opens(before: Role, role: Role) -> bool:
+    """Whether a span opens at a tag, after another one or, at the beginning, `OUTSIDE`."""
+    return role != OUTSIDE and (role[0] in ("B", "S") or before[0] in ("O", "E", "S") or before[1] != role[1])
+
+
+def closes(role: Role) -> bool:
+    """Whether a span has ended with this tag, whatever the next one is."""
+    return role[0] in ("E", "S")
 
 
 def from_scheme(tags: Sequence[str], scheme: Scheme) -> list[Span]:
@@ -95,7 +110,7 @@ def _shape(length: int, scheme: Scheme, touches: bool) -> str:
 
 def strict_problem(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
     """The first position at which the tags break the scheme, and why; None if they keep it."""
-    before = _OUTSIDE
+    before = OUTSIDE
     for i, tag in enumerate(tags):
         if not belongs(tag, scheme):
             return i, f"{tag!r} is no {scheme} tag"

@@ -24,7 +24,12 @@ def predict(
         bool, typer.Option("--documents", help="Treat each text as a document, and split it into sentences.")
     ] = False,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Print each token as it is generated, for language models.")
+        bool,
+        typer.Option(
+            "--stream",
+            help="Write answers as the input comes: tags and labels of a bundle with export.streaming, or the "
+            "tokens of a language model as they are generated.",
+        ),
     ] = False,
     on_error: Annotated[
         str, typer.Option("--on-error", help="stop at an invalid line, or skip it: the output has the error instead.")

@@ -21,6 +21,7 @@ from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import one_thread
+from seqpipe.export.parity.streaming import compare_streams
 from seqpipe.export.verified import use_graph
 from seqpipe.features.encoding import shown
 from seqpipe.features.hostile_texts import CURE, fault_of
@@ -106,6 +107,8 @@ def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: 
     short = random_batches(artifacts, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
     long = random_batches(artifacts, config.train.seed, sizes=(2,), lengths=pipeline.long)
     parity.compare_batches(itertools.chain(short, long), {})
+    if pipeline.streams:
+        compare_streams(parity, config.train.seed)
     parity.resolve_ties()
     return parity.tally
 

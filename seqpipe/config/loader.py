@@ -14,6 +14,7 @@ from seqpipe.config import contract, yaml
 from seqpipe.config.checks import attention, dataflow
 from seqpipe.config.checks.components import ComponentChecks
 from seqpipe.config.checks.keys import there_is
+from seqpipe.config.checks.streaming import streaming_problems
 from seqpipe.config.common_keys import CommonKeys
 from seqpipe.config.component import Component, Input
 from seqpipe.config.model import Config, Data, resolved
@@ -221,7 +222,10 @@ class _PipelineCheck(ComponentChecks):
         none = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
         none += "pool: attention}, or delete it"
         wanted = self.tree.problem(("export", "explain"), none) if export and export.explain else None
-        self.problems += dataflow.problems(inputs, heads) or attention.problems(inputs, heads, wanted)
+        problems = dataflow.problems(inputs, heads) or attention.problems(inputs, heads, wanted)
+        if export and export.streaming and not problems:
+            problems = streaming_problems(inputs, heads, export, self.tree)
+        self.problems += problems
 
 
 def _paths(data: Mapping[str, Plain]) -> Iterator[tuple[Where, str]]:

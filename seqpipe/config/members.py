@@ -95,9 +95,13 @@ MEMBERS: Mapping[str, Member] = {
         STAGE, "attribute", "int or None", "A length of text that export has to compare as well.", ABSENT
     ),
     "first_tokens": Member(("encoder",), "attribute", "int", "The most tokens of the first text of a pair.", ABSENT),
-    # embeddings and encoders of a language model
+    # embeddings and encoders of a language model, or of a pipeline that answers in pieces
     "tokenwise": Member(
-        ("embedding",), "class attribute", "bool", "Whether a token's vector depends on that token alone.", False
+        ("embedding", "encoder"),
+        "class attribute",
+        "bool",
+        "Whether a token's vector depends on that token alone; of an encoder, a word's on that word.",
+        False,
     ),
     "embed": Member(
         ("encoder",), "method", "(ids) -> dict", "Of an encoder without an embedding: the vectors of tokens.", ABSENT
@@ -140,6 +144,23 @@ MEMBERS: Mapping[str, Member] = {
     "loss": Member(("head",), "method", "(names…) -> Tensor", "The training loss, one number.", REQUIRED),
     "decide": Member(
         ("head",), "method", "(names…, *, options) -> dict", "The decision, inside the exported graph.", REQUIRED
+    ),
+    "streaming_problem": Member(
+        ("head",),
+        "static method",
+        "(options) -> str",
+        "Of a head that answers in pieces: what prevents that under these options, and the cure, or an empty string.",
+        ABSENT,
+    ),
+    "state_shape": Member(
+        ("head",), "attribute", "(int, int)", "Shape of what it carries from piece to piece.", ABSENT
+    ),
+    "decide_piece": Member(
+        ("head",),
+        "method",
+        "(x, mask, state, *, options) -> dict",
+        "The decision about the next tokens of each text, and the next `state`.",
+        ABSENT,
     ),
     "score": Member(("head",), "method", "(names…) -> (B,)", "Log-probability of a decision.", ABSENT),
     "margin": Member(("head",), "method", "(names…) -> (B,)", "Distance to another decision.", ABSENT),

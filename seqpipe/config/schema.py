@@ -176,6 +176,9 @@ class Export(_Keys):
     explain: bool = Field(
         default=False, description="Whether the graph also returns attention weights, for `seqpipe explain`."
     )
+    streaming: bool = Field(
+        default=False, description="Whether the bundle also answers texts in pieces, for `seqpipe predict --stream`."
+    )
     max_tokens: int | None = Field(
         default=None,
         ge=1,

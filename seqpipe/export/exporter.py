@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,15 @@ from seqpipe.export.golden import golden_examples
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.answers import Comparison
-from seqpipe.export.parity.gate import SEED, verify_parity
+from seqpipe.export.parity.gate import PROBED, SEED, sampled, verify_parity
+from seqpipe.export.parity.generated_records import probe_records
 from seqpipe.export.parity.precision import judge_int8
+from seqpipe.export.parity.text_pieces import split_otherwise
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.export.verified import use_graph
+from seqpipe.features import encoding
 from seqpipe.features.document import Record
+from seqpipe.features.text_source import TextSource
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.pipeline import Pipeline
@@ -61,6 +66,8 @@ def export(
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     manifest["training"] = dict(outcome or {})
+    if pipeline.streams:
+        manifest["streaming"] = {"text": _streams_text(pipeline, records, console)}
     console.say("exporting to ONNX")
     start = time.monotonic()
 
@@ -95,6 +102,18 @@ class _ComparedBundle:
     files: dict[str, bytes]
     parity: dict[str, Any]
     golden: list[dict[str, Any]]
+
+
+def _streams_text(pipeline: Pipeline, records: Sequence[Record], console: Console) -> bool:
+    """Whether texts can be read in pieces, and not only words, as their tokenizer splits them."""
+    source = pipeline.artifacts.featurizer
+    assert isinstance(source, TextSource)
+    probes = probe_records(source, PROBED, SEED)
+    text = split_otherwise(source, itertools.chain(sampled(records), probes))
+    if text is not None:
+        message = f"the tokenizer splits {encoding.shown(text)} otherwise in pieces"
+        console.say(f"note: {message}: streamed texts must be given as words (--format conll)")
+    return text is None
 
 
 def _read_back(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Model:

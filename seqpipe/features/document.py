@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -115,3 +115,27 @@ def token_counts(docs: Iterable[Doc], size: int) -> tuple[list[int], int]:
         counts.update(doc.ids)
         longest = max(longest, len(doc))
     return [counts[i] for i in range(size)], longest
+
+
+def words_of(doc: Doc, first: int, last: int) -> Doc:
+    """The words of a single text from one to before another, as a Doc with the text that stands before them."""
+    places = doc.word_offsets
+    begin, end = places[first - 1][1] if first else 0, places[last - 1][1] if last else 0
+    a, b = first, last
+    if doc.starts is not None:
+        bounds = [*doc.starts, len(doc)]
+        a, b = bounds[first], bounds[last]
+
+    def shifted(some: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(start - begin, stop - begin) for start, stop in some]
+
+    starts = None if doc.starts is None else [start - a for start in doc.starts[first:last]]
+    return replace(
+        doc,
+        text=doc.text[begin:end],
+        words=doc.words[a:b],
+        offsets=shifted(doc.offsets[a:b]),
+        ids=doc.ids[a:b],
+        starts=starts,
+        places=None if doc.places is None else shifted(doc.places[first:last]),
+    )

@@ -142,6 +142,9 @@ def _check(manifest: dict[str, Any], what: str) -> None:
             raise BundleError(f"{what}: {key}: missing, or not a {names}")
     if not isinstance(manifest.get("cache", []), list):
         raise BundleError(f"{what}: cache: must be a list")
+    streaming = manifest.get("streaming", {"text": True})
+    if not isinstance(streaming, dict) or not isinstance(streaming.get("text"), bool):
+        raise BundleError(f"{what}: streaming: must be an object with `text`, true or false")
     _check_packages(manifest, what)
     reason = manifest.get("no_golden", "")
     if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.pieces import PieceReader
 from seqpipe.answers.types import Answer
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.features.encoding import is_library_error
 from seqpipe.runtime.predictor import Predictor
+
+Result = TypeVar("Result")
 
 
 class BundlePredictor(Predictor):
@@ -24,8 +28,15 @@ class BundlePredictor(Predictor):
 
     def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         refuse_nan(self._numbers, docs, decision)
+        return self._guarded(lambda: super(BundlePredictor, self).read(docs, decision))
+
+    def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
+        return self._guarded(lambda: super(BundlePredictor, self).read_piece(reader, doc, decision))
+
+    def _guarded(self, read: Callable[[], Result]) -> Result:
+        """What `read` returns; BundleError if the decision means no answer."""
         try:
-            return super().read(docs, decision)
+            return read()
         except BaseException as error:
             if not is_library_error(error):
                 raise

@@ -17,6 +17,7 @@ from seqpipe.features.document import Record, locate
 from seqpipe.features.sources import all_texts
 from seqpipe.files import json_bytes, writing
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.piece_io import answer_pieces
 from seqpipe.runtime.predictor import CHUNK, Answers
 from seqpipe.runtime.record_lines import input_format, open_source, read_lines, read_records
 
@@ -164,9 +165,21 @@ class _Documents:
 
 
 def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
-    """Each line of `source` as a prompt, on standard output, and what follows it as it comes."""
-    if target is not None or form not in ("auto", "text"):
-        raise UsageError("--stream: texts go to standard output as they come; leave --output and --format out")
+    """Each line of `source` as a prompt, on standard output, and what follows it as it comes.
+
+    A bundle that answers in pieces answers what `source` holds as it comes (`seqpipe.runtime.piece_io`).
+    """
+    if target is not None:
+        raise UsageError("--stream: answers go to standard output as they come; leave --output out")
+    if not model.predictor.kind.is_generated:
+        if options:
+            raise UsageError("--stream: answers in pieces have no decode options; leave them out")
+        with ExitStack() as stack:
+            write, form = _writer(None, stack), input_format(form, source, "text")
+            answer_pieces(model, open_source(source, stack), str(source or "standard input"), form, write)
+        return
+    if form not in ("auto", "text"):
+        raise UsageError("--stream: texts go to standard output as they come; leave --format out")
     with ExitStack() as stack:
         name = str(source or "standard input")
         for record, where in read_records(

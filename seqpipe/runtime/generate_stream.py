@@ -31,6 +31,8 @@ def stream(model: Model, record: Record, **options: Any) -> Iterator[str]:
         UsageError: if the bundle is no language model, or several answers are asked for.
     """
     predictor, kind = model.predictor, model.predictor.kind
+    if "streaming" in model.manifest:
+        raise UsageError("this bundle answers in pieces: feed them to `open_stream()`")
     if not kind.is_generated:
         raise UsageError("streaming needs a language-model bundle (head lm)")
     if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:

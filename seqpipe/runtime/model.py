@@ -26,6 +26,7 @@ from seqpipe.runtime.decode_options import chosen
 from seqpipe.runtime.explain.figures import figure
 from seqpipe.runtime.explain.maps import Explanation, attention, origins
 from seqpipe.runtime.generate_stream import stream
+from seqpipe.runtime.piece_stream import PieceStream
 from seqpipe.runtime.predictor import CHUNK, TOKENS, cores
 from seqpipe.runtime.session import import_onnxruntime, open_session
 from seqpipe.runtime.statement import Statement, read_statement
@@ -203,6 +204,14 @@ class Model:
             UsageError: if the bundle is no language model, or several answers are asked for.
         """
         return stream(self, self.record(item), **options)
+
+    def open_stream(self, fields: Mapping[str, Any] | None = None) -> PieceStream:
+        """A text that is answered in pieces, as they are fed; `fields` is what else of a record the bundle reads.
+
+        Raises:
+            UsageError: if the bundle was exported without `streaming`.
+        """
+        return PieceStream(self, fields)
 
     @property
     def explains(self) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.pieces import PieceReader
 from seqpipe.answers.registry import metric_types
 from seqpipe.answers.types import Answer, Metric
 from seqpipe.errors import DataError, UsageError
@@ -206,6 +207,10 @@ class Predictor:
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
         """The answers to the texts of one batch."""
         return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)))
+
+    def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
+        """What the decision about one more piece of a text makes known."""
+        return reader.read(doc, decision, self.read([doc], decision)[0])
 
     def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         """The answers that a decision means, with a warning for an input that is longer than any in training."""

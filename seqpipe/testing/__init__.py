@@ -37,6 +37,10 @@ Of an embedding, encoder or head:
 - *export with free axes*, *standard operators only*, *onnxruntime parity on ragged shapes*: the graph is one for every
   batch size and length, of operators of ai.onnx, and answers as PyTorch does.
 
+Of an encoder or a head that answers in pieces (`export.streaming`) also:
+
+- *answers in pieces are those of the whole text*: for ragged texts, which begin and end at different times.
+
 Of a head also:
 
 - *targets reach the loss*: it changes with what is to be learned.
@@ -207,8 +211,9 @@ def report(
         from seqpipe.testing.heads import head_checks
         from seqpipe.testing.incremental import incremental_checks
         from seqpipe.testing.stages import quiet, stage_checks
+        from seqpipe.testing.streaming import streaming_checks
 
         bench = Bench(subject, folder)
         more = head_checks(bench) if subject.kind == "head" else incremental_checks(bench)
         with quiet():
-            return inspected(name, [*stage_checks(bench), *more, *Graph(bench).checks()])
+            return inspected(name, [*stage_checks(bench), *more, *streaming_checks(bench), *Graph(bench).checks()])

@@ -109,7 +109,9 @@ class Graph:
         assert isinstance(self.exported, bytes)
         bench = self.bench
         pipeline = bench.pipeline(2, NAN).eval()
-        parity = DecisionParity(pipeline, predictor(pipeline, bench.config).run, _session(self.exported), self.options)
+        parity = DecisionParity(
+            pipeline, predictor(pipeline, bench.config).run, session_of(self.exported), self.options
+        )
         for options in trial_options(self.options):
             for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
                 parity.compare(feeds, option_inputs(feeds, self.options, options))
@@ -121,7 +123,7 @@ class Graph:
             raise FaultError(str(error), _PARITY) from error
 
 
-def _session(data: bytes) -> Run:
+def session_of(data: bytes) -> Run:
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.answers.multi_head import part_of
 from seqpipe.config.checks.attention import attended
 from seqpipe.config.component import Input, by_source
@@ -17,6 +18,7 @@ from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.incremental import IncrementalStages, cache_entries
 from seqpipe.nn.joined_sources import join_sources
+from seqpipe.nn.streaming import HEAD, read_piece, streaming_entries
 from seqpipe.runtime.cache_entries import CacheEntry
 from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.head_stage import HeadStage
@@ -46,7 +48,7 @@ class Pipeline(nn.Module):
         self.head_stages = [
             HeadStage(task.name, head, module, task.kind) for (task, head), module in zip(heads, modules, strict=True)
         ]
-        self.outputs = artifacts.kind.outputs
+        self.outputs, self.streams = artifacts.kind.outputs, config.export.streaming
         self.attended = attended(config.inputs, config.head)
         self.stages = [stage for stages in self.sources.values() for stage in stages]
         self.stages += zip(config.head, self.heads, strict=True)
@@ -84,7 +86,9 @@ class Pipeline(nn.Module):
 
     @property
     def cache(self) -> tuple[CacheEntry, ...]:
-        """The cache of a language model; of other pipelines none."""
+        """The cache of a language model, or of a pipeline that answers in pieces; of others none."""
+        if self.streams:
+            return streaming_entries(list(self.encoder), self.head)
         return cache_entries(list(self.encoder)) if self.is_language_model else ()
 
     def set_stateful(self, rows: int | None) -> None:
@@ -153,7 +157,10 @@ class Pipeline(nn.Module):
         """The heads' decisions; options that are left out have the defaults of their signatures.
 
         With `explain` also the attention weights of every stage, as `explain.<key>.<name>`, each where it is computed.
+        With `past.…` among the features, they are the next piece of each text, and the decision holds `present.…`.
         """
+        if self.streams and any(name.startswith(PAST) for name in features):
+            return self._decide_piece(features, options)
         names: Names = dict(features)
         decision: dict[str, Tensor] = {}
         weights: dict[str, Tensor] = {}
@@ -173,6 +180,15 @@ class Pipeline(nn.Module):
                 name = lacking[0].removeprefix(head.prefix)
                 raise stage_error(stage, f"`decide` returned no {name!r}, which its answer kind needs")
         return decision | weights
+
+    def _decide_piece(self, features: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The decision about the next tokens of each text, and the cache."""
+        head = self.head_stages[0]
+        piece = read_piece(list(self.embedding), list(self.encoder), features)
+        names = {**features, "x": piece.x, "mask": piece.mask, "state": piece.state}
+        decision = dict(call_stage(head.component, head.module.decide_piece, names, **options))
+        state = decision.pop("state")[:, None]
+        return {**decision, **piece.cache, PRESENT + HEAD: state}
 
     def _weights(self, stage: Component, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The attention weights among what a stage returned, by their names in the graph."""

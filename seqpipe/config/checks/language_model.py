@@ -26,16 +26,18 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
     for stage in source.embedding:
         if not member(stage.cls, "tokenwise"):
             yield stage, f"{asks}, and this embedding knows whole texts only; choose lookup"
+        elif _has_tokens(stage):
+            yield stage, f"{asks}, and this embedding reads more of a token than its id; choose lookup"
         elif is_packed and _has_column(stage):
             yield stage, "a column is of one text, and packed texts are cut anywhere: set packed: false"
     for stage in source.encoder:
-        if cure := _not_causal(stage):
+        if cure := causal_cure(stage):
             yield stage, f"{asks}, and this encoder is not causal, or does not support incremental decoding; {cure}"
         elif is_stateful and not has_member(stage.cls, "set_stateful"):
             yield stage, "it has no state to carry; choose lstm, gru or rnn, or set head.stateful: false"
 
 
-def _not_causal(encoder: Component) -> str:
+def causal_cure(encoder: Component) -> str:
     """What makes an encoder causal; "" if it is."""
     causal_fix = member(encoder.cls, "causal_fix")
     if causal_fix is None:
@@ -44,6 +46,10 @@ def _not_causal(encoder: Component) -> str:
         return ""
     setting = causal_fix(dict(encoder.options))
     return f"set {setting}" if setting else ""
+
+
+def _has_tokens(stage: Component) -> bool:
+    return any(not feature.of_whole_text for feature in declared_features(stage).values())
 
 
 def _has_column(stage: Component) -> bool:

@@ -21,6 +21,7 @@ from seqpipe.export.parity.decisions import CLOSE
 from seqpipe.export.parity.features import check_features, same_array
 from seqpipe.export.parity.generated_records import probe_records
 from seqpipe.export.parity.incremental import compare_pieces
+from seqpipe.export.parity.streaming import compare_streams
 from seqpipe.export.parity.trial_options import option_inputs, options_off_default, trial_options, with_short_texts
 from seqpipe.features.document import Arrays, Record
 from seqpipe.runtime.evaluate import evaluate, headline, judged
@@ -195,7 +196,9 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
         chosen, feeds = effective or (candidates[0], tried[0])
         decisions.compare_batches([feeds], chosen, MOST_GARBAGE)
         on_compared(1)
-    if pipeline.cache:
+    if pipeline.streams:
+        compare_streams(decisions, SEED)
+    elif pipeline.cache:
         prompts = random_batches(pipeline.artifacts, SEED, (1, 3), (1, 7))
         compare_pieces(decisions, prompts)
     decisions.tally.check()

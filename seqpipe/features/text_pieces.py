@@ -1,0 +1,47 @@
+"""Cut a text that comes bit by bit into pieces of whole words, where white space stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+class TextPieces:
+    """The pieces of one text. What follows cannot change a word that white space stands behind.
+
+    A piece ends before white space and the next one begins with it, since many tokenizers mark a word by what stands
+    before it. Pieces together are the text.
+    """
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def feed(self, text: str) -> str:
+        """The next piece, "" where no further word is complete."""
+        self._rest += text
+        cut = _last_blank(self._rest)
+        piece, self._rest = self._rest[:cut], self._rest[cut:]
+        return piece
+
+    def finish(self) -> str:
+        """What is left once the text has ended."""
+        piece, self._rest = self._rest, ""
+        return piece
+
+
+def smallest_pieces(text: str) -> Iterator[str]:
+    """The pieces of a text that comes character by character."""
+    pieces = TextPieces()
+    for character in text:
+        if piece := pieces.feed(character):
+            yield piece
+    if piece := pieces.finish():
+        yield piece
+
+
+def _last_blank(text: str) -> int:
+    """Where the last white space behind a word begins; 0 if there is none."""
+    word = len(text.rstrip())
+    if word == len(text):  # the last word may go on
+        while word and not text[word - 1].isspace():
+            word -= 1
+    return len(text[:word].rstrip())

@@ -1,0 +1,129 @@
+"""Answer a text in pieces: the graph's cache of one piece is an input of the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from seqpipe.answers.pieces import PieceReader
+from seqpipe.answers.types import Answer
+from seqpipe.errors import BundleError, DataError, UsageError
+from seqpipe.features.document import Doc
+from seqpipe.features.text_pieces import TextPieces
+from seqpipe.features.text_source import TextSource
+from seqpipe.runtime.cache_entries import next_inputs
+
+if TYPE_CHECKING:
+    from seqpipe.runtime.model import Model
+
+CURE = (
+    "write `export: {streaming: true}` in the YAML and run it, or export its run again: "
+    "seqpipe export RUN --set export.streaming=true"
+)
+
+
+class PieceStream:
+    """A text that is answered while it is written.
+
+    `feed` takes the next piece, a text or a list of words, and returns what it makes known: of a bundle of tags those
+    of its words, of spans those that have ended, of others the answer to the text so far. `finish` ends the text; the
+    next piece begins another one. All of it together is what `model(…)` answers to the whole text.
+
+    Args:
+        model: A bundle with `export.streaming`.
+        fields: What else of a record the bundle reads.
+
+    Attributes:
+        tags: The tag of each word that the last call made known, of a bundle of tags or spans (IOB2).
+
+    Raises:
+        UsageError: if the bundle does not answer in pieces.
+    """
+
+    def __init__(self, model: Model, fields: Mapping[str, Any] | None = None):
+        source = model.predictor.featurizer
+        if "streaming" not in model.manifest or not isinstance(source, TextSource):
+            raise UsageError(f"this bundle answers whole texts only; {CURE}")
+        self._model, self._source, self._fields = model, source, dict(fields or {})
+        self._streams_text: bool = model.manifest["streaming"]["text"]
+        self._grows = any(entry.grows for entry in model.cache)
+        self.tags: list[str] = []
+        self._is_text: bool | None = None  # whether this text comes as text, or as words; None before its first piece
+        self._pieces: TextPieces
+        self._reader: PieceReader
+        self._cache: dict[str, np.ndarray]
+        self._has_words: bool
+        self._skipped: str  # what was read behind the last word
+        self._begin()
+        if lacking := {*self._reader.outputs}.difference(output.name for output in model.session.get_outputs()):
+            raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._begin()
+
+    def feed(self, piece: str | Sequence[str]) -> Answer:
+        """What one more piece makes known.
+
+        A word of a text is complete when white space stands behind it, one of a list at once.
+
+        Raises:
+            DataError: if the text has too many tokens, or a number of the answer is NaN.
+            UsageError: for a text after words or words after a text, and for a text that the bundle's tokenizer does
+                not split at white space.
+        """
+        is_text = isinstance(piece, str)
+        if self._is_text not in (None, is_text):
+            raise UsageError("a text is fed either as text or as words; finish it before the other begins")
+        if is_text and not self._streams_text:
+            raise UsageError("this bundle's tokenizer splits a text otherwise in pieces; feed lists of words")
+        if not is_text and self._source.fields != ("text",):
+            raise UsageError(f"this bundle reads the field {self._source.fields[0]!r}, which has no words; feed text")
+        self._is_text = is_text
+        if isinstance(piece, str):
+            return self._read(self._pieces.feed(piece), None)
+        text = " ".join(piece)
+        return self._read(" " + text if self._has_words and piece else text, list(piece))
+
+    def finish(self) -> Answer:
+        """What the end of the text makes known; for other bundles than of tags and spans the answer to all of it."""
+        answer = self._read(self._pieces.finish(), None)
+        tags, rest = self.tags, self._reader.finish()
+        self._begin()
+        self.tags = tags
+        return answer + rest if isinstance(rest, list) and self._model.predictor.kind.tags_words else rest
+
+    def _begin(self) -> None:
+        """Forget the text."""
+        kind = self._model.predictor.kind
+        self._is_text, self._has_words, self._skipped, self._count = None, False, "", 0
+        self._pieces, self._reader, self._cache = TextPieces(), kind.piece_reader(), {}
+        self._answer = kind.empty(False)  # to the text so far, of kinds that answer it as a whole
+
+    def _read(self, text: str, words: list[str] | None) -> Answer:
+        """What a piece of whole words makes known."""
+        self.tags = []
+        predictor, text = self._model.predictor, self._skipped + text
+        record = {**self._fields, self._source.fields[0]: text} | ({} if words is None else {"words": words})
+        (doc,) = predictor.docs([record])
+        if not len(doc):
+            self._skipped = text if words is None else ""  # it stands before the next word
+            return [] if predictor.kind.tags_words else self._answer
+        self._skipped, self._has_words = "", True
+        self._refuse_long(doc)
+        decision = self._model.run_with_cache(predictor.featurizer.collate([doc]) | self._cache)
+        self._cache = next_inputs(self._model.cache, decision)
+        self._answer = predictor.read_piece(self._reader, doc, decision)
+        self.tags = self._reader.tags
+        return self._answer
+
+    def _refuse_long(self, doc: Doc) -> None:
+        """DataError for a text whose cache would grow beyond what the bundle takes of one text."""
+        self._count += len(doc)
+        most = self._model.predictor.limits["tokens"]
+        if self._grows and self._count > most:
+            raise DataError(f"a text of over {most:,} tokens: this bundle keeps a cache of each; finish it before")

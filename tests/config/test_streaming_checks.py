@@ -1,0 +1,73 @@
+"""What cannot answer in pieces is refused at its line, with the setting that makes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import tagging
+
+from seqpipe.config.loader import load
+from seqpipe.errors import ConfigError, Problem
+
+FITTING: dict[str, Any] = {
+    "embedding": "lookup",
+    "encoder": {"use": "lstm", "direction": "forward"},
+    "head": {"use": "tags"},
+    "export": {"streaming": True},
+}
+
+
+def problems(folder: Path, **changes: Any) -> list[str]:
+    found: Sequence[Problem] = ()
+    try:
+        load(tagging(folder, FITTING | changes))
+    except ConfigError as error:
+        found = error.problems
+    assert all(problem.line for problem in found)
+    return [f"{problem.key}: {problem.message}" for problem in found]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"embedding": ["lookup", "char-cnn", "char-lstm"]},
+        {"encoder": [{"use": "transformer", "causal": True}, {"use": "words"}]},
+        {"encoder": None},
+        {"head": {"use": "label", "target": "topic", "pool": "mean"}},
+        {"head": "crf", "encoder": "lstm", "export": {}},  # nobody asks for pieces
+    ],
+)
+def test_stages_that_wait_for_no_later_token_may_stream(changes: dict[str, Any], tmp_path: Path) -> None:
+    assert problems(tmp_path, **changes) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "cure"),
+    [
+        ({"encoder": "gru"}, "encoder", "set direction: forward"),
+        ({"encoder": "transformer"}, "encoder", "set causal: true"),
+        ({"encoder": ["words", "conv"]}, "encoder.1", "choose transformer, lstm, gru, rnn or pretrained-decoder"),
+        ({"embedding": ["lookup", "positions"]}, "embedding.1", "whole texts only.*choose lookup"),
+        ({"head": "crf"}, "head", "Viterbi decides on the whole text.*use the head tags"),
+        ({"head": {"use": "label", "target": "topic", "pool": "attention"}}, "head", "pool: last, mean or max"),
+        ({"head": {"use": "label", "target": "topic", "pool": "state"}}, "head", "set pool: last"),
+        ({"head": ["tags", {"use": "label", "target": "topic"}]}, "export.streaming", "one head"),
+        ({"export": {"streaming": True, "explain": True}, "encoder": [{"use": "transformer", "causal": True}]},
+         "export.streaming", "delete explain, or this"),
+    ],
+)  # fmt: skip
+def test_a_stage_that_needs_the_whole_text_is_refused(
+    changes: dict[str, Any], key: str, cure: str, tmp_path: Path
+) -> None:
+    (problem,) = problems(tmp_path, **changes)
+    assert re.fullmatch(f"{key}: .*{cure}.*", problem)
+
+
+def test_every_stage_that_is_in_the_way_is_named_at_once(tmp_path: Path) -> None:
+    found = problems(tmp_path, embedding="positions", encoder=["lstm", "gru"], head="crf")
+    assert [problem.partition(":")[0] for problem in found] == ["embedding", "encoder.0", "encoder.1", "head"]

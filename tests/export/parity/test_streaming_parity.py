@@ -1,0 +1,153 @@
+"""Answers in pieces are those to whole texts, for every encoder that claims it; planted faults are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factory import tiers
+from pretrained import decoder
+from streamed_bundles import streaming_pipeline
+from torch import Tensor
+
+from seqpipe.config.loader import Config
+from seqpipe.export.example_inputs import random_batches, random_doc
+from seqpipe.export.graph import to_onnx
+from seqpipe.export.parity import streaming
+from seqpipe.export.parity.decisions import DecisionParity, Tally
+from seqpipe.export.parity.streaming import compare_streams, pieces_of
+from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
+from seqpipe.nn.loops import State
+from seqpipe.testing.graphs import session_of
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import predictor
+from seqpipe_plugins.encoders.lstm import LSTM
+
+FORWARD = {"hidden": 5, "direction": "forward"}
+ENCODERS: list[Any] = [
+    [{"use": "lstm", **FORWARD, "layers": 2}],
+    [{"use": "gru", **FORWARD}],
+    [{"use": "nested-lstm", **FORWARD}],
+    [{"use": "transformer", "causal": True, "heads": 2, "hidden": 8}, {"use": "rnn", **FORWARD}],
+    *tiers(
+        [{"use": "lstm", **FORWARD, "peephole": True}, {"use": "words"}],
+        [{"use": "lstm", **FORWARD, "full_gate_recurrence": True}],
+    ),
+    pytest.param(
+        [{"use": "transformer", "causal": True, "heads": 2, "positions": "learned", "longest": 6}],
+        marks=pytest.mark.long,
+    ),
+    pytest.param([{"use": "lstm", **FORWARD, "coupled": True, "scan": True}], marks=pytest.mark.long),
+]
+
+
+def in_torch(config: Config, pipeline: Pipeline) -> Tally:
+    run = predictor(pipeline, config).run
+    parity = DecisionParity(pipeline, run, run, {})
+    compare_streams(parity, 1)
+    return parity.tally
+
+
+def in_graph(config: Config, pipeline: Pipeline) -> Tally:
+    graph = session_of(to_onnx(pipeline, {}, config.export.opset))
+    parity = DecisionParity(pipeline, predictor(pipeline, config).run, graph, {})
+    parity.compare_batches(random_batches(pipeline.artifacts, 1, (1, 3), (1, 7)), {})
+    compare_streams(parity, 1)
+    return parity.tally
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda stages: "-".join(stage["use"] for stage in stages))
+def test_tags_in_pieces_are_those_of_the_whole_text(encoder: Any, tmp_path: Path) -> None:
+    config, pipeline = streaming_pipeline(tmp_path, encoder)
+    assert in_torch(config, pipeline) == Tally(decisions=24)
+    tally = in_graph(config, pipeline)
+    assert (tally.decisions, tally.different, tally.ties) == (24 + 8, 0, 0)
+
+
+@pytest.mark.parametrize("pool", ["last", "first", "mean", "max"])
+def test_the_label_of_the_text_so_far_is_in_the_end_that_of_the_whole(pool: str, tmp_path: Path) -> None:
+    head = {"use": "label", "pool": pool, "target": "topic"}
+    config, pipeline = streaming_pipeline(tmp_path, {"use": "gru", **FORWARD}, head=head)
+    assert in_torch(config, pipeline).different == 0
+    if pool == "mean":
+        assert in_graph(config, pipeline).different == 0
+
+
+@pytest.mark.parametrize(
+    "head", [{"use": "label", "pool": "last", "target": "topic"}, {"use": "tags", "scheme": "none"}]
+)
+def test_a_pretrained_decoder_answers_in_pieces(head: Mapping[str, Any], tmp_path: Path) -> None:
+    stage = {"checkpoint": str(decoder(tmp_path / "gpt2", "gpt2", ["Ada flew to Rome . it rains in Oslo today"] * 4))}
+    encoder = [{"use": "pretrained-decoder", **stage}, {"use": "words", "pool": "mean"}]
+    config, pipeline = streaming_pipeline(
+        tmp_path, encoder, embedding=[], head=head, tokenizer={"use": "pretrained", **stage}
+    )
+    assert in_torch(config, pipeline).different == 0
+    if head["use"] == "tags":
+        assert in_graph(config, pipeline).different == 0
+
+
+def test_the_texts_compared_are_ragged_and_begin_and_end_at_different_times(tmp_path: Path) -> None:
+    _, pipeline = streaming_pipeline(tmp_path, {"use": "gru", **FORWARD})
+    random, source = np.random.default_rng(0), pipeline.artifacts.featurizer
+    docs = [random_doc(source, length, random) for length in (9, 4, 1, 6)]
+    counts = [[len(doc) for doc in piece] for piece in pieces_of(docs, 1)]
+    assert counts[0] == [1, 0, 1, 0]  # every second text begins later
+    assert counts[2] == [1, 2, 0, 1]  # the third has ended
+    assert [sum(of_text) for of_text in zip(*counts, strict=True)] == [9, 4, 1, 6]
+    texts = ["".join(doc.text for doc in of_text) for of_text in zip(*pieces_of(docs, 2), strict=True)]
+    assert texts == [doc.text for doc in docs]
+
+
+def lstm(folder: Path, monkeypatch: pytest.MonkeyPatch, **planted: Any) -> Tally:
+    """What is found of an LSTM of which these methods are others."""
+    for name, method in planted.items():
+        monkeypatch.setattr(LSTM, name, method)
+    return in_torch(*streaming_pipeline(folder, {"use": "lstm", **FORWARD}))
+
+
+def test_a_cache_that_is_dropped_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = LSTM.import_cache
+    tally = lstm(tmp_path, monkeypatch, import_cache=lambda self, cache: read(self, torch.zeros_like(cache)))
+    assert tally.different > 12
+    assert tally.where == streaming.WHERE
+
+
+def test_a_state_that_is_not_kept_for_a_text_that_waits_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = LSTM.export_cache
+
+    def forgets(self: LSTM, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
+        kept: Tensor = write(self, prefix, state, slots)
+        return torch.where(prefix.real[:, -1:, None, None], kept, 0.0)  # rows shorter than the longest of the batch
+
+    assert lstm(tmp_path, monkeypatch, export_cache=forgets).different > 0
+
+
+def test_a_bidirectional_encoder_that_slips_past_the_check_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LSTM, "causal_fix", staticmethod(lambda options: ""))
+    encoder = {"use": "lstm", "hidden": 5, "direction": "both", "merge": "sum"}
+    assert in_torch(*streaming_pipeline(tmp_path, encoder)).different > 12
+
+
+@pytest.mark.parametrize("name", ["stops", "past.head", "past.length"])
+def test_an_input_or_output_of_the_graph_without_effect_is_caught(name: str, tmp_path: Path) -> None:
+    encoder = {"use": "transformer", "causal": True, "heads": 2, "hidden": 8}
+    config, pipeline = streaming_pipeline(tmp_path, encoder, head={"use": "tags", "scheme": "IOB2"})
+    run = predictor(pipeline, config).run
+
+    def planted(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        fed = {**feeds, name: np.zeros_like(feeds[name])} if name in feeds else feeds
+        decision = run(fed)
+        return {**decision, name: np.zeros_like(decision[name])} if name in decision else decision
+
+    parity = DecisionParity(pipeline, run, planted, {})
+    compare_streams(parity, 1)
+    assert parity.tally.different > 0

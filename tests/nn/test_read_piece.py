@@ -1,0 +1,50 @@
+"""A row of which nothing was read is one without a cache, whatever stands in its tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqpipe.answers.generation import PAST, PRESENT
+from seqpipe.nn.streaming import HEAD, LENGTH, Piece, read_piece, stage_entries
+from seqpipe.testing.toys import DIM, ToyCausal, ToyEmbedding
+
+
+class BeginsWithOnes(ToyCausal):
+    """Its sum begins with 1."""
+
+    def import_cache(self, cache: Tensor) -> tuple[Tensor, ...]:
+        return super().import_cache(cache) if cache.shape[1] else (torch.ones(len(cache), self.dim),)
+
+
+def embedding() -> ToyEmbedding:
+    torch.manual_seed(0)
+    return ToyEmbedding(list("abcdefghij"))
+
+
+def read(lengths: list[int], past: dict[str, Tensor] | None = None) -> Piece:
+    """Rows of so many tokens; each has as its token the number of the row, and one."""
+    encoder = BeginsWithOnes(DIM)
+    mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+    ids = torch.arange(1, len(lengths) + 1)[:, None] * mask
+    fresh = {entry.input: torch.from_numpy(entry.zeros(1, 0)) for entry in stage_entries([encoder])}
+    names = {"ids": ids, "mask": mask, PAST + HEAD: torch.ones(len(lengths), 1, 1, 2), **fresh, **(past or {})}
+    return read_piece([embedding()], [encoder], names)
+
+
+def test_a_row_that_begins_later_starts_as_one_without_a_cache() -> None:
+    expected = read([2, 2]).x[1]
+    first = read([2, 0])
+    assert first.cache[PRESENT + LENGTH].tolist() == [[2], [0]]
+    again = read([1, 2], {PAST + LENGTH: first.cache[PRESENT + LENGTH], f"{PAST}0": first.cache[f"{PRESENT}0"]})
+    torch.testing.assert_close(again.x[1], expected)
+    zeros = torch.zeros(2, 1, 1, DIM)  # as a caller joins a new text to those that it has
+    joined = read([1, 2], {PAST + LENGTH: torch.tensor([[2], [0]]), f"{PAST}0": zeros})
+    torch.testing.assert_close(joined.x[1], expected)
+    assert not torch.allclose(joined.x[0, 0], read([1]).x[0, 0])  # whose zeros were read
+
+
+def test_the_state_of_a_head_is_0_where_nothing_was_read() -> None:
+    piece = read([1, 1], {PAST + LENGTH: torch.tensor([[3], [0]]), f"{PAST}0": torch.zeros(2, 1, 1, DIM)})
+    assert piece.state.tolist() == [[[1.0, 1.0]], [[0.0, 0.0]]]
+    assert piece.cache[PRESENT + LENGTH].tolist() == [[4], [1]]

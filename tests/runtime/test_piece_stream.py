@@ -1,0 +1,199 @@
+"""Texts answered in pieces, by the Python interface and by the command, against the answers to whole texts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import command, environ, sentences, seqpipe
+from streamed_bundles import streaming_bundle
+
+from seqpipe import Model, load
+from seqpipe.errors import BundleError, DataError, UsageError
+from seqpipe.runtime import bundle
+from seqpipe.runtime.model import same_answer
+
+FORWARD = {"hidden": 6, "direction": "forward"}
+HARD = ["", "  ", "Ada", " Ada\t\u00a0in  Rome .\u3000", "Dee Dee Fox met Bob Ray.", "e\u0301 Ꮎ 👩‍💻 New York"]
+TEXTS = [" ".join(words) for words, _ in sentences(12, 5)] + HARD
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tags each word, with a cache that grows; its tokenizer leaves out what has no letters."""
+    encoder = {"use": "transformer", "causal": True, "heads": 2, "hidden": 8}
+    tokenizer = {"use": "words", "pattern": "[A-Za-z]+"}
+    head = {"use": "tags", "scheme": "none"}
+    return streaming_bundle(tmp_path_factory.mktemp("tagger"), encoder, head=head, tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module", params=["BIOES", "IOB2"])
+def spans(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    head = {"use": "tags", "scheme": request.param}
+    return streaming_bundle(tmp_path_factory.mktemp("spans"), {"use": "gru", **FORWARD}, head=head)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    head = {"use": "label", "pool": "mean", "target": "topic"}
+    return streaming_bundle(tmp_path_factory.mktemp("classifier"), {"use": "lstm", **FORWARD}, head=head)
+
+
+def fed(model: Model, pieces: Sequence[str | list[str]]) -> list[Any]:
+    """Everything that a stream makes known, of a bundle of tags or spans."""
+    stream = model.open_stream()
+    return [part for piece in pieces for part in stream.feed(piece)] + stream.finish()
+
+
+def cut(whole: Any, dice: random.Random) -> list[Any]:
+    """A text or a list in pieces of random sizes."""
+    ends = [0]
+    while ends[-1] < len(whole):
+        ends.append(min(len(whole), ends[-1] + dice.choice([1, 2, 3, 7])))
+    return [whole[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def test_tags_and_spans_of_a_text_in_any_pieces_are_those_of_the_whole(tagger: Path, spans: Path) -> None:
+    dice = random.Random(0)
+    for path in (tagger, spans):
+        model, known = load(path), set()
+        for text in TEXTS:
+            whole = model(text)
+            known |= {(part["word"], part.get("entity", part.get("entity_group"))) for part in whole}
+            for _ in range(4):
+                assert same_answer(fed(model, cut(text, dice)), whole, 1e-5)
+        assert len(known) >= 10
+
+
+def test_words_that_are_split_already_are_answered_at_once(tagger: Path, spans: Path) -> None:
+    dice = random.Random(0)
+    for path in (tagger, spans):
+        model = load(path)
+        for words in map(str.split, TEXTS):
+            assert same_answer(fed(model, cut(words, dice)), model({"words": words}), 1e-5)
+    stream = load(tagger).open_stream()
+    assert [part["word"] for part in stream.feed(["Ada"])] == ["Ada"]
+    (word,) = stream.feed(["met"])
+    assert (word["start"], word["end"]) == (4, 7)
+
+
+def test_a_word_is_complete_when_white_space_stands_behind_it(tagger: Path) -> None:
+    stream = load(tagger).open_stream()
+    assert stream.feed("12 - A") == []
+    assert stream.feed("da") == []
+    (ada,) = stream.feed(" m")
+    assert (ada["word"], ada["start"], ada["end"]) == ("Ada", 5, 8)
+    (met,) = stream.finish()
+    assert (met["word"], met["start"], met["end"]) == ("m", 9, 10)
+    assert [part["start"] for part in stream.feed("Bob ")] == [0]  # another text
+
+
+def test_the_label_of_the_text_so_far_is_known_after_each_piece(classifier: Path) -> None:
+    model = load(classifier)
+    stream, so_far = model.open_stream(), ""
+    assert stream.feed("Ad") == {"label": None, "score": 0.0}
+    stream.finish()
+    for piece in ("Ada flew to ", "Rome . ", "it rains ", "in Lima ", "and in Oslo today . "):
+        so_far += piece
+        assert same_answer(stream.feed(piece), model(so_far), 1e-5)
+    assert same_answer(stream.finish(), model(so_far), 1e-5)
+
+
+def test_a_text_is_limited_where_a_cache_grows_with_it(tagger: Path, classifier: Path) -> None:
+    growing, constant = load(tagger), load(classifier)
+    growing.predictor.limits = constant.predictor.limits = {"tokens": 4}
+    stream = growing.open_stream()
+    stream.feed("Ada met Bob in ")
+    with pytest.raises(DataError, match=r"over 4 tokens: this bundle keeps a cache of each; finish it before"):
+        stream.feed("Rome ")
+    stream.finish()
+    stream.feed("Rome ")
+    stream = constant.open_stream()
+    for _ in range(5):
+        stream.feed("Ada met Bob ")
+
+
+def test_what_a_bundle_cannot_do_in_pieces_is_refused(tiny: Model, spans: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"whole texts only; write `export: {streaming: true}`"):
+        tiny.open_stream()
+    model = load(spans)
+    with pytest.raises(UsageError, match=r"feed them to `open_stream\(\)`"):
+        model.stream("Ada")
+    stream = model.open_stream()
+    stream.feed("Ada ")
+    with pytest.raises(UsageError, match="either as text or as words"):
+        stream.feed(["met"])
+    content = bundle.read(spans)
+    words_only = Model(bundle.Bundle(spans, {**content.manifest, "streaming": {"text": False}}, content.files))
+    with pytest.raises(UsageError, match="feed lists of words"):
+        words_only.open_stream().feed("Ada ")
+    assert words_only.open_stream().feed(["Ada"]) is not None
+    cache = [entry for entry in content.manifest["cache"] if entry["input"] != "past.head"]
+    with pytest.raises(BundleError, match=r"disagree about past\.head"):
+        Model(bundle.Bundle(spans, {**content.manifest, "cache": cache}, content.files))
+    bundle.write(tmp_path / "odd", {**content.files}, {**content.manifest, "streaming": True})
+    with pytest.raises(BundleError, match="streaming: must be an object"):
+        load(tmp_path / "odd")
+
+
+def test_the_command_writes_a_tag_before_the_next_piece_is_there(tagger: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("predict", tagger, "--stream"),
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environ(),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines = []
+        for piece in (b"Ada ", b"met\nBo", b"b R\xc3"):  # each is sent once the one before is answered
+            process.stdin.write(piece)
+            process.stdin.flush()
+            lines.append(process.stdout.readline())
+            if b"\n" in piece:
+                assert process.stdout.readline() == b"\n"
+        lines += process.communicate(b"\xa9\n")[0].splitlines()
+    model = load(tagger)
+    assert [json.loads(line) for line in lines if line] == model("Ada met") + model("Bob Ré")
+    assert process.returncode == 0
+
+
+def test_the_command_streams_spans_words_and_labels(spans: Path, classifier: Path) -> None:
+    model, texts = load(spans), [text for text in TEXTS if "\u3000" not in text]
+    done = seqpipe("predict", spans, "--stream", stdin="\n".join(texts).encode())
+    blocks: list[list[Any]] = [[]]
+    for line in done.out.splitlines():
+        blocks[-1:] = [[*blocks[-1], json.loads(line)]] if line else [blocks[-1], []]
+    assert same_answer(blocks, [*map(model, texts), []], 1e-5)
+    columns = "\n\n".join("\n".join(words) for words, _ in sentences(12, 5)).encode()
+    whole = seqpipe("predict", spans, "--format", "conll", stdin=columns)
+    assert seqpipe("predict", spans, "--format", "conll", "--stream", stdin=columns).out == whole.out
+    assert "B-" in whole.out
+    lines = seqpipe("predict", classifier, "--stream", stdin=b"Ada left\nit rains\n\nAda left").out.splitlines()
+    model = load(classifier)
+    expected = [model("Ada left"), model("Ada left\nit rains"), model("Ada left")]
+    assert lines[2] == ""
+    assert same_answer([json.loads(line) for line in lines if line], expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "message"),
+    [
+        (["--format", "jsonl"], b"", 2, "must be one of text, conll"),
+        (["--output", "tags.txt"], b"", 2, "leave --output out"),
+        (["--option", "n_best=2"], b"", 2, "no decode options"),
+        ([], b"Ada\n\xff", 3, "line 2: not UTF-8"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_stream(
+    arguments: list[str], stdin: bytes, code: int, message: str, classifier: Path, tmp_path: Path
+) -> None:
+    done = seqpipe("predict", classifier, "--stream", *arguments, stdin=stdin, folder=tmp_path)
+    assert (done.code, message in done.err) == (code, True), done.err

@@ -1,0 +1,40 @@
+"""Small bundles that answer in pieces, with random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from factory import tagging
+
+from seqpipe.config.loader import Config, load
+from seqpipe.export.graph import to_onnx
+from seqpipe.export.manifest import bundle_files, bundle_manifest
+from seqpipe.runtime import bundle
+from seqpipe.training.datasets import read
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
+
+EMBEDDING = [{"use": "lookup", "dim": 6}, {"use": "char-cnn", "dim": 4, "char_dim": 3}]
+
+
+def streaming_pipeline(folder: Path, encoder: Any, **changes: Any) -> tuple[Config, Pipeline]:
+    """A pipeline that answers in pieces, with weights so large that its answers vary."""
+    changes = {"embedding": EMBEDDING, "head": {"use": "tags"}, "export": {"streaming": True}} | changes
+    config = load(tagging(folder, {"encoder": encoder, **changes}))
+    torch.manual_seed(3)
+    pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 100))).eval()
+    with torch.no_grad():
+        for parameter in pipeline.parameters():
+            parameter.mul_(2)
+    return config, pipeline
+
+
+def streaming_bundle(folder: Path, encoder: Any, text: bool = True, **changes: Any) -> Path:
+    """Its bundle, written without the comparison of `seqpipe.export.exporter`."""
+    config, pipeline = streaming_pipeline(folder, encoder, **changes)
+    manifest = bundle_manifest(pipeline, config, {}, {}) | {"streaming": {"text": text}}
+    manifest["no_golden"] = "its weights are random"
+    bundle.write(folder / "bundle", bundle_files(pipeline, to_onnx(pipeline, {}, config.export.opset)), manifest)
+    return folder / "bundle"
