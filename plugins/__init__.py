@@ -19,6 +19,7 @@ def register_readers() -> dict[str, str]:
         "parallel": "seqpipe_plugins.readers.parallel:Parallel",
         "parquet": "seqpipe_plugins.readers.parquet:Parquet",
         "points": "seqpipe_plugins.readers.points:Points",
+        "segmented": "seqpipe_plugins.readers.segmented:Segmented",
         "squad": "seqpipe_plugins.readers.squad:Squad",
         "text": "seqpipe_plugins.readers.text:Text",
         "tsv": "seqpipe_plugins.readers.tsv:Tsv",
