@@ -31,6 +31,7 @@ def register_tokenizers() -> dict[str, str]:
     return {
         "bpe": "seqpipe_plugins.tokenizers.bpe:BPE",
         "chars": "seqpipe_plugins.tokenizers.chars:Chars",
+        "lexicon": "seqpipe_plugins.tokenizers.lexicon:Lexicon",
         "pretrained": "seqpipe_plugins.tokenizers.pretrained:Pretrained",
         "unigram": "seqpipe_plugins.tokenizers.unigram:Unigram",
         "wordpiece": "seqpipe_plugins.tokenizers.wordpiece:WordPiece",
