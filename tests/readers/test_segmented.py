@@ -38,7 +38,9 @@ def test_syllables_of_vietnamese_words_are_joined_by_a_blank(tmp_path: Path) -> 
 
 
 def test_a_line_that_is_not_split_is_an_error_with_its_place(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.txt:2: '天天天.*is a word of 201 characters; separate the words by blanks"):
+    with pytest.raises(
+        DataError, match=r"a\.txt:2: '天天天.*is a word of 201 characters; separate the words by blanks"
+    ):
         read(tmp_path / "a.txt", "今天\n" + "天" * 201)
 
 

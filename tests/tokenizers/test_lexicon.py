@@ -34,7 +34,10 @@ def units(tokenizer: Tokenizer, text: str) -> list[str]:
         ("研究生命起源", ["研究生", "命", "起源"]),  # the longest word at each place
         ("研究 生命\u3000起源", ["研究", "生命", "起源"]),
         ("买T恤，唱卡拉OK。", ["买", "T恤", "，", "唱", "卡拉OK", "。"]),
-        ("用iPhone12和ITALY的IT", ["用", "iPhone12", "和", "ITALY", "的", "IT"]),  # Latin letters are words, IT is a whole one
+        (
+            "用iPhone12和ITALY的IT",
+            ["用", "iPhone12", "和", "ITALY", "的", "IT"],
+        ),  # Latin letters are words, IT is a whole one
         ("Việt Nam, Việt Nama", ["Việt Nam", ",", "Việt", "Nama"]),
         ("กิการ", ["กิ", "การ"]),  # a character that no word covers keeps its marks
         ("การิ", ["ก", "า", "ริ"]),  # a word does not stop before a mark
@@ -112,7 +115,10 @@ def test_text_and_lexicon_are_folded_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("\n \n", r"words\.txt: the lexicon has no word"), ("研究\n 生命\n", r"words\.txt:2: the line ' 生命' does not begin")],
+    [
+        ("\n \n", r"words\.txt: the lexicon has no word"),
+        ("研究\n 生命\n", r"words\.txt:2: the line ' 生命' does not begin"),
+    ],
 )
 def test_a_bad_lexicon_is_an_error_with_its_place(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "words.txt"
