@@ -19,6 +19,7 @@ def register_readers() -> dict[str, str]:
         "parallel": "seqpipe_plugins.readers.parallel:Parallel",
         "parquet": "seqpipe_plugins.readers.parquet:Parquet",
         "points": "seqpipe_plugins.readers.points:Points",
+        "segmented": "seqpipe_plugins.readers.segmented:Segmented",
         "squad": "seqpipe_plugins.readers.squad:Squad",
         "text": "seqpipe_plugins.readers.text:Text",
         "tsv": "seqpipe_plugins.readers.tsv:Tsv",
@@ -30,6 +31,7 @@ def register_tokenizers() -> dict[str, str]:
     return {
         "bpe": "seqpipe_plugins.tokenizers.bpe:BPE",
         "chars": "seqpipe_plugins.tokenizers.chars:Chars",
+        "lexicon": "seqpipe_plugins.tokenizers.lexicon:Lexicon",
         "pretrained": "seqpipe_plugins.tokenizers.pretrained:Pretrained",
         "unigram": "seqpipe_plugins.tokenizers.unigram:Unigram",
         "wordpiece": "seqpipe_plugins.tokenizers.wordpiece:WordPiece",

@@ -17,6 +17,7 @@ CHECKS = {"tokenizer": check_tokenizer, "embedding": check_embedding, "encoder":
 OFFERS = {(offer.kind, offer.name): offer for offer in Plugins().offers if offer.distribution == BUILTIN}
 
 TOY_VECTORS = Path(__file__).parent / "embeddings" / "toy.vec"  # of the conformance kit's words
+TOY_LEXICON = Path(__file__).parent / "tokenizers" / "toy-lexicon.txt"
 CHECKPOINT = Path("a checkpoint of the conformance kit's words")  # stands for one that is made on the spot
 DECODER = Path("a decoder's checkpoint of the same words")
 T5, T5_1 = Path("a T5 of the same words"), Path("a T5 1.1 of the same words")
@@ -27,6 +28,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"byte_level": True, "max_size": 300},
     ],
     ("tokenizer", "chars"): [{}, {"keep_spaces": False, "fold_digits": True}],
+    ("tokenizer", "lexicon"): [{"path": TOY_LEXICON}, {"path": TOY_LEXICON, "lowercase": True, "min_count": 2}],
     ("tokenizer", "pretrained"): [{"checkpoint": CHECKPOINT}, {"checkpoint": CHECKPOINT, "normalize": "NFKC"}],
     ("tokenizer", "unigram"): [{"max_size": 150}, {"max_size": 150, "lowercase": True, "strip_accents": True}],
     ("tokenizer", "wordpiece"): [{"max_size": 180}, {"max_size": 180, "lowercase": True, "strip_accents": True}],
@@ -221,6 +223,10 @@ POINTS_RECORDS = [
     {"points": [[0.5, 0.25], [1, 0], [0, 1]], "pointers": [0, 1, 2, 0]},
     {"points": [[1, 2]], "pointers": [0]},
 ]
+SEGMENTED_RECORDS = [
+    {"text": text, "spans": [{"start": a, "end": b, "label": "word"} for a, b in places]}
+    for text, places in (("Adamet", [(0, 3), (3, 6)]), ("在Oslo", [(0, 1), (1, 5)]))
+]
 LINES_RECORDS = [{"text": "Ada met"}, {"text": "Oslo"}]
 READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     ("reader", "conll"): (CONLL, CONLL_RECORDS, {}),
@@ -232,6 +238,7 @@ READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]]
     ("reader", "lines"): ("Ada met\n\nOslo\n", LINES_RECORDS, {}),
     ("reader", "parallel"): ("Ada met\nOslo\n", LINES_RECORDS, {"fields": {"text": "*.txt"}}),
     ("reader", "points"): (POINTS, POINTS_RECORDS, {}),
+    ("reader", "segmented"): ("Ada met\n\n在 Oslo\n", SEGMENTED_RECORDS, {}),
     ("reader", "squad"): (SQUAD, SQUAD_RECORDS, {}),
     ("reader", "text"): (
         "Ada met\n\nOslo\n",

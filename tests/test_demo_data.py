@@ -112,7 +112,7 @@ def test_the_scripts_write_the_files_again_byte_for_byte(tmp_path: Path, hash_se
         subprocess.run([sys.executable, script, "--out", tmp_path], check=True, env=environment)
     written = [path.relative_to(tmp_path) for path in data_files(tmp_path)]
     assert written == [path.relative_to(DATA) for path in data_files(DATA)]
-    assert len(written) == 65
+    assert len(written) == 69
     for path in written:
         assert (tmp_path / path).read_bytes() == (DATA / path).read_bytes(), f"{path}: run its script again"
 
@@ -404,6 +404,21 @@ def test_the_treebanks_words_are_of_several_kinds_and_many_of_test_are_unseen() 
     for part in ("test", "test-new-templates"):
         words = [form.lower() for sentence in files[part] for form, _ in sentence]
         assert 0.05 < sum(word not in kinds for word in words) / len(words) < 0.25
+
+
+def test_a_quarter_of_the_segmented_words_is_unseen_and_some_characters_are_split_in_two_ways() -> None:
+    sizes = {"train": 2000, "dev": 250, "test": 400, "test-new-templates": 400}
+    files = {part: (DATA / "segments" / f"{part}.txt").read_text(encoding="utf-8").splitlines() for part in sizes}
+    assert {part: len(lines) for part, lines in files.items()} == sizes
+    texts = [line.replace(" ", "") for lines in files.values() for line in lines]
+    assert len({*texts}) == len(texts)
+    known = {word for line in files["train"] for word in line.split()}
+    for part in ("dev", "test", "test-new-templates"):
+        words = [word for line in files[part] for word in line.split()]
+        assert 0.2 < sum(word not in known for word in words) / len(words) < 0.5
+        for joined, apart in (("小学", "小 学"), ("才能", "才 能"), ("学生会", "学生 会"), ("个人", "个 人")):
+            assert part == "test-new-templates" or any(f" {joined} " in f" {line} " for line in files[part])
+            assert part == "test-new-templates" or any(f" {apart} " in f" {line} " for line in files[part])
 
 
 def read_questions(part: str) -> list[dict[str, Any]]:

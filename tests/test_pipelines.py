@@ -128,6 +128,7 @@ def test_there_are_pipelines() -> None:
         "pairs-bert",
         "poem",
         "reviews",
+        "segment-zh",
         "slots-and-intent",
         "sort",
         "summarise",

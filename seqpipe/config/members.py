@@ -51,6 +51,12 @@ MEMBERS: Mapping[str, Member] = {
     "train": Member(
         ("tokenizer",), "method", "(texts) -> tokenizers.Tokenizer", "Fit a tokenizer to the training texts.", REQUIRED
     ),
+    "dev_messages": Member(
+        ("tokenizer",),
+        "method",
+        "(tokenizer, texts) -> list of str",
+        "Messages about the fitted tokenizer on the dev texts, printed before training.",
+    ),
     # every stage
     "features": Member(
         STAGE,

@@ -10,7 +10,7 @@ from seqpipe import files
 from seqpipe.config.component import build_component
 from seqpipe.config.contract import has_member
 from seqpipe.config.loader import Component, Config, resolved
-from seqpipe.config.run_layout import CHECKPOINTS
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, STATE
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import FILE
 
@@ -61,7 +61,10 @@ def _data_sha256(reader: Component, path: Path) -> str | list[str]:
 
 
 def _sha256(path: Path) -> str | dict[str, str]:
-    """Hash a file, or each file in a folder."""
+    """Hash a file, the bundle of a run, whose manifest has the sha256 of all it holds, or each file in a folder."""
+    manifest = path / "bundle" / BUNDLE
+    if (path / STATE).is_file() and manifest.is_file():
+        path = manifest
     if not path.is_dir():
         return files.sha256_file(path)
     return {file.name: files.sha256_file(file) for file in sorted(path.iterdir()) if file.is_file()}

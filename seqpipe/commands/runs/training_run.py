@@ -19,6 +19,7 @@ from seqpipe.training.artifacts import FILE, Artifacts
 from seqpipe.training.data_forms import TrainingData, data_form
 from seqpipe.training.dev_scores import DevScores
 from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.fit_tokenizers import dev_messages
 from seqpipe.training.measures import calibrate
 from seqpipe.training.optim import check_precision
 from seqpipe.training.outcome import outcome_of
@@ -84,7 +85,8 @@ def _report(
     data: TrainingData, pipeline: Pipeline, config: Config, init_report: Iterable[str], console: Console
 ) -> None:
     """Print what a person should know before training: notes, warnings, the share of unknown tokens in dev."""
-    for message in (*init_report, *pipeline.messages(), *unwritable_notes(config, data.artifacts, data.targets)):
+    notes = (*dev_messages(config, data.artifacts, data.dev), *unwritable_notes(config, data.artifacts, data.targets))
+    for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
     for warning in data.warnings:
         console.say(f"  warning: {warning}")
