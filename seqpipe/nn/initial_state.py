@@ -9,15 +9,19 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from seqpipe.config.names import SOURCE_STATE
 from seqpipe.errors import UsageError
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.column import Column
 from seqpipe.types import Means
 
-LABEL, SOURCE = "initial_label", "source_state"  # names of what a given state is computed from
-FromColumn = Annotated[dict[Literal["column"], str], Field(min_length=1), Means("{column: FIELD}")]
-FromSource = Annotated[dict[Literal["source"], str], Field(min_length=1), Means("{source: NAME}")]
-InitialStateOption = Literal["zero", "learned"] | FromColumn | FromSource
+LABEL = "initial_label"  # the feature that a label's states are computed from
+Given = Annotated[
+    dict[Literal["column", "source"], Annotated[str, Field(min_length=1)]],
+    Field(min_length=1, max_length=1),
+    Means("{column: FIELD} or {source: NAME}"),
+]
+InitialStateOption = Literal["zero", "learned"] | Given
 
 
 def initial_features(option: InitialStateOption) -> dict[str, FeatureKind]:
@@ -61,7 +65,7 @@ class InitialState(nn.Module):
         self.labels = nn.Embedding(sizes[LABEL], width) if initial_features(option) else None
         if self.labels is not None:
             nn.init.uniform_(self.labels.weight, -bound, bound)
-        self.linear = nn.Linear(sizes[SOURCE], width) if initial_source(option) else None
+        self.linear = nn.Linear(sizes[SOURCE_STATE], width) if initial_source(option) else None
         self.register_buffer("is_hidden", torch.tensor(kinds)[:, None, None] == 0, persistent=False)  # (M, 1, 1)
 
     @property
@@ -78,7 +82,7 @@ class InitialState(nn.Module):
         elif self.linear is not None and source is not None:
             given = self.linear(source)
         else:
-            missing = SOURCE if self.labels is None else LABEL
+            missing = SOURCE_STATE if self.labels is None else LABEL
             raise UsageError(f"initial_state: it is computed from {missing!r}, which is not given here; pass it")
         states: Tensor = given.unflatten(1, self.shape).transpose(0, 1)
         return torch.where(self.is_hidden, states.tanh(), states)

@@ -73,11 +73,11 @@ class Recurrent(nn.Module):
 
     @staticmethod
     def features(options: Mapping[str, Any]) -> dict[str, FeatureKind]:
-        return initial_features(options["initial_state"])
+        return initial_features(options.get("initial_state", "zero"))
 
     @staticmethod
     def state_source(options: Mapping[str, Any]) -> str:
-        return initial_source(options["initial_state"])
+        return initial_source(options.get("initial_state", "zero"))
 
     def forward(
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
@@ -100,8 +100,9 @@ class Recurrent(nn.Module):
         weight = self._layers[0].weight_hh_l0
         assert isinstance(weight, Tensor)
         states, hidden = len(self.layers) * self._states, self._layers[0].hidden_size
-        before = 0 if self.initial is not None else rows  # the initial states are computed with the first batch
-        self.carried_state = None if rows is None else weight.new_zeros(states, before, hidden)
+        if rows is not None and self.initial is not None:
+            rows = 0  # the initial states are computed with the first batch
+        self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
 
     def _forward_stateful(self, state: Tensor, x: Tensor) -> dict[str, Tensor]:
         after: list[Tensor] = []
