@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.nn.cells import Cell
 from seqpipe.nn.dropout import LockedDropout
-from seqpipe.nn.initial_state import InitialStateOption, initial_features, initial_source, initial_state
+from seqpipe.nn.initial_state import InitialStateEncoder, InitialStateOption
 from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent import along, continued, one_step, pick, ragged_rnn
@@ -21,7 +20,7 @@ Direction = Literal["forward", "backward", "both"]
 Merge = Literal["concat", "sum", "mean"]
 
 
-class Recurrent(nn.Module):
+class Recurrent(InitialStateEncoder):
     """Layers of recurrent cells over rows of their own lengths: what the encoders `rnn`, `gru`, `lstm` … share.
 
     `x` (B, T, D') holds the top layer's states, `state` and `first` (B, D') the last and the first that each of its
@@ -66,18 +65,7 @@ class Recurrent(nn.Module):
         widths = [dim] + [self.dim] * (layers - 1)
         self.layers = nn.ModuleList(make(width, hidden, bias=bias, bidirectional=both) for width in widths)
         self.dropout, self.locked_dropout = nn.Dropout(dropout), LockedDropout(locked_dropout)
-        self.directions = 2 if both else 1
-        kinds = [*range(self._states)] * (layers * self.directions)  # of the states, by layer and direction
-        self.initial = initial_state(initial, sizes, hidden, kinds)
-        self.rows = {} if self.initial is None else {f"initial.{k}": rows for k, rows in self.initial.rows.items()}
-
-    @staticmethod
-    def features(options: Mapping[str, Any]) -> dict[str, FeatureKind]:
-        return initial_features(options.get("initial_state", "zero"))
-
-    @staticmethod
-    def state_source(options: Mapping[str, Any]) -> str:
-        return initial_source(options.get("initial_state", "zero"))
+        self.start_from(initial, sizes, (layers, 2 if both else 1, self._states, hidden))
 
     def forward(
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
@@ -85,7 +73,7 @@ class Recurrent(nn.Module):
         if self.carried_state is not None and self.training:
             return self._forward_stateful(self.carried_state, x)
         lengths = mask.sum(1).clamp(min=1)  # (B,)
-        starts = self._starts(x.shape[0], initial_label, source_state)
+        starts = self.start_states(x.shape[0], initial_label, source_state)
         for depth, (rnn, start) in enumerate(zip(self._layers, starts, strict=True)):
             x = self.locked_dropout(self.dropout(x) if depth else x)
             states, last = ragged_rnn(rnn, x, lengths, backward=self.backward, start=start)
@@ -107,7 +95,7 @@ class Recurrent(nn.Module):
     def _forward_stateful(self, state: Tensor, x: Tensor) -> dict[str, Tensor]:
         after: list[Tensor] = []
         if self.initial is not None and not state.shape[1]:
-            state = self.initial(x.shape[0], None, None).contiguous()
+            state = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
         starts = self._by_layer(state.to(x.device).unbind())
         for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
             x, ends = along(layer, self.locked_dropout(self.dropout(x) if depth else x), start)
@@ -137,7 +125,7 @@ class Recurrent(nn.Module):
     def import_cache(self, cache: Tensor, initial_label: Tensor | None = None) -> State:  # (B, C, M, H) -> M × (B, H)
         last = nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1]
         if self.initial is not None:
-            initial = self.initial(cache.shape[0], initial_label, None).transpose(0, 1)  # (B, M - 1, H)
+            initial = self.initial(cache.shape[0], initial_label, None).flatten(0, 2).transpose(0, 1)  # (B, M - 1, H)
             last = torch.where(last[:, -1:] > 0, last[:, :-1], initial)
         return tuple(last[:, i].contiguous() for i in range(last.shape[1]))
 
@@ -164,13 +152,6 @@ class Recurrent(nn.Module):
             states = one_step(layer, x, now)
             x, after = states[0], [*after, *states]
         return x, tuple(after)
-
-    def _starts(self, rows: int, label: Tensor | None, source: Tensor | None) -> list[State]:
-        """The initial states (directions, B, H) of each layer; none where they are 0."""
-        if self.initial is None:
-            return [()] * len(self.layers)
-        states = self.initial(rows, label, source).unflatten(0, (len(self.layers), self.directions, -1))
-        return [tuple(layer[:, kind].contiguous() for kind in range(self._states)) for layer in states]
 
     def _by_layer(self, state: State) -> list[State]:
         return [state[i : i + self._states] for i in range(0, len(state), self._states)]
