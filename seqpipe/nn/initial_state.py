@@ -45,12 +45,10 @@ class InitialState(nn.Module):
 
     def __init__(self, option: InitialStateOption, sizes: Mapping[str, int], shape: tuple[int, int, int, int]):
         super().__init__()
-        self.shape, width, bound = shape, math.prod(shape), shape[-1] ** -0.5
+        self.shape, width = shape, math.prod(shape)
         self.states = nn.Parameter(torch.zeros(shape)) if option == "learned" else None
         kind, _ = _given(option)
         self.labels = nn.Embedding(sizes[LABEL], width) if kind == "column" else None
-        if self.labels is not None:
-            nn.init.uniform_(self.labels.weight, -bound, bound)
         self.linear = nn.Linear(sizes[SOURCE_STATE], width) if kind == "source" else None
         self.register_buffer("is_hidden", torch.arange(shape[2])[:, None] == 0, persistent=False)  # (S, 1)
 
