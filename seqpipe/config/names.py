@@ -10,7 +10,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "ids": ("(B, T)", "int64"),
     "mask": ("(B, T)", "bool"),
     "x": ("(B, T, D)", "float32"),
-    SOURCE_STATE: ("(B, S)", "float32"),
+    SOURCE_STATE: ("(B, D)", "float32"),
     "incremental": ("the stages", "by token"),
     "dim": ("", "int"),
     "vocabulary": ("V", "text"),
