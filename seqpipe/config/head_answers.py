@@ -9,7 +9,7 @@ from typing import Any
 from seqpipe.answers.base import HeadAnswer, check_settings
 from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.registry import ANSWER_KINDS
-from seqpipe.answers.types import Array, Metric
+from seqpipe.answers.types import WHOLE_TEXT, Array, Metric
 from seqpipe.config.component import Component, describe
 from seqpipe.config.contract import declaration, member
 from seqpipe.errors import PluginError, nearest
@@ -56,6 +56,11 @@ def answer_kind(head: Component) -> type[HeadAnswer]:
         return ANSWER_KINDS[name]
     fault = "its class has no `answer`" if name is None else f"`answer` is {name!r}{nearest(str(name), ANSWER_KINDS)}"
     raise PluginError(f"{describe(head)}: {fault}; an answer kind is one of {', '.join(ANSWER_KINDS)}")
+
+
+def reads_whole_text(head: Component) -> bool:
+    """Whether a head decides about a text as a whole, not about its words or a passage."""
+    return answer_kind(head).declared_subject(answer_settings(head)) == WHOLE_TEXT
 
 
 def answer_settings(head: Component) -> dict[str, Any]:

@@ -135,6 +135,14 @@ MEMBERS: Mapping[str, Member] = {
     ),
     "step": Member(("encoder",), "method", "(x, t, prefix, state) -> x and state", "Decode one token."),
     "max_length": Member(("encoder",), "attribute", "int or None", "The most tokens of a text.", ABSENT),
+    "state_source": Member(
+        ("encoder",),
+        "static method",
+        "(options) -> str",
+        "Of an encoder that starts from the state of another source: that source's name, or an empty string.",
+        "",
+        True,
+    ),
     "set_stateful": Member(
         ("encoder",), "method", "(rows or None)", "Start or stop carrying states across batches.", ABSENT
     ),

@@ -424,7 +424,7 @@ class TestBadInput:
     def test_states_that_nobody_carries(self, tmp_path: Path) -> None:
         gru = {"use": "gru", "hidden": 16, "direction": "forward"}
         for encoder, head, told in (
-            (gru, {"packed": False}, "start from a zero state: set packed: true, or stateful: false"),
+            (gru, {"packed": False}, "start from the initial state: set packed: true, or stateful: false"),
             ({"use": "transformer", "causal": True}, {}, "it has no state to carry; choose lstm, gru or rnn, or set"),
         ):
             with pytest.raises(ConfigError, match=told):
