@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from factory import seqpipe
 from torch.nn import functional as F
 
 from seqpipe.config.loader import load
@@ -273,5 +272,12 @@ def test_texts_that_a_model_cannot_score_are_refused(masked: Peer, causal: Peer,
         causal.scores(["the king sleeps ."], masking="word")
     encoder = {"use": "transformer", "causal": True, "layers": 1, "heads": 2, "positions": "learned", "longest": 4}
     short = peer(tmp_path, export=False, **LM | {"encoder": encoder})
-    with pytest.raises(DataError, match="pairs.jsonl:7: 6 tokens are over the limit of"):
+    with pytest.raises(DataError, match=r"pairs\.jsonl:7: 6 tokens are over the limit of"):
         [*text_scores(short.ours, [ScoredText({"text": "the king and the king .", "where": "pairs.jsonl:7"})])]
+
+
+def test_a_model_without_probabilities_of_texts_is_refused(tmp_path: Path) -> None:
+    electra = peer(tmp_path, export=False, encoder=MLM["encoder"], head={"use": "electra"})
+    message = "an answer of kind score gives no probability of a text: take a model whose only head is a causal or"
+    with pytest.raises(UsageError, match=message):
+        judge(electra.ours, items(2))
