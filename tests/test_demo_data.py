@@ -112,7 +112,7 @@ def test_the_scripts_write_the_files_again_byte_for_byte(tmp_path: Path, hash_se
         subprocess.run([sys.executable, script, "--out", tmp_path], check=True, env=environment)
     written = [path.relative_to(tmp_path) for path in data_files(tmp_path)]
     assert written == [path.relative_to(DATA) for path in data_files(DATA)]
-    assert len(written) == 69
+    assert len(written) == 77
     for path in written:
         assert (tmp_path / path).read_bytes() == (DATA / path).read_bytes(), f"{path}: run its script again"
 
@@ -449,8 +449,27 @@ def test_questions_of_the_new_templates_are_asked_in_ways_of_their_own() -> None
     assert len(shared(asked["test"], asked["train"])) > 10
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_minimal_pairs_differ_and_their_words_are_known_but_none_of_their_right_texts_is(language: str) -> None:
+    folder = DATA / "minimal-pairs"
+    rows = [json.loads(line) for line in (folder / f"{language}.jsonl").read_text(encoding="utf-8").splitlines()]
+    parts = {part: (folder / f"{language}.{part}.txt").read_text(encoding="utf-8") for part in ("train", "dev", "test")}
+    known = {*parts["train"]} if language == "zh" else {*parts["train"].split()}
+    sentences = [line for text in parts.values() for line in text.splitlines()]
+    assert len({*sentences}) == len(sentences) == 5400
+    for row in rows:
+        texts = [row["text"].replace("[MASK]", word) for word in row["alternatives"]] if "text" in row else []
+        texts = texts or [row["sentence_good"], row["sentence_bad"]]
+        assert len({*texts}) == len(texts)
+        assert texts[row.get("answer", 0)] not in sentences
+        assert all(word in known for text in texts for word in (text if language == "zh" else text.split()))
+    groups = [row["UID"] for row in rows]
+    assert {groups.count(name) for name in groups} == {40}
+    assert len({row["linguistics_term"] for row in rows}) >= 3
+
+
 def test_the_data_files_stay_small() -> None:
-    assert sum(path.stat().st_size for path in data_files(DATA)) < 9_000_000
+    assert sum(path.stat().st_size for path in data_files(DATA)) < 9_500_000
 
 
 @pytest.mark.parametrize("task", ["hull", "tour", "sort"])

@@ -12,10 +12,11 @@ from seqpipe.answers.base import HeadAnswer, best_of, present, probability, requ
 from seqpipe.answers.decision_checks import changed_values
 from seqpipe.answers.json_schema import PROBABILITY, TEXT, Schema, obj
 from seqpipe.answers.metrics.text import TextCounter, tokenizer_fault
+from seqpipe.answers.option_tokens import option_tokens
 from seqpipe.answers.round_trip import changed_message
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
-from seqpipe.errors import DataError, UsageError
+from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record, place_of
 from seqpipe.features.encoding import encode
 from seqpipe.features.extended_vocabulary import ExtendedVocabulary
@@ -187,33 +188,10 @@ class Text(HeadAnswer):
         return [token for token in before_end if token > self._end]
 
     def token_ids(self, option: str, value: Any) -> list[int]:
-        """Tokens of the target vocabulary: of a text, which is split, or of a list of tokens or of their ids.
-
-        A list may name the unknown token; a text that holds what is unknown is refused.
-
-        Raises:
-            UsageError: if a token is not in the vocabulary, or is one that no text holds.
-        """
+        """Tokens of the target vocabulary: of a text, which is split, or of a list of tokens or of their ids."""
         if not isinstance(value, str | list):
             return super().token_ids(option, value)
-        unknown, size = special_id(self.tokenizer, UNK), self.tokenizer.get_vocab_size()
-        pairs = self._pieces(value) if isinstance(value, str) else [(token, self._id(token)) for token in value]
-        for token, number in pairs:
-            if number is None or not 0 <= number < size or (number == unknown and isinstance(value, str)):
-                vocabulary = f"the target vocabulary, which has {size:,}; choose others ({value!r})"
-                raise UsageError(f"{option}: {token!r} is no token of {vocabulary}")
-            if number <= self._end and number != unknown:
-                raise UsageError(f"{option}: {token!r} stands in no text; leave it out ({value!r})")
-        return [number for _, number in pairs if number is not None]
-
-    def _pieces(self, text: str) -> list[tuple[str | int, int | None]]:
-        encoding = encode(self.tokenizer, clean(text))
-        return [(text[a:b], number) for (a, b), number in zip(encoding.offsets, encoding.ids, strict=True)]
-
-    def _id(self, token: Any) -> int | None:
-        if isinstance(token, str):
-            return self.tokenizer.token_to_id(clean(token))
-        return token if type(token) is int else None
+        return option_tokens(self.tokenizer, option, value)
 
     def counts(self, mask: np.ndarray) -> dict[str, int]:
         return {"token": self.tokenizer.get_vocab_size() + (mask.shape[1] if self.copies else 0)}

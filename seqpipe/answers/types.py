@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
@@ -17,6 +17,24 @@ MakeTargets = Callable[[Record, Doc], Targets | None]  # None of a record that i
 
 WHOLE_TEXT, EACH_WORD, PASSAGE = "text", "words", "passage"  # what a decision is about
 LOG_ZERO = -1e8  # a log-probability of this or less stands for what does not exist
+
+
+Part = tuple[int, int]  # of a text: start and end
+Masking = Literal["token", "word"]
+
+
+class ScoringRow(NamedTuple):
+    """One row of a batch that gives log-probabilities of tokens of a text.
+
+    Args:
+        ids: The tokens that the graph reads.
+        tokens: The positions in the text of those whose log-probabilities add up.
+        filling: Of a masked language model, the tokens of the gaps, in order.
+    """
+
+    ids: list[int]
+    tokens: list[int]
+    filling: list[int] = []
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.text_scores import ScoredText, text_scores
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
@@ -282,6 +283,16 @@ def test_perplexity_is_that_of_the_tokens_one_by_one(gpt2: Peer) -> None:
     assert len(losses) == len(ids) - 1
     assert abs(found["loss"] - np.mean(losses)) < 1e-4
     assert abs(found["bits_per_character"] - np.sum(losses) / np.log(2) / len(text)) < 1e-4
+
+
+def test_the_log_probability_of_a_text_is_that_of_transformers(peer: Peer) -> None:
+    texts = prompts(12)
+    found = [score.log_p for score in text_scores(peer.ours, [ScoredText({"text": text}) for text in texts])]
+    for text, log_p in zip(texts, found, strict=True):
+        ids = torch.tensor([[0, *peer.tokenizer(text)["input_ids"]]])  # behind the end of another text
+        with torch.no_grad():
+            expected = peer.model(ids).logits[:, :-1].log_softmax(2).gather(2, ids[:, 1:, None]).sum()
+        assert log_p == pytest.approx(float(expected), abs=1e-3)
 
 
 @pytest.mark.parametrize("use", ["rnn", "gru", "lstm"])
