@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
@@ -86,6 +86,11 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         ending = torch.full_like(self.logit_mask, MASKED_LOGIT).index_fill(0, torch.tensor([EOS]), 0.0)
         self.register_buffer("last_logits", ending, persistent=False)  # (V,)
         self.ends = parts.ends
+
+    @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        settings = SpanCorruption.answer_settings(options)
+        return settings if options["spans"] else settings | {"every_token": True}  # as the checkpoint reads texts
 
     @property
     def longest(self) -> int | None:

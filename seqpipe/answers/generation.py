@@ -41,6 +41,7 @@ class Generation(Text):
     metric_packages = {}
     has_target_text = False
     is_generated = True
+    every_token = True
     warns_of_length = False
 
     def __init__(self, tokenizer: Tokenizer, adds_bos: bool, context: int):
