@@ -224,13 +224,13 @@ def rewrite(file: Path, **changes: Any) -> None:
 
 
 BART_SIZES: dict[str, Any] = {
-    "d_model": 32,
+    "d_model": 64,
     "encoder_layers": 2,
     "decoder_layers": 2,
     "encoder_attention_heads": 4,
     "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
     "max_position_embeddings": 64,
     "dropout": 0.0,
     "init_std": 0.3,
@@ -261,9 +261,7 @@ def mbart(folder: Path, texts: Sequence[str], *, version: str = "cc25", **change
     return _bart(folder, "mbart", len(tokenizer) + 3, ids, {"scale_embedding": True} | changes)
 
 
-def marian(
-    folder: Path, source: Sequence[str], target: Sequence[str], *, apart: bool = False, **changes: Any
-) -> Path:
+def marian(folder: Path, source: Sequence[str], target: Sequence[str], *, apart: bool = False, **changes: Any) -> Path:
     """The checkpoint of a Marian: two unigram models of SentencePiece, of different pieces, and one vocabulary.
 
     Or, `apart`, one for each side, and a table of token vectors for each.
@@ -273,7 +271,8 @@ def marian(
     for name, pieces in sides.items():
         sentencepiece(folder / f"{name}.spm", pieces)
     names = {name: [piece for piece, _ in pieces[:-3]] for name, pieces in sides.items()}  # the vocabulary lacks some
-    files = {"vocab": names["source"], "target_vocab": names["target"]} if apart else {"vocab": sum(names.values(), [])}
+    both = [*names["source"], *names["target"]]
+    files = {"vocab": names["source"], "target_vocab": names["target"]} if apart else {"vocab": both}
     sizes: dict[str, Any] = {}
     for name, pieces_of in files.items():
         tokens = ["</s>", "<unk>", ">>fra<<", *dict.fromkeys(pieces_of), "<pad>"]
@@ -288,6 +287,20 @@ def marian(
     config = {"activation_function": "swish", "scale_embedding": True, "share_encoder_decoder_embeddings": not apart}
     config |= {"decoder_vocab_size": sizes["target_vocab"]} if apart else {}
     return _bart(folder, "marian", sizes["vocab"], ids, config | changes)
+
+
+def bart_of_the_kit(folder: Path, family: str, width: int = 6) -> Path:
+    """The checkpoint of a BART or a Marian whose tokens are the words of the conformance kit."""
+    tokenizer = ToyTokenizer().train(record["text"] for record in records())
+    roles = ("pad_token", "unk_token", "bos_token", "eos_token")
+    names = dict(zip(roles, SPECIALS, strict=True))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    ids: dict[str, Any] = {"bos_token_id": 2, "pad_token_id": 0, "eos_token_id": 3, "forced_eos_token_id": 3}
+    ids |= (
+        {"decoder_start_token_id": 3, "forced_bos_token_id": 2} if family == "bart" else {"decoder_start_token_id": 0}
+    )
+    sizes = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    return _bart(folder, family, tokenizer.get_vocab_size(), ids, sizes | {"d_model": width})
 
 
 def sentencepiece(file: Path, pieces: Sequence[tuple[str, float]], kind: int = 1) -> None:
@@ -308,15 +321,22 @@ def _pieces(texts: Sequence[str]) -> list[tuple[str, float]]:
 
 
 def _bart(folder: Path, family: str, size: int, ids: dict[str, Any], changes: dict[str, Any]) -> Path:
-    torch.manual_seed(1)
+    torch.manual_seed(changes.pop("seed", 1))
     config_ids = {name: value for name, value in ids.items() if name not in ("bad_words_ids", "forced_bos_token_id")}
     config = transformers.AutoConfig.for_model(family, vocab_size=size, **BART_SIZES | config_ids | changes)
     model = transformers.AutoModelForSeq2SeqLM.from_config(config)
     model.generation_config = transformers.GenerationConfig(**ids)
-    with torch.no_grad():
+    flips = 0.5 if config.model_type == "marian" and not config.share_encoder_decoder_embeddings else 0.1
+    with torch.no_grad():  # texts are to vary, and every part of the model is to matter
         for name, parameter in model.named_parameters():
-            if "norm" in name or name.endswith("bias"):
-                parameter.add_(0.2 * torch.randn_like(parameter))  # that of a fresh model does nothing
+            if name.endswith("norm.weight"):
+                parameter.copy_(torch.where(torch.rand_like(parameter) < flips, -1.0, 1.0))
+            elif name.endswith("bias"):
+                parameter.add_(0.2 * torch.randn_like(parameter))
+            elif "attn" in name:
+                parameter.mul_(3.0 if "encoder_attn" in name else 2.0)
+            elif "shared" in name or "embed_tokens" in name:
+                parameter.mul_(2.0 / parameter.norm(dim=1, keepdim=True).clamp(min=1e-3))
         if family == "marian":
             model.final_logits_bias.normal_(std=0.3)
     model.save_pretrained(folder)

@@ -97,7 +97,9 @@ class Text(HeadAnswer):
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
         writer, copies = required(tokenizer), manifest.get("copies")
         extended = ExtendedVocabulary(writer, copies["same"]) if copies else None
-        return cls(writer, manifest["target"], extended, manifest.get("bleu_tokenize"), manifest.get("every_token", False))
+        return cls(
+            writer, manifest["target"], extended, manifest.get("bleu_tokenize"), manifest.get("every_token", False)
+        )
 
     def manifest(self) -> dict[str, Any]:
         copies = {"copies": {"same": self.copies.same}} if self.copies else {}

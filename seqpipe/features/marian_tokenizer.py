@@ -68,7 +68,7 @@ def _tokenizer(own: _Pieces, others: list[str], extra: list[str]) -> Tokenizer:
         if token in own.scores:
             return token, own.scores[token]
         if len(token) == 1:
-            return token, least - _UNKNOWN_PENALTY  # SentencePiece finds it unknown, and the vocabulary has it
+            return token, least - _UNKNOWN_PENALTY  # unknown to SentencePiece, which then is looked up as it is
         return (token if _LANGUAGE.fullmatch(token) else _HIDDEN + token), least
 
     specials = [(special, least) for special in SPECIALS]
@@ -76,9 +76,11 @@ def _tokenizer(own: _Pieces, others: list[str], extra: list[str]) -> Tokenizer:
     unknown = [(_HIDDEN + piece if piece not in own.scores else piece, score) for piece, score in unknown]
     tokenizer = Tokenizer(Unigram([*specials, *known, *unknown], unk_id=1))
     spec = own.normalization
-    steps = [normalizers.Precompiled(spec.precompiled_charsmap)] if spec.precompiled_charsmap else []
+    steps: list[Any] = [normalizers.Precompiled(spec.precompiled_charsmap)] if spec.precompiled_charsmap else []
     if spec.remove_extra_whitespaces:
         steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    if any(len(token) == 1 and token not in own.scores for token in others):
+        steps.append(_unknown_runs(own, others))
     tokenizer.normalizer = normalizers.Sequence(steps)
     scheme = "always" if spec.add_dummy_prefix else "never"
     words = not any("▁" in piece[1:] for piece in own.scores)  # else pieces may hold several words
@@ -91,6 +93,16 @@ def _tokenizer(own: _Pieces, others: list[str], extra: list[str]) -> Tokenizer:
     languages = ((i, token) for i, (token, _) in enumerate(known, len(SPECIALS)) if _LANGUAGE.fullmatch(token))
     content["added_tokens"] = [{"id": i, "content": token, **flags} for i, token in languages]
     return Tokenizer.from_str(json.dumps(content))
+
+
+def _unknown_runs(own: _Pieces, others: list[str]) -> normalizers.Replace:
+    """Two letters and more in a row that this side does not know are one unknown piece to SentencePiece."""
+    known = {ord(letter) for piece in own.scores for letter in piece} | {ord(" "), ord("▁")}
+    starts = [code for code in sorted(known) if code - 1 not in known]
+    ends = [code for code in sorted(known) if code + 1 not in known]
+    ranges = "".join(rf"\x{{{start:x}}}-\x{{{end:x}}}" for start, end in zip(starts, ends, strict=True))
+    sign = next(letter for letter in map(chr, range(0xE000, 0xF900)) if letter not in {*others, *own.scores})
+    return normalizers.Replace(Regex(f"[^{ranges}]{{2,}}"), sign)
 
 
 def _pieces(file: Path, checkpoint: object) -> _Pieces:

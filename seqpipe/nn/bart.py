@@ -8,7 +8,7 @@ tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from seqpipe.nn.encoder_decoder import Attention, DecoderParts, EncoderParts, La
 from seqpipe.nn.feedforward import linear_of
 from seqpipe.nn.pretrained import Seq2SeqCheckpoint, optional_attribute
 
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "gelu_new": lambda: nn.GELU("tanh"),
@@ -78,13 +78,13 @@ class Family(NamedTuple):
     def _start(self, checkpoint: Seq2SeqCheckpoint, language: str | None) -> list[int]:
         """What a decoder begins with: its start token, then what `generate` of `transformers` forces to be first."""
         first, forced = checkpoint.start_token, checkpoint.generation.forced_bos_token_id
-        if first is None and language is None:
+        if language is None and first is None:
             raise DataError(f"{checkpoint.name}: it does not say what a text begins with; set the head's `language`")
         if language is not None and self.languages:
             before, behind = _language_tokens(checkpoint, language)
             return [EOS, *before] if before else [token for token in behind if token != EOS]
         checkpoint.refuse_language(language)
-        tokens = checkpoint.numbers([first] if forced is None else [first, forced])
+        tokens = checkpoint.numbers([token for token in (first, forced) if token is not None])
         return tokens if forced is not None else [*tokens, *self.before]
 
     def _stack(self, checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> BartStack:

@@ -131,7 +131,9 @@ class Seq2SeqCheckpoint(NamedTuple):
     def numbers(self, tokens: Sequence[int]) -> list[int]:
         """Our ids of its tokens; DataError for one that the tokenizer lacks."""
         if lacking := [token for token in tokens if token not in self.ids]:
-            raise DataError(f"{self.name}: its tokenizer lacks the special token {lacking[0]}; get the checkpoint again")
+            raise DataError(
+                f"{self.name}: its tokenizer lacks the special token {lacking[0]}; get the checkpoint again"
+            )
         return [self.ids.index(token) for token in tokens]
 
     def refuse_language(self, language: str | None) -> None:

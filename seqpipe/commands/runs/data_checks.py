@@ -34,7 +34,7 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
 
 
 def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
-    """Raise DataError, before training, for a text, or the first text of a pair, that a stage cannot read as a whole."""
+    """Raise DataError, before training, for a text, or the first of a pair, that a stage cannot read as a whole."""
     if pipeline.limits == {"tokens": MOST_TOKENS} or pipeline.is_language_model:
         return
     reader, featurizer = build_component(config.data.reader), pipeline.artifacts.featurizer
