@@ -118,6 +118,6 @@ def test_a_model_that_is_no_unigram_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_vocabulary_without_its_special_tokens_is_refused(tmp_path: Path) -> None:
     folder = marian(tmp_path / "marian", SOURCE, TARGET)
-    rewrite(folder / "tokenizer_config.json", pad_token="<blank>")  # noqa: S106
+    rewrite(folder / "tokenizer_config.json", pad_token="<blank>")
     with pytest.raises(DataError, match=r"vocab\.json lacks the special token '<blank>'"):
         pretrained_tokenizer(folder)
