@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pretrained import decoder_of_the_kit, of_the_kit, t5_of_the_kit
+from pretrained import bart_of_the_kit, decoder_of_the_kit, of_the_kit, t5_of_the_kit
 
 from seqpipe.config.plugins import BUILTIN, Plugins
 from seqpipe.testing import check_embedding, check_encoder, check_head, check_reader, check_tokenizer
@@ -21,6 +21,7 @@ TOY_LEXICON = Path(__file__).parent / "tokenizers" / "toy-lexicon.txt"
 CHECKPOINT = Path("a checkpoint of the conformance kit's words")  # stands for one that is made on the spot
 DECODER = Path("a decoder's checkpoint of the same words")
 T5, T5_1 = Path("a T5 of the same words"), Path("a T5 1.1 of the same words")
+BART, MARIAN = Path("a BART of the same words"), Path("a Marian of the same words")
 STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("tokenizer", "bpe"): [
         {"max_size": 120},
@@ -97,7 +98,12 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"checkpoint": CHECKPOINT, "depth": 1, "layers": [0, 1], "recompute": True, "overlap": 3},
     ],
     ("encoder", "pretrained-decoder"): [{"checkpoint": DECODER, "dropout": 0.1}],
-    ("encoder", "pretrained-seq2seq"): [{"checkpoint": T5_1, "dropout": 0.1}, {"checkpoint": T5, "layer_decay": 0.9}],
+    ("encoder", "pretrained-seq2seq"): [
+        {"checkpoint": T5_1, "dropout": 0.1},
+        {"checkpoint": T5, "layer_decay": 0.9},
+        {"checkpoint": BART, "dropout": 0.1, "layer_decay": 0.9},
+        {"checkpoint": MARIAN},
+    ],
     ("encoder", "rnn"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "merge": "mean", "activation": "relu"},
@@ -149,6 +155,8 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("head", "pretrained-seq2seq"): [
         {"checkpoint": T5, "dropout": 0.1},
         {"checkpoint": T5_1, "label_smoothing": 0.1},
+        {"checkpoint": BART, "dropout": 0.1},
+        {"checkpoint": MARIAN, "label_smoothing": 0.1},
     ],
     ("head", "score"): [
         {"dropout": 0.1, "hidden": 5},
@@ -264,6 +272,8 @@ def made(options: dict[str, Any], folder: Path) -> dict[str, Any]:
         DECODER: decoder_of_the_kit,
         T5: partial(t5_of_the_kit, version="1.0"),
         T5_1: partial(t5_of_the_kit, version="1.1"),
+        BART: partial(bart_of_the_kit, family="bart"),
+        MARIAN: partial(bart_of_the_kit, family="marian"),
     }
     named = options.get("checkpoint")
     return options if named is None else options | {"checkpoint": make[named](folder / "checkpoint")}

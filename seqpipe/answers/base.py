@@ -50,6 +50,7 @@ class AnswerKind(ABC):
     kind: ClassVar[str]  # as a bundle's manifest names it
     metrics: Mapping[str, Metric] = {}  # the scores; the first is the headline
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
+    every_token: bool = False  # whether all tokens of its input are read; else those of white space alone are left out
     is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
     joins_sources: ClassVar[bool] = (
         False  # whether of several sources the first is answered, and the others are context

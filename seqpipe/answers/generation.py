@@ -42,6 +42,7 @@ class Generation(Text):
     has_target_text = False
     is_generated = True
     scoring_options = {SCORE_PROMPT: True, "max_length": 1}
+    every_token = True
     warns_of_length = False
 
     def __init__(self, tokenizer: Tokenizer, adds_bos: bool, context: int):

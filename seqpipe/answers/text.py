@@ -47,10 +47,11 @@ class Text(HeadAnswer):
         target: The record's field with the reference, or a list of them.
         copies: What it may write, where words of the source may be copied that the tokenizer lacks.
         bleu_tokenize: The tokenizer of the metric BLEU; None: chosen by the letters of the references.
+        every_token: Whether all tokens of the source are read, those of white space alone too.
     """
 
     kind = "text"
-    settings = {"equal_length": False, "bleu_tokenize": None}
+    settings = {"equal_length": False, "bleu_tokenize": None, "every_token": False}
     decided = TOKENS_AND_SCORES
     targets = TARGET_TOKENS
     metrics = {
@@ -73,8 +74,10 @@ class Text(HeadAnswer):
         target: str | None = None,
         copies: ExtendedVocabulary | None = None,
         bleu_tokenize: str | None = None,
+        every_token: bool = False,
     ):
         self.tokenizer, self.target, self.copies, self.bleu_tokenize = tokenizer, target, copies, bleu_tokenize
+        self.every_token = every_token
         self._end = special_id(tokenizer, EOS)
 
     @property
@@ -89,17 +92,20 @@ class Text(HeadAnswer):
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
         writer = required(tokenizer)
         copies = ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None
-        return cls(writer, head.target, copies, head.settings["bleu_tokenize"])
+        return cls(writer, head.target, copies, head.settings["bleu_tokenize"], head.settings["every_token"])
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
         writer, copies = required(tokenizer), manifest.get("copies")
         extended = ExtendedVocabulary(writer, copies["same"]) if copies else None
-        return cls(writer, manifest["target"], extended, manifest.get("bleu_tokenize"))
+        return cls(
+            writer, manifest["target"], extended, manifest.get("bleu_tokenize"), manifest.get("every_token", False)
+        )
 
     def manifest(self) -> dict[str, Any]:
         copies = {"copies": {"same": self.copies.same}} if self.copies else {}
-        return {"kind": self.kind, "target": self.target, **copies, **self._stated_bleu_tokenizer()}
+        every_token = {"every_token": True} if self.every_token else {}
+        return {"kind": self.kind, "target": self.target, **copies, **every_token, **self._stated_bleu_tokenizer()}
 
     def _stated_bleu_tokenizer(self) -> dict[str, str]:
         return {"bleu_tokenize": self.bleu_tokenize} if self.bleu_tokenize else {}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from seqpipe.commands.raw_text import report_splitting
-from seqpipe.commands.runs.data_checks import refuse_long_pairs, report_unseen_labels
+from seqpipe.commands.runs.data_checks import refuse_long_texts, report_unseen_labels
 from seqpipe.commands.trial_build import Trial, build_trial
 from seqpipe.config.component import by_source, describe
 from seqpipe.config.loader import Component, Config
@@ -85,7 +85,7 @@ def _check_held_out(trial: Trial, config: Config, console: Console) -> None:
     report_unseen_labels(config, trial.pipeline.artifacts, console)
     if trial.data.dev_batches:
         next(iter(trial.data.dev_batches()))  # the examples of all dev records are made for it
-    refuse_long_pairs(config, trial.pipeline)
+    refuse_long_texts(config, trial.pipeline)
 
 
 def _check_metric(trial: Trial, config: Config) -> None:

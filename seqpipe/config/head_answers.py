@@ -75,6 +75,11 @@ def answer_settings(head: Component) -> dict[str, Any]:
         raise PluginError(f"{describe(head)}: `answer_settings`: {error}") from error
 
 
+def reads_every_token(head: Component) -> bool:
+    """Whether all tokens of a text are read, those of white space alone too."""
+    return bool(answer_settings(head).get("every_token", answer_kind(head).every_token))
+
+
 def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
     """How the scores of these heads are read, by name: those of their answer kinds, and their own."""
     metrics = dict(MultiHead.metrics)

@@ -101,6 +101,9 @@ MEMBERS: Mapping[str, Member] = {
         STAGE, "attribute", "int or None", "A length of text that export has to compare as well.", ABSENT
     ),
     "first_tokens": Member(("encoder",), "attribute", "int", "The most tokens of the first text of a pair.", ABSENT),
+    "max_tokens": Member(
+        ("encoder",), "attribute", "int or None", "The most tokens of a text; a longer one is refused.", ABSENT
+    ),
     # embeddings and encoders of a language model, or of a pipeline that answers in pieces
     "tokenwise": Member(
         ("embedding", "encoder"),

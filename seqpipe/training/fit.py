@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.text import target_text
 from seqpipe.config.component import Input, by_source, describe
-from seqpipe.config.contract import can_copy, declared_features, is_language_model_head
+from seqpipe.config.contract import can_copy, declared_features
+from seqpipe.config.head_answers import reads_every_token
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import ConfigError
 from seqpipe.features.document import Doc, Record, token_counts
@@ -106,7 +107,7 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
 
     tokenizer = add_special_tokens(fit_tokenizer(source.tokenizer, texts), heads)
     check_head_inputs(source, heads, tokenizer)
-    lossless = any(map(is_language_model_head, heads))
+    lossless = all(map(reads_every_token, heads))
     docs = _split_records(tokenizer, features, field, lossless, records)
     counts, longest = token_counts(docs, tokenizer.get_vocab_size())
     if len(fields) == 2 and not lossless:

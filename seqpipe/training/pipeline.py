@@ -239,7 +239,9 @@ class Pipeline(nn.Module):
             return {"tokens": min(context) - self.head.adds_bos}
         first_tokens: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
         firsts = [most for most in first_tokens if most is not None] if self.artifacts.featurizer.pairs else []
-        return {"tokens": MOST_TOKENS} | ({"first_tokens": min(firsts)} if firsts else {})
+        max_tokens: list[Any] = [member(module, "max_tokens") for _, module in self.stages]
+        tokens = min([MOST_TOKENS, *(most for most in max_tokens if most is not None)])
+        return {"tokens": tokens} | ({"first_tokens": min(firsts)} if firsts else {})
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
         """The first head's own score of one of its decisions, (B,)."""

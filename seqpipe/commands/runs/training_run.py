@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 
 from seqpipe import files
-from seqpipe.commands.runs.data_checks import refuse_long_pairs, report_unseen_labels
+from seqpipe.commands.runs.data_checks import refuse_long_texts, report_unseen_labels
 from seqpipe.commands.runs.run_folder import Run
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import LAST, OUTCOME
@@ -55,7 +55,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     console.say(f"training {config.name}: {_sizes(data, pipeline)}, on {device} -> {run.folder}")
     _report(data, pipeline, config, init_report, console)
     report_unseen_labels(config, data.artifacts, console)
-    refuse_long_pairs(config, pipeline)
+    refuse_long_texts(config, pipeline)
     scores = _dev_scores(config, pipeline, data, device)
     progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
     outcome = outcome_of(progress, config)
