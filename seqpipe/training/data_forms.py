@@ -19,6 +19,7 @@ from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Record
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.candidates import with_matches
 from seqpipe.training.datasets import Batch, Batches, Example, examples, of_epoch, read
 from seqpipe.training.token_corpus import Records, Windows, in_memory, token_file
 
@@ -110,7 +111,7 @@ class ExampleData(DataForm):
         ]
         return TrainingData(
             artifacts,
-            self._batches(artifacts, data, of_epoch(config, artifacts)),
+            self._batches(artifacts, with_matches(artifacts, data), of_epoch(config, artifacts)),
             f"{len(data):,} examples",
             dev or records,
             dev,
