@@ -30,6 +30,7 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
+VECTORS = "pipeline.heads.0.vectors"  # the initializer of a graph that holds the vectors (N, D) of the candidates
 COSINE: Schema = {"type": "number", "minimum": -1, "maximum": 1}
 _ANSWER = "answer"  # the field of what is to be answered where a candidate is the nearest
 
