@@ -234,7 +234,9 @@ CASES = (
     ),
     Case(
         "faq",
-        Candidate(Candidates(("When are you open?", "Is there a bus?"), ("hours", "bus"), ("From ten to seven.", None))),
+        Candidate(
+            Candidates(("When are you open?", "Is there a bus?"), ("hours", "bus"), ("From ten to seven.", None))
+        ),
         "until when are you open",
         {"text": "When are you open?", "label": "hours", "answer": "From ten to seven.", "score": 0.9127}
         | {
