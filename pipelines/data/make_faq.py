@@ -1,4 +1,4 @@
-"""Questions that guests of a library ask, in many wordings, and its list of answers to `faq`, the same bytes each time."""
+"""Questions to a library in many wordings, and its list of answers, to `faq`: the same bytes each time."""
 
 import argparse
 import json
@@ -41,9 +41,12 @@ FAQ: dict[str, tuple[str, str, list[str], list[str]]] = {
         "How do I get a library card?",
         "Come to the desk with a passport; the card is ready in five minutes.",
         choices("""
-            <can> get a <card>?; where do I [apply|ask] for a <card>?; <want> become a member; <want> sign up for a <card>;
+            <can> get a <card>?; where do I [apply|ask] for a <card>?; <want> become a member;
+            <want> sign up for a <card>;
             what do I need for a new <card>?; how do I join the library?; <can> become a member?"""),
-        choices("which papers do you need to give me a new <card>?; I just moved here. how do I join and get my <card>?"),
+        choices("""
+            which papers do you need to give me a new <card>?;
+            I just moved here. how do I join and get my <card>?"""),
     ),
     "card-lost": (
         "I have lost my card.",
@@ -84,7 +87,8 @@ FAQ: dict[str, tuple[str, str, list[str], list[str]]] = {
         "Put them into the box beside the entrance, at any time.",
         choices("""
             where [do I|can I] [return|bring back|give back] <book>?; <can> return <book> at night?;
-            is there a [box|drop] for returns?; <want> [return|give back] <book>; <can> drop off <book> when you are closed?;
+            is there a [box|drop] for returns?; <want> [return|give back] <book>;
+            <can> drop off <book> when you are closed?;
             where is the box for returns?"""),
         choices("it is night and <want> give back <book>. is there a box?; where does one drop off <book>?"),
     ),
@@ -101,7 +105,8 @@ FAQ: dict[str, tuple[str, str, list[str], list[str]]] = {
         "You may have twenty items at a time, five of them films.",
         choices("""
             how many [books|items|films] [may|can] I [borrow|take|have]?; what is the [limit|maximum] for loans?;
-            is there a limit on [books|loans]?; how much can I borrow at a time?; can I take ten [books|films] at once?"""),
+            is there a limit on [books|loans]?; how much can I borrow at a time?;
+            can I take ten [books|films] at once?"""),
         choices("is there a maximum, or can I borrow as many items as I like?; how many items are allowed at once?"),
     ),
     "period": (
@@ -152,7 +157,8 @@ FAQ: dict[str, tuple[str, str, list[str], list[str]]] = {
         "Take tram 4 to the town hall; we are across the square.",
         choices("""
             where [is the library|are you]?; how do I get [to the library|to you|there]?; what is your address?;
-            which [bus|tram|train] [goes|stops] there?; is there a [bus|tram] stop near you?; <can> get there by tram?"""),
+            which [bus|tram|train] [goes|stops] there?; is there a [bus|tram] stop near you?;
+            <can> get there by tram?"""),
         choices("from the station, which tram do I take to get to you?; I am new in town. what is the address?"),
     ),
     "donate": (

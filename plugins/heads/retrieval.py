@@ -66,7 +66,7 @@ class Retrieval(Vector):
         *,
         k: Annotated[Size, Field(le=MOST)] = 5,
     ) -> dict[str, Tensor]:
-        """The k nearest candidates (B, K), -1 where there are fewer, their cosines, and the vector of the text (B, D)."""
+        """The k nearest candidates (B, K), -1 where there are fewer, their cosines, and the text's vector (B, D)."""
         decision = super().decide(x, mask, state)
         scores = F.linear(decision["vector"], self.vectors)  # (B, N)
         scores, nearest = best(F.pad(scores, (0, MOST), value=ABSENT), MOST)
