@@ -31,6 +31,7 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
 VECTORS = "pipeline.heads.0.vectors"  # the initializer of a graph that holds the vectors (N, D) of the candidates
+MOST_BYTES = 32 << 20  # of texts, labels and answers: they are in bundle.json, which may have twice as many
 COSINE: Schema = {"type": "number", "minimum": -1, "maximum": 1}
 _ANSWER = "answer"  # the field of what is to be answered where a candidate is the nearest
 
@@ -70,16 +71,14 @@ class Candidates:
     @staticmethod
     def from_manifest(manifest: Mapping[str, Any]) -> Candidates:
         """ValueError for columns that are not equally long lists of texts."""
-        texts, labels, answers = (manifest.get(name) for name in ("texts", "labels", "answers"))
-        for name, column in (("texts", texts), ("labels", labels), ("answers", answers)):
-            if column is None and name != "texts":
-                continue
+        columns = {"texts": None, **manifest}
+        for name, column in columns.items():
             allowed = (str, type(None)) if name == "answers" else str
             if not isinstance(column, list) or not all(isinstance(value, allowed) for value in column):
                 raise ValueError(f"candidates: {name} is no list of texts")
-            if not column or len(column) != len(texts):
+            if not column or len(column) != len(manifest["texts"]):
                 raise ValueError(f"candidates: there are {len(column)} {name}")
-        return Candidates(tuple(texts), labels and tuple(labels), answers and tuple(answers))
+        return Candidates(**{name: tuple(column) for name, column in manifest.items()})
 
 
 def candidates_of(records: Sequence[Record], field: str, target: str | None) -> Candidates:
@@ -103,6 +102,8 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
         if answer is not None and not isinstance(answer, str):
             raise DataError.at(record, f"field {_ANSWER!r} is {answer!r}; the answer of a candidate is a text")
         rows[text, label_of(record, target) if has_labels else None, answer] = None
+    if sum(len(part.encode("utf-8", "surrogatepass")) for row in rows for part in row if part) > MOST_BYTES:
+        raise DataError(f"the candidates have more than {MOST_BYTES:,} bytes; give fewer, or shorter ones")
     if not rows:
         raise DataError("there is no candidate to choose from; give one text at least")
     texts, labels, answers = zip(*rows, strict=True)
@@ -204,7 +205,7 @@ class Candidate(HeadAnswer):
 
     def empty(self, several: bool) -> Answer:
         """No candidate."""
-        answer = {**dict.fromkeys(self.candidates.entry(0)), "score": 0.0, "nearest": []}
+        answer: dict[str, Any] = {**dict.fromkeys(self.candidates.entry(0)), "score": 0.0, "nearest": []}
         return [answer] if several else answer
 
     def gold(self, record: Record) -> str:
