@@ -88,6 +88,7 @@ def register_heads() -> dict[str, str]:
         "mlm": "seqpipe_plugins.heads.mlm:MaskedLM",
         "pointer": "seqpipe_plugins.heads.pointer:Pointer",
         "pretrained-seq2seq": "seqpipe_plugins.heads.pretrained_seq2seq:PretrainedSeq2Seq",
+        "retrieval": "seqpipe_plugins.heads.retrieval:Retrieval",
         "score": "seqpipe_plugins.heads.score:Score",
         "copy-seq2seq": "seqpipe_plugins.heads.copy_seq2seq:CopySeq2Seq",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",

@@ -34,6 +34,7 @@ OUTPUTS = {
     "labels": {"labels", "scores"},
     "score": {"score"},
     "vector": {"vector"},
+    "candidate": {"nearest", "scores", "vector"},
     "span": {"starts", "ends", "scores"},
     "pointers": {"pointers", "scores"},
     "text": {"tokens", "scores"},
@@ -390,6 +391,13 @@ class Bundle:
             return {"score": float(f"{out['score'][b]:.6e}")}
         if kind == "vector":
             return {"vector": [float(f"{one:.6e}") for one in out["vector"][b]]}
+        if kind == "candidate":
+            found = [
+                {**candidate(answer["candidates"], number), "score": round(float(np.clip(cosine, -1, 1)), 6)}
+                for number, cosine in zip(out["nearest"][b].tolist(), out["scores"][b], strict=True)
+                if number >= 0
+            ]
+            return {**found[0], "nearest": found}
         if kind == "span":
             found = [
                 stretch(text, tokens, int(first), int(last), score(np.exp(log)))
@@ -469,6 +477,8 @@ class Bundle:
             return {kind: None}
         if kind == "label":
             return {"label": None, "score": 0.0}
+        if kind == "candidate":
+            return {**dict.fromkeys(candidate(part["candidates"], 0)), "score": 0.0, "nearest": []}
         if kind == "structured":
             fields = part["fields"]
             nothing = {"words": []} if has_words(fields) else {}
@@ -546,6 +556,11 @@ def pointed(answer: Mapping[str, Any], text: str, tokens: Sequence[Token], row: 
 def has_words(fields: Sequence[Mapping[str, Any]]) -> bool:
     """Whether an answer of these fields lists the words."""
     return any(field["per"] != "text" or field["type"] in ("position", "span") for field in fields)
+
+
+def candidate(columns: Mapping[str, Sequence[Any]], number: int) -> dict[str, Any]:
+    """A candidate with what the file says of it."""
+    return {name: columns[f"{name}s"][number] for name in ("text", "label", "answer") if f"{name}s" in columns}
 
 
 def structured(

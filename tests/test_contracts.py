@@ -172,6 +172,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 6, "attention": "bilinear", "hard_attention": "reinforce", "input_feeding": False, "cell": "lstm"},
         {"hidden": 6, "attention": "none", "intra_attention": True, "layers": 2, "dropout": 0.1},
     ],
+    ("head", "retrieval"): [{"dropout": 0.1, "width": 4}, {"pool": "attention", "temperature": 0.5}],
     ("head", "skip-gram"): [{"window": 2, "negatives": 2}, {"window": 1, "subsample": 0.01, "power": 0.0}],
     ("head", "tags"): [{"dropout": 0.1}, {"scheme": "none"}],
     ("head", "transformer-decoder"): [

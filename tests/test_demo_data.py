@@ -361,6 +361,16 @@ def test_no_word_of_a_review_tells_its_label() -> None:
             assert 0.2 < labels.count("positive") / len(labels) < 0.8, word
 
 
+def test_every_question_of_the_library_has_an_answer_and_none_stands_twice() -> None:
+    files = {part: written("faq", part) for part in ("train", "dev", "test", "test-new-templates", "answers")}
+    assert [len(rows) for rows in files.values()] == [1500, 200, 300, 300, 20]
+    texts = [row["text"].lower() for rows in files.values() for row in rows]
+    assert len({*texts}) == len(texts)
+    labels = {row["label"] for row in files["answers"]}
+    assert all({row["label"] for row in rows} == labels for rows in files.values())
+    assert all(row["answer"] for row in files["answers"])
+
+
 def read_letters(part: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in (DATA / "letters" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
 

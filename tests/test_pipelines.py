@@ -132,6 +132,7 @@ def test_there_are_pipelines() -> None:
         "dates",
         "describe",
         "elmo-tagger",
+        "faq",
         "hull",
         "mlm",
         "pairs-bert",

@@ -92,6 +92,7 @@ class HeadInfo:
         fields: The record fields of the first input's texts.
         rows: What the rows of x are: an axis of `seqpipe.config.attention_maps`.
         numbers: The record field of the first input's rows of numbers; None where it is a text.
+        candidates: The records of `data.candidates`, or those of training where there is no such file.
         old_labels: The labels of the run that the head is initialised from.
     """
 
@@ -103,6 +104,7 @@ class HeadInfo:
     fields: tuple[str, ...] = ("text",)
     rows: str = ""
     numbers: str | None = None
+    candidates: Sequence[Record] = ()
     old_labels: Sequence[str] = field(default=())
 
 

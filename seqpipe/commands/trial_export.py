@@ -30,6 +30,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.candidates import refuse_long_candidates
 from seqpipe.training.datasets import Batch, read
 from seqpipe.training.dev_scores import DevScores
 from seqpipe.training.measures import first_not_finite
@@ -86,6 +87,7 @@ def _check_held_out(trial: Trial, config: Config, console: Console) -> None:
     if trial.data.dev_batches:
         next(iter(trial.data.dev_batches()))  # the examples of all dev records are made for it
     refuse_long_texts(config, trial.pipeline)
+    refuse_long_candidates(trial.pipeline)
 
 
 def _check_metric(trial: Trial, config: Config) -> None:

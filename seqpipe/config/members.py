@@ -188,6 +188,9 @@ MEMBERS: Mapping[str, Member] = {
     ),
     "evidence": Member(("head",), "method", "(names…) -> dict", "Rows of a dev batch to choose from.", ABSENT),
     "calibrate": Member(("head",), "method", "(evidence)", "Choose on dev, into buffers.", ABSENT),
+    "set_candidates": Member(
+        ("head",), "method", "(vectors)", "Take the vectors (N, D) of the candidates into its buffer `vectors`.", ABSENT
+    ),
     "calibration": Member(("head",), "method", "() -> JSON", "What was chosen.", ABSENT),
     "inactive_options": Member(
         ("head",),

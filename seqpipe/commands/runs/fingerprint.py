@@ -24,7 +24,7 @@ def fingerprint(config: Config) -> dict[str, Any]:
     }
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
-    for role in ("train", "dev", "test"):
+    for role in ("train", "dev", "test", "candidates"):
         content["data"].pop(role, None)
     content.pop("plugins")  # the components' versions stand below
     return {
@@ -37,9 +37,9 @@ def fingerprint(config: Config) -> dict[str, Any]:
 
 
 def _data_paths(config: Config) -> dict[str, Path]:
-    """Return the data files by their roles: train, dev, and test or test.NAME."""
+    """Return the data files by their roles: train, dev, test or test.NAME, candidates."""
     tests = {name if name == "test" else f"test.{name}": path for name, path in config.data.tests.items()}
-    paths = {"train": config.data.train, "dev": config.data.dev, **tests}
+    paths = {"train": config.data.train, "dev": config.data.dev, **tests, "candidates": config.data.candidates}
     return {role: path for role, path in paths.items() if path}
 
 

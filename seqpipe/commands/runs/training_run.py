@@ -16,6 +16,7 @@ from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.candidates import refuse_long_candidates
 from seqpipe.training.data_forms import TrainingData, data_form
 from seqpipe.training.dev_scores import DevScores
 from seqpipe.training.fit import fit_artifacts
@@ -56,6 +57,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     _report(data, pipeline, config, init_report, console)
     report_unseen_labels(config, data.artifacts, console)
     refuse_long_texts(config, pipeline)
+    refuse_long_candidates(pipeline)
     scores = _dev_scores(config, pipeline, data, device)
     progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
     outcome = outcome_of(progress, config)

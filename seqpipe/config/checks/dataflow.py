@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from seqpipe.answers.types import Array
+from seqpipe.config.checks.candidates import candidate_problems
 from seqpipe.config.checks.corruption import corruption_problems
 from seqpipe.config.checks.language_model import language_model_problems
 from seqpipe.config.checks.provided_names import ProvidedName, ProvidedNames
@@ -122,6 +123,8 @@ class _Trace(ProvidedNames):
             for stage, message in language_model_problems(inputs, head):
                 self.complain(stage, message)
             self.give("incremental", ends)
+        for stage, message in candidate_problems(inputs, head):
+            self.complain(stage, message)
         for stage, of_head in zip(head, arrays, strict=True):
             if len(inputs) > 1 and not (of_head.joins_sources or self.reads_several(stage, len(read))):
                 continue
