@@ -58,14 +58,14 @@ def table(variants: list[str], data_sets: list[str], seeds: int, data: Path | No
 
 def _score(name: str, variant: str, options: dict[str, Any], seed: int, data: Path | None) -> float:
     """The score in percent on the test part of one training."""
-    template = yaml.safe_load((HERE / "encoders" / f"ablation-{name}.yaml").read_text(encoding="utf-8"))
+    template = HERE / "encoders" / f"ablation-{name}.yaml"
+    overrides = common.data_overrides(template, data)
     run = RUNS / f"bench-ablation-{name}-{variant}-{seed}"
-    template["encoder"] |= options
-    path = HERE / "encoders" / f"ablation-{name}.yaml"
-    overrides = common.data_overrides(path, data)
+    content = yaml.safe_load(template.read_text(encoding="utf-8")) | {"name": run.name}
+    content["encoder"] |= options
     config = run.with_suffix(".yaml")
     config.parent.mkdir(exist_ok=True)
-    config.write_text(json.dumps(template | {"name": run.name}), encoding="utf-8")
+    config.write_text(json.dumps(content), encoding="utf-8")
     shutil.rmtree(run, ignore_errors=True)
     common.seqpipe("train", config, f"train.seed={seed}", *overrides, "--device", "cpu", "-q")
     scores: dict[str, Any] = common.seqpipe_json("evaluate", run, "-q", "--device", "cpu")

@@ -87,8 +87,9 @@ def answers(config: Config, record: Record) -> Iterator[tuple[str, str]]:
         if kind == "tags":
             yield from (("words", word.lower()) for word in record["words"])
         elif kind == "spans":
+            called = "words" if head.options["scheme"] == "BMES" else "names"
             for start, end in _places(record):
-                yield "names", record["text"][start:end].lower()
+                yield called, record["text"][start:end].lower()
         elif kind == "text":
             yield "answers", record[target or "target"]
         elif kind == "span":

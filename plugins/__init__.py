@@ -19,6 +19,7 @@ def register_readers() -> dict[str, str]:
         "parallel": "seqpipe_plugins.readers.parallel:Parallel",
         "parquet": "seqpipe_plugins.readers.parquet:Parquet",
         "points": "seqpipe_plugins.readers.points:Points",
+        "segmented": "seqpipe_plugins.readers.segmented:Segmented",
         "squad": "seqpipe_plugins.readers.squad:Squad",
         "text": "seqpipe_plugins.readers.text:Text",
         "tsv": "seqpipe_plugins.readers.tsv:Tsv",
@@ -30,6 +31,7 @@ def register_tokenizers() -> dict[str, str]:
     return {
         "bpe": "seqpipe_plugins.tokenizers.bpe:BPE",
         "chars": "seqpipe_plugins.tokenizers.chars:Chars",
+        "lexicon": "seqpipe_plugins.tokenizers.lexicon:Lexicon",
         "pretrained": "seqpipe_plugins.tokenizers.pretrained:Pretrained",
         "unigram": "seqpipe_plugins.tokenizers.unigram:Unigram",
         "wordpiece": "seqpipe_plugins.tokenizers.wordpiece:WordPiece",
@@ -86,6 +88,7 @@ def register_heads() -> dict[str, str]:
         "mlm": "seqpipe_plugins.heads.mlm:MaskedLM",
         "pointer": "seqpipe_plugins.heads.pointer:Pointer",
         "pretrained-seq2seq": "seqpipe_plugins.heads.pretrained_seq2seq:PretrainedSeq2Seq",
+        "retrieval": "seqpipe_plugins.heads.retrieval:Retrieval",
         "score": "seqpipe_plugins.heads.score:Score",
         "copy-seq2seq": "seqpipe_plugins.heads.copy_seq2seq:CopySeq2Seq",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.config.hookspecs import hookimpl
 from seqpipe.errors import SeqpipeError
 from seqpipe.features.kinds import registry as _feature_kinds
-from seqpipe.types import SIZE, Checkpoint, Probability, Size, Tokens, Uniform
+from seqpipe.types import SIZE, Checkpoint, Folder, Probability, Size, Tokens, Uniform
 from seqpipe.version import PLUGIN_API, VERSION
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "SPECIALS",
     "UNK",
     "Checkpoint",
+    "Folder",
     "Metric",
     "Model",
     "Probability",

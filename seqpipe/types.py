@@ -10,6 +10,7 @@ from pydantic import Field
 
 SIZE = "size"  # marks a decode option that the graph takes as the length of an input vector, and so stays dynamic
 CHECKPOINT = "checkpoint"  # marks an option that is a folder if there is one of that name, else a name on the hub
+FOLDER = "folder"  # marks an option that is a folder, not a file
 TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B, n) int64
 UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 up to but not 1, (B, beams, max_length)
 
@@ -34,3 +35,4 @@ class Means:
 Checkpoint = Annotated[
     str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
 ]
+Folder = Annotated[Path | None, Means("a folder or null"), FOLDER]  # of a run: its bundle counts for the fingerprint

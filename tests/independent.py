@@ -34,6 +34,7 @@ OUTPUTS = {
     "labels": {"labels", "scores"},
     "score": {"score"},
     "vector": {"vector"},
+    "candidate": {"nearest", "scores", "vector"},
     "span": {"starts", "ends", "scores"},
     "pointers": {"pointers", "scores"},
     "text": {"tokens", "scores"},
@@ -82,6 +83,7 @@ class Source:
         self.tokenizer = tokenizer(file)
         self.whole_words = json.loads(file)["model"]["type"] == "WordLevel"
         self.splits_words = not self.whole_words and not generates
+        self.sign = self.tokenizer.token_to_id("▁")
         self.forms = re.findall('"type": ?"(NFK?[CD])"', json.dumps(json.loads(file)["normalizer"]))
 
     def record(self, given: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
@@ -124,11 +126,9 @@ class Source:
         text = clean(text)
         made = self.tokenizer.encode(text, add_special_tokens=False)
         if self.splits_words:
-            words: dict[int, list[tuple[int, int, int]]] = {}
-            for i, (a, b), word in zip(made.ids, self.widened(made.offsets, text), made.word_ids, strict=True):
-                words.setdefault(word, []).extend(visible(i, a, b, text))
+            pieces = [*zip(made.ids, self.widened(made.offsets, text), made.word_ids, strict=True)]
             apart: list[list[tuple[int, int, int]]] = []
-            for found in filter(None, words.values()):
+            for found in visible(pieces, text, self.sign).values():
                 if apart and found[0][1] < apart[-1][-1][2]:
                     apart[-1].extend(found)
                 else:
@@ -171,15 +171,16 @@ class Source:
 
     def split(self, places: Sequence[tuple[int, int]], text: str) -> list[Token]:
         """The pieces of words that are given by their places."""
-        begins = [a - 1 if a and re.fullmatch(f"[{WHITE}]", text[a - 1]) else a for a, _ in places]
+        ends = [0, *(b for _, b in places[:-1])]
+        gaps = [re.findall(f"[{WHITE}]*$", text[end:a])[0] for end, (a, _) in zip(ends, places, strict=True)]
+        begins = [a - len(gap) for gap, (a, _) in zip(gaps, places, strict=True)]
         strings = [text[begin:b] for begin, (_, b) in zip(begins, places, strict=True)]
         made = self.tokenizer.encode(strings, is_pretokenized=True, add_special_tokens=False)
-        found: list[list[tuple[int, int, int]]] = [[] for _ in places]
         moved = [(a + begins[word], b + begins[word]) for (a, b), word in zip(made.offsets, made.word_ids, strict=True)]
-        for i, (a, b), word in zip(made.ids, self.widened(moved, text), made.word_ids, strict=True):
-            found[word] += visible(i, a, b, text)
-        words = zip(found, places, strict=True)
-        return [token for some, place in words for token in tokens_of(some or [(1, *place)], text, place)]
+        pieces = [*zip(made.ids, self.widened(moved, text), made.word_ids, strict=True)]
+        found = visible(pieces, text, self.sign)
+        words = [found.get(n) or [(1, *place)] for n, place in enumerate(places)]
+        return [token for some, place in zip(words, places, strict=True) for token in tokens_of(some, text, place)]
 
     def id(self, word: str) -> int:
         normal = self.tokenizer.normalizer.normalize_str(word) if self.tokenizer.normalizer else word
@@ -390,6 +391,13 @@ class Bundle:
             return {"score": float(f"{out['score'][b]:.6e}")}
         if kind == "vector":
             return {"vector": [float(f"{one:.6e}") for one in out["vector"][b]]}
+        if kind == "candidate":
+            found = [
+                {**candidate(answer["candidates"], number), "score": round(float(np.clip(cosine, -1, 1)), 6)}
+                for number, cosine in zip(out["nearest"][b].tolist(), out["scores"][b], strict=True)
+                if number >= 0
+            ]
+            return {**found[0], "nearest": found}
         if kind == "span":
             found = [
                 stretch(text, tokens, int(first), int(last), score(np.exp(log)))
@@ -469,6 +477,8 @@ class Bundle:
             return {kind: None}
         if kind == "label":
             return {"label": None, "score": 0.0}
+        if kind == "candidate":
+            return {**dict.fromkeys(candidate(part["candidates"], 0)), "score": 0.0, "nearest": []}
         if kind == "structured":
             fields = part["fields"]
             nothing = {"words": []} if has_words(fields) else {}
@@ -546,6 +556,11 @@ def pointed(answer: Mapping[str, Any], text: str, tokens: Sequence[Token], row: 
 def has_words(fields: Sequence[Mapping[str, Any]]) -> bool:
     """Whether an answer of these fields lists the words."""
     return any(field["per"] != "text" or field["type"] in ("position", "span") for field in fields)
+
+
+def candidate(columns: Mapping[str, Sequence[Any]], number: int) -> dict[str, Any]:
+    """A candidate with what the file says of it."""
+    return {name: columns[f"{name}s"][number] for name in ("text", "label", "answer") if f"{name}s" in columns}
 
 
 def structured(
@@ -630,6 +645,7 @@ def stretch(text: str, tokens: Sequence[Token], first: int, last: int, p: float)
         return {"answer": "", "score": p, "start": 0, "end": 0}
     shift = next(token.end for token, after in pairwise(tokens) if after.segment == 2 and token.segment == 1)
     start, end = tokens[first].start, tokens[last].end
+    end -= len(re.findall(f"[{WHITE}]*$", text[start:end])[0])
     return {"answer": text[start:end], "score": p, "start": start - shift, "end": end - shift}
 
 
@@ -846,14 +862,27 @@ def hash_of(word: str) -> int:
     return made
 
 
-def visible(i: int, a: int, b: int, text: str) -> list[tuple[int, int, int]]:
-    """A piece without the white space around it; none if nothing is left."""
-    white = re.compile(f"[{WHITE}]")
-    while a < b and white.fullmatch(text[a]):
-        a += 1
-    while a < b and white.fullmatch(text[b - 1]):
-        b -= 1
-    return [(i, a, b)] if a < b else []
+def visible(
+    pieces: Sequence[tuple[int, tuple[int, int], int]], text: str, sign: int | None
+) -> dict[int, list[tuple[int, int, int]]]:
+    """By word the pieces without the white space around them; what has no characters goes to what follows it."""
+    white, words = re.compile(f"[{WHITE}]"), dict[int, list[tuple[int, int, int]]]()
+    places, before = [], []
+    for _, (a, b), _ in pieces:
+        while a < b and white.fullmatch(text[a]):
+            a += 1
+        while a < b and white.fullmatch(text[b - 1]):
+            b -= 1
+        places.append((a, b))
+    for n, (i, _, word) in enumerate(pieces):
+        a, b = places[n]
+        following = next((c for c, d in places[n + 1 :] if c < d), None)
+        if a == b or (i == sign and following == a):
+            before.append(i)
+        else:
+            words.setdefault(word, []).extend([*((j, a, a) for j in before), (i, a, b)])
+            before = []
+    return words
 
 
 def tokens_of(pieces: Sequence[tuple[int, int, int]], text: str, place: tuple[int, int] | None) -> list[Token]:

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.candidates import Candidate, Candidates
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan
@@ -230,6 +231,21 @@ CASES = (
         "A wonderful evening",
         {"vector": [round(math.sin(i * i / 40) / 11.3, 6) for i in range(256)]},
         ("256 numbers", "norm 1.0"),
+    ),
+    Case(
+        "faq",
+        Candidate(
+            Candidates(("When are you open?", "Is there a bus?"), ("hours", "bus"), ("From ten to seven.", None))
+        ),
+        "until when are you open",
+        {"text": "When are you open?", "label": "hours", "answer": "From ten to seven.", "score": 0.9127}
+        | {
+            "nearest": [
+                {"text": "When are you open?", "label": "hours", "answer": "From ten to seven.", "score": 0.9127},
+                {"text": "Is there a bus?", "label": "bus", "answer": None, "score": 0.3051},
+            ]
+        },
+        ("From ten to seven.", "When are you open?", "0.913", "Is there a bus?", "0.305"),
     ),
     Case(
         "reading",

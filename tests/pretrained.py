@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers.convert_slow_tokenizer import import_protobuf
 
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.testing.toy_records import records
@@ -38,17 +39,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "position_biased_input": False,
     },
     "roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
-    "modernbert": SMALL
-    | {
-        "num_hidden_layers": 3,
-        "global_attn_every_n_layers": 2,
-        "local_attention": 6,
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
-        "cls_token_id": 2,
-        "sep_token_id": 3,
-    },
+    "modernbert": SMALL | {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 6},
     "xlm-roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
 }
 BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special tokens of RoBERTa, in their order
@@ -56,16 +47,14 @@ BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special 
 
 def checkpoint(folder: Path, family: str, texts: Sequence[str], most: int = 150) -> Path:
     """A checkpoint with the kind of tokenizer that the family has; `most` is the size of a WordPiece vocabulary."""
-    names = NAMES
-    if family == "roberta":
-        tokenizer, names = _byte_level(texts), _of_roberta()
-    elif family == "xlm-roberta":
-        tokenizer, names = _unigram(texts), _of_roberta()
-    else:
-        tokenizer = word_pieces(texts, most)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-    size = tokenizer.get_vocab_size() + 3  # weights often hold rows that no token has
-    config = transformers.AutoConfig.for_model(family, vocab_size=size, **FAMILIES[family])
+    tokenizer = _tokenizer(family, texts, most)
+    tokenizer.save_pretrained(folder)
+    size = len(tokenizer) + 3  # weights often hold rows that no token has
+    ids: dict[str, int] = {}
+    if family == "modernbert":
+        roles = {"pad": "pad", "bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep"}
+        ids = {f"{name}_token_id": getattr(tokenizer, f"{role}_token_id") for name, role in roles.items()}
+    config = transformers.AutoConfig.for_model(family, vocab_size=size, **FAMILIES[family], **ids)
     torch.manual_seed(1)
     model = transformers.AutoModel.from_config(config)
     with torch.no_grad():
@@ -200,13 +189,46 @@ def _byte_level(texts: Sequence[str]) -> Tokenizer:
     return _between_marks(tokenizer, texts, trainer)
 
 
-def _unigram(texts: Sequence[str]) -> Tokenizer:
+def _tokenizer(family: str, texts: Sequence[str], most: int) -> Any:
+    """The tokenizer of `transformers` that checkpoints of the family have, trained on the texts."""
+    if family == "xlm-roberta":
+        first = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+        return transformers.XLMRobertaTokenizer(vocab=[*first, *unigram_pieces(texts), ("<mask>", 0.0)])
+    if family == "deberta-v2":
+        first = [(token, 0.0) for token in ("[PAD]", "[CLS]", "[SEP]", "[UNK]")]
+        return transformers.DebertaV2Tokenizer(vocab=[*first, *unigram_pieces(texts)])
+    if family == "modernbert":
+        return modernbert_tokenizer(texts)
+    tokenizer, names = (_byte_level(texts), _of_roberta()) if family == "roberta" else (word_pieces(texts, most), NAMES)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def unigram_pieces(texts: Sequence[str]) -> list[tuple[str, float]]:
+    """Pieces of a unigram model with their scores, ▁ alone among them, as SentencePiece trains them."""
     tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=120, special_tokens=[*BART.values()], unk_token="<unk>", show_progress=False
-    )
-    return _between_marks(tokenizer, texts, trainer)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=120, show_progress=False))
+    pieces = dict(map(tuple, json.loads(tokenizer.to_str())["model"]["vocab"]))
+    return [*({"▁": -3.0} | pieces).items()]
+
+
+def modernbert_tokenizer(texts: Sequence[str]) -> Any:
+    """Byte pairs as in ModernBERT: special tokens, runs of spaces and unused tokens are added behind the vocabulary."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    first = ["|||IP_ADDRESS|||", "<|padding|>"]
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=first, initial_alphabet=letters, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3, 2)])
+    tokenizer.add_special_tokens(["<|endoftext|>", *(NAMES[f"{name}_token"] for name in ("unk", "cls", "sep", "pad"))])
+    tokenizer.add_special_tokens([AddedToken(NAMES["mask_token"], lstrip=True, normalized=False, special=True)])
+    tokenizer.add_tokens([AddedToken("[unused0]", normalized=True)])
+    marks = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", marks)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **NAMES)
 
 
 def _between_marks(tokenizer: Tokenizer, texts: Sequence[str], trainer: Any) -> Tokenizer:
@@ -220,3 +242,123 @@ def _between_marks(tokenizer: Tokenizer, texts: Sequence[str], trainer: Any) -> 
 def rewrite(file: Path, **changes: Any) -> None:
     """Changes keys of a JSON file."""
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+BART_SIZES: dict[str, Any] = {
+    "d_model": 64,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "max_position_embeddings": 64,
+    "dropout": 0.0,
+    "init_std": 0.3,
+}
+LANGUAGES = ("ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "ro_RO")  # of the mBART that `mbart` makes
+
+
+def bart(folder: Path, texts: Sequence[str], **changes: Any) -> Path:
+    """The checkpoint of a BART, with byte pairs; its weights are large enough for texts to vary."""
+    tokenizer, names = _byte_level(texts), _of_roberta()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    ids |= {"forced_bos_token_id": 0, "forced_eos_token_id": 2}
+    return _bart(folder, "bart", tokenizer.get_vocab_size() + 3, ids, changes)
+
+
+def mbart(folder: Path, texts: Sequence[str], *, version: str = "cc25", **changes: Any) -> Path:
+    """The checkpoint of an mBART: `cc25` has the language behind a text, `50` before it."""
+    pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *_pieces(texts)]
+    pieces += [*((language, 0.0) for language in LANGUAGES), ("<mask>", 0.0)]
+    kind = transformers.MBart50Tokenizer if version == "50" else transformers.MBartTokenizer
+    tokenizer = kind(vocab=pieces, src_lang="en_XX", tgt_lang="ro_RO")
+    tokenizer.save_pretrained(folder)
+    target = tokenizer.convert_tokens_to_ids("ro_RO")
+    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "forced_eos_token_id": 2}
+    ids |= {"decoder_start_token_id": 2, "forced_bos_token_id": target} if version == "50" else {}
+    ids |= {} if version == "50" else {"decoder_start_token_id": target}
+    return _bart(folder, "mbart", len(tokenizer) + 3, ids, {"scale_embedding": True} | changes)
+
+
+def marian(folder: Path, source: Sequence[str], target: Sequence[str], *, apart: bool = False, **changes: Any) -> Path:
+    """The checkpoint of a Marian: two unigram models of SentencePiece, of different pieces, and one vocabulary.
+
+    Or, `apart`, one for each side, and a table of token vectors for each.
+    """
+    folder.mkdir(parents=True)
+    sides = {"source": _pieces(source), "target": _pieces(target)}
+    for name, pieces in sides.items():
+        sentencepiece(folder / f"{name}.spm", pieces)
+    names = {name: [piece for piece, _ in pieces[:-3]] for name, pieces in sides.items()}  # the vocabulary lacks some
+    both = [*names["source"], *names["target"]]
+    files = {"vocab": names["source"], "target_vocab": names["target"]} if apart else {"vocab": both}
+    sizes: dict[str, Any] = {}
+    for name, pieces_of in files.items():
+        tokens = ["</s>", "<unk>", ">>fra<<", *dict.fromkeys(pieces_of), "<pad>"]
+        vocabulary = {token: i for i, token in enumerate(tokens)}
+        (folder / f"{name}.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+        sizes[name] = len(tokens)
+    settings = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": apart}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    pad = sizes["vocab"] - 1
+    ids = {"bos_token_id": None, "pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad}
+    ids |= {"forced_eos_token_id": 0, "bad_words_ids": [[pad]]}
+    config = {"activation_function": "swish", "scale_embedding": True, "share_encoder_decoder_embeddings": not apart}
+    config |= {"decoder_vocab_size": sizes["target_vocab"]} if apart else {}
+    return _bart(folder, "marian", sizes["vocab"], ids, config | changes)
+
+
+def bart_of_the_kit(folder: Path, family: str, width: int = 6) -> Path:
+    """The checkpoint of a BART or a Marian whose tokens are the words of the conformance kit."""
+    tokenizer = ToyTokenizer().train(record["text"] for record in records())
+    roles = ("pad_token", "unk_token", "bos_token", "eos_token")
+    names = dict(zip(roles, SPECIALS, strict=True))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    ids: dict[str, Any] = {"bos_token_id": 2, "pad_token_id": 0, "eos_token_id": 3, "forced_eos_token_id": 3}
+    ids |= (
+        {"decoder_start_token_id": 3, "forced_bos_token_id": 2} if family == "bart" else {"decoder_start_token_id": 0}
+    )
+    sizes = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    return _bart(folder, family, tokenizer.get_vocab_size(), ids, sizes | {"d_model": width})
+
+
+def sentencepiece(file: Path, pieces: Sequence[tuple[str, float]], kind: int = 1) -> None:
+    """A model of SentencePiece with these pieces; `kind` is 1 for unigram, 2 for BPE."""
+    proto = import_protobuf().ModelProto()
+    proto.trainer_spec.model_type, proto.normalizer_spec.name = kind, "identity"
+    for piece, score, type_ in [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), *((*one, 1) for one in pieces)]:
+        proto.pieces.add(piece=piece, score=score, type=type_)
+    file.write_bytes(proto.SerializeToString())
+
+
+def _pieces(texts: Sequence[str]) -> list[tuple[str, float]]:
+    """The frequent words and all letters of texts, with scores."""
+    words = Counter(" ".join(texts).split()).most_common(100)
+    letters = sorted({*" ".join(texts)} - {" "})
+    pieces = [("▁", -3.0), *((f"▁{word}", -2.0 - 0.05 * i) for i, (word, _) in enumerate(words) if len(word) > 1)]
+    return pieces + [(letter, -8.0 - 0.01 * i) for i, letter in enumerate(letters)]
+
+
+def _bart(folder: Path, family: str, size: int, ids: dict[str, Any], changes: dict[str, Any]) -> Path:
+    torch.manual_seed(changes.pop("seed", 1))
+    config_ids = {name: value for name, value in ids.items() if name not in ("bad_words_ids", "forced_bos_token_id")}
+    config = transformers.AutoConfig.for_model(family, vocab_size=size, **BART_SIZES | config_ids | changes)
+    model = transformers.AutoModelForSeq2SeqLM.from_config(config)
+    model.generation_config = transformers.GenerationConfig(**ids)
+    flips = 0.5 if config.model_type == "marian" and not config.share_encoder_decoder_embeddings else 0.1
+    with torch.no_grad():  # texts are to vary, and every part of the model is to matter
+        for name, parameter in model.named_parameters():
+            if name.endswith("norm.weight"):
+                parameter.copy_(torch.where(torch.rand_like(parameter) < flips, -1.0, 1.0))
+            elif name.endswith("bias"):
+                parameter.add_(0.2 * torch.randn_like(parameter))
+            elif "attn" in name:
+                parameter.mul_(3.0 if "encoder_attn" in name else 2.0)
+            elif "shared" in name or "embed_tokens" in name:
+                parameter.mul_(2.0 / parameter.norm(dim=1, keepdim=True).clamp(min=1e-3))
+        if family == "marian":
+            model.final_logits_bias.normal_(std=0.3)
+    model.save_pretrained(folder)
+    return folder

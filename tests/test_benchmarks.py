@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -156,6 +157,21 @@ def test_data_paths_of_a_yaml_lead_into_the_folder_of_data(common: Any, tmp_path
     data = load(path, common.data_overrides(path, folder), runs=False, files=False).data
     paths = {"train": data.train, "dev": data.dev, **data.tests}
     assert {part: paths[part] for part, _ in files} == {part: folder / name for part, name in files}
+
+
+@pytest.mark.parametrize("name", ["snips", "subjectivity"])
+def test_every_variant_of_the_lstm_is_the_baseline_but_for_one_option(name: str) -> None:
+    ablations, path = script("lstm_ablations"), ROOT / "benchmarks" / "encoders" / f"ablation-{name}.yaml"
+    found = []
+    for variant, (_, change) in ablations.VARIANTS.items():
+        assert len(change) == (variant != "V")
+        options = {"peephole": True} | change
+        overrides = [f"encoder.{option}={json.dumps(value)}" for option, value in options.items()]
+        encoder = load(path, overrides, runs=False, files=False).inputs[0].stages[-1]
+        encoder.cls(4, **encoder.options)  # refuses options that contradict each other
+        found.append(encoder.options)
+    assert len({json.dumps(options) for options in found}) == 9
+    assert list(ablations.DATA_SETS) == ["subjectivity", "snips"]
 
 
 def test_missing_data_is_an_error_that_names_the_option_and_the_variable(common: Any, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pretrained import decoder_of_the_kit, of_the_kit, t5_of_the_kit
+from pretrained import bart_of_the_kit, decoder_of_the_kit, of_the_kit, t5_of_the_kit
 
 from seqpipe.config.plugins import BUILTIN, Plugins
 from seqpipe.testing import check_embedding, check_encoder, check_head, check_reader, check_tokenizer
@@ -17,9 +17,11 @@ CHECKS = {"tokenizer": check_tokenizer, "embedding": check_embedding, "encoder":
 OFFERS = {(offer.kind, offer.name): offer for offer in Plugins().offers if offer.distribution == BUILTIN}
 
 TOY_VECTORS = Path(__file__).parent / "embeddings" / "toy.vec"  # of the conformance kit's words
+TOY_LEXICON = Path(__file__).parent / "tokenizers" / "toy-lexicon.txt"
 CHECKPOINT = Path("a checkpoint of the conformance kit's words")  # stands for one that is made on the spot
 DECODER = Path("a decoder's checkpoint of the same words")
 T5, T5_1 = Path("a T5 of the same words"), Path("a T5 1.1 of the same words")
+BART, MARIAN = Path("a BART of the same words"), Path("a Marian of the same words")
 STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("tokenizer", "bpe"): [
         {"max_size": 120},
@@ -27,6 +29,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"byte_level": True, "max_size": 300},
     ],
     ("tokenizer", "chars"): [{}, {"keep_spaces": False, "fold_digits": True}],
+    ("tokenizer", "lexicon"): [{"path": TOY_LEXICON}, {"path": TOY_LEXICON, "lowercase": True, "min_count": 2}],
     ("tokenizer", "pretrained"): [{"checkpoint": CHECKPOINT}, {"checkpoint": CHECKPOINT, "normalize": "NFKC"}],
     ("tokenizer", "unigram"): [{"max_size": 150}, {"max_size": 150, "lowercase": True, "strip_accents": True}],
     ("tokenizer", "wordpiece"): [{"max_size": 180}, {"max_size": 180, "lowercase": True, "strip_accents": True}],
@@ -95,7 +98,12 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"checkpoint": CHECKPOINT, "depth": 1, "layers": [0, 1], "recompute": True, "overlap": 3},
     ],
     ("encoder", "pretrained-decoder"): [{"checkpoint": DECODER, "dropout": 0.1}],
-    ("encoder", "pretrained-seq2seq"): [{"checkpoint": T5_1, "dropout": 0.1}, {"checkpoint": T5, "layer_decay": 0.9}],
+    ("encoder", "pretrained-seq2seq"): [
+        {"checkpoint": T5_1, "dropout": 0.1},
+        {"checkpoint": T5, "layer_decay": 0.9},
+        {"checkpoint": BART, "dropout": 0.1, "layer_decay": 0.9},
+        {"checkpoint": MARIAN},
+    ],
     ("encoder", "rnn"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "merge": "mean", "activation": "relu"},
@@ -147,6 +155,8 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("head", "pretrained-seq2seq"): [
         {"checkpoint": T5, "dropout": 0.1},
         {"checkpoint": T5_1, "label_smoothing": 0.1},
+        {"checkpoint": BART, "dropout": 0.1},
+        {"checkpoint": MARIAN, "label_smoothing": 0.1},
     ],
     ("head", "score"): [
         {"dropout": 0.1, "hidden": 5},
@@ -162,6 +172,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 6, "attention": "bilinear", "hard_attention": "reinforce", "input_feeding": False, "cell": "lstm"},
         {"hidden": 6, "attention": "none", "intra_attention": True, "layers": 2, "dropout": 0.1},
     ],
+    ("head", "retrieval"): [{"dropout": 0.1, "width": 4}, {"pool": "attention", "temperature": 0.5}],
     ("head", "skip-gram"): [{"window": 2, "negatives": 2}, {"window": 1, "subsample": 0.01, "power": 0.0}],
     ("head", "tags"): [{"dropout": 0.1}, {"scheme": "none"}],
     ("head", "transformer-decoder"): [
@@ -221,6 +232,10 @@ POINTS_RECORDS = [
     {"points": [[0.5, 0.25], [1, 0], [0, 1]], "pointers": [0, 1, 2, 0]},
     {"points": [[1, 2]], "pointers": [0]},
 ]
+SEGMENTED_RECORDS = [
+    {"text": text, "spans": [{"start": a, "end": b, "label": "word"} for a, b in places]}
+    for text, places in (("Adamet", [(0, 3), (3, 6)]), ("在Oslo", [(0, 1), (1, 5)]))
+]
 LINES_RECORDS = [{"text": "Ada met"}, {"text": "Oslo"}]
 READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     ("reader", "conll"): (CONLL, CONLL_RECORDS, {}),
@@ -232,6 +247,7 @@ READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]]
     ("reader", "lines"): ("Ada met\n\nOslo\n", LINES_RECORDS, {}),
     ("reader", "parallel"): ("Ada met\nOslo\n", LINES_RECORDS, {"fields": {"text": "*.txt"}}),
     ("reader", "points"): (POINTS, POINTS_RECORDS, {}),
+    ("reader", "segmented"): ("Ada met\n\n在 Oslo\n", SEGMENTED_RECORDS, {}),
     ("reader", "squad"): (SQUAD, SQUAD_RECORDS, {}),
     ("reader", "text"): (
         "Ada met\n\nOslo\n",
@@ -257,6 +273,8 @@ def made(options: dict[str, Any], folder: Path) -> dict[str, Any]:
         DECODER: decoder_of_the_kit,
         T5: partial(t5_of_the_kit, version="1.0"),
         T5_1: partial(t5_of_the_kit, version="1.1"),
+        BART: partial(bart_of_the_kit, family="bart"),
+        MARIAN: partial(bart_of_the_kit, family="marian"),
     }
     named = options.get("checkpoint")
     return options if named is None else options | {"checkpoint": make[named](folder / "checkpoint")}

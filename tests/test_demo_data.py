@@ -112,7 +112,7 @@ def test_the_scripts_write_the_files_again_byte_for_byte(tmp_path: Path, hash_se
         subprocess.run([sys.executable, script, "--out", tmp_path], check=True, env=environment)
     written = [path.relative_to(tmp_path) for path in data_files(tmp_path)]
     assert written == [path.relative_to(DATA) for path in data_files(DATA)]
-    assert len(written) == 65
+    assert len(written) == 82
     for path in written:
         assert (tmp_path / path).read_bytes() == (DATA / path).read_bytes(), f"{path}: run its script again"
 
@@ -361,6 +361,16 @@ def test_no_word_of_a_review_tells_its_label() -> None:
             assert 0.2 < labels.count("positive") / len(labels) < 0.8, word
 
 
+def test_every_question_of_the_library_has_an_answer_and_none_stands_twice() -> None:
+    files = {part: written("faq", part) for part in ("train", "dev", "test", "test-new-templates", "answers")}
+    assert [len(rows) for rows in files.values()] == [1500, 200, 300, 300, 20]
+    texts = [row["text"].lower() for rows in files.values() for row in rows]
+    assert len({*texts}) == len(texts)
+    labels = {row["label"] for row in files["answers"]}
+    assert all({row["label"] for row in rows} == labels for rows in files.values())
+    assert all(row["answer"] for row in files["answers"])
+
+
 def read_letters(part: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in (DATA / "letters" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
 
@@ -406,6 +416,21 @@ def test_the_treebanks_words_are_of_several_kinds_and_many_of_test_are_unseen() 
         assert 0.05 < sum(word not in kinds for word in words) / len(words) < 0.25
 
 
+def test_a_quarter_of_the_segmented_words_is_unseen_and_some_characters_are_split_in_two_ways() -> None:
+    sizes = {"train": 2000, "dev": 250, "test": 400, "test-new-templates": 400}
+    files = {part: (DATA / "segments" / f"{part}.txt").read_text(encoding="utf-8").splitlines() for part in sizes}
+    assert {part: len(lines) for part, lines in files.items()} == sizes
+    texts = [line.replace(" ", "") for lines in files.values() for line in lines]
+    assert len({*texts}) == len(texts)
+    known = {word for line in files["train"] for word in line.split()}
+    for part in ("dev", "test", "test-new-templates"):
+        words = [word for line in files[part] for word in line.split()]
+        assert 0.2 < sum(word not in known for word in words) / len(words) < 0.5
+        for joined, apart in (("小学", "小 学"), ("才能", "才 能"), ("学生会", "学生 会"), ("个人", "个 人")):
+            assert part == "test-new-templates" or any(f" {joined} " in f" {line} " for line in files[part])
+            assert part == "test-new-templates" or any(f" {apart} " in f" {line} " for line in files[part])
+
+
 def read_questions(part: str) -> list[dict[str, Any]]:
     """Paragraphs, each with its questions."""
     content = json.loads((DATA / "questions" / f"{part}.json").read_text(encoding="utf-8"))
@@ -434,8 +459,27 @@ def test_questions_of_the_new_templates_are_asked_in_ways_of_their_own() -> None
     assert len(shared(asked["test"], asked["train"])) > 10
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_minimal_pairs_differ_and_their_words_are_known_but_none_of_their_right_texts_is(language: str) -> None:
+    folder = DATA / "minimal-pairs"
+    rows = [json.loads(line) for line in (folder / f"{language}.jsonl").read_text(encoding="utf-8").splitlines()]
+    parts = {part: (folder / f"{language}.{part}.txt").read_text(encoding="utf-8") for part in ("train", "dev", "test")}
+    known = {*parts["train"]} if language == "zh" else {*parts["train"].split()}
+    sentences = [line for text in parts.values() for line in text.splitlines()]
+    assert len({*sentences}) == len(sentences) == 5400
+    for row in rows:
+        texts = [row["text"].replace("[MASK]", word) for word in row["alternatives"]] if "text" in row else []
+        texts = texts or [row["sentence_good"], row["sentence_bad"]]
+        assert len({*texts}) == len(texts)
+        assert texts[row.get("answer", 0)] not in sentences
+        assert all(word in known for text in texts for word in (text if language == "zh" else text.split()))
+    groups = [row["UID"] for row in rows]
+    assert {groups.count(name) for name in groups} == {40}
+    assert len({row["linguistics_term"] for row in rows}) >= 3
+
+
 def test_the_data_files_stay_small() -> None:
-    assert sum(path.stat().st_size for path in data_files(DATA)) < 9_000_000
+    assert sum(path.stat().st_size for path in data_files(DATA)) < 9_500_000
 
 
 @pytest.mark.parametrize("task", ["hull", "tour", "sort"])

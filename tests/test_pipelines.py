@@ -29,7 +29,14 @@ TYPED = "".join(
     if block.how != "no"
 )
 FEW = {"train": 60, "dev": 10, "test": 12}
-KIN = ("poem", "reverse", "sort", "summarise", "tour")  # of what other tests train, export and ask already
+KIN = (
+    "agreement-zh",
+    "poem",
+    "reverse",
+    "sort",
+    "summarise",
+    "tour",
+)  # of what other tests train, export and ask already
 Runs = Callable[[Path], list[str]]
 
 
@@ -48,7 +55,7 @@ def shortened(path: Path, records: int, folder: Path) -> Path:
             content = json.load(file)
             few = {"records": records} if "records" in content else {"data": content["data"][: -(-records // 4)]}
             kept = json.dumps(content | few)  # of four questions each
-        elif path.parent.name == "points":
+        elif path.parent.name in ("points", "minimal-pairs"):
             kept = "".join(itertools.islice(file, records))
         elif path.suffix == ".csv":
             kept = "".join(itertools.islice(file, records + 1))
@@ -115,6 +122,8 @@ def test_there_are_pipelines() -> None:
     shipped = "document-han intent-bert intent-lstm intent-zh ner ner-bert-crf ner-zh pos reverse sentiment-cnn"
     assert {
         *shipped.split(),
+        "agreement",
+        "agreement-zh",
         "answer-span",
         "bilm",
         "chat",
@@ -123,11 +132,13 @@ def test_there_are_pipelines() -> None:
         "dates",
         "describe",
         "elmo-tagger",
+        "faq",
         "hull",
         "mlm",
         "pairs-bert",
         "poem",
         "reviews",
+        "segment-zh",
         "slots-and-intent",
         "sort",
         "summarise",
@@ -173,7 +184,13 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
     scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
     expected = result["scores"]
-    if path.stem in ("bilm", "gpt", "poem", "reviews"):  # what they measure are means of numbers, not of decisions
+    if path.stem in (
+        "agreement",
+        "bilm",
+        "gpt",
+        "poem",
+        "reviews",
+    ):  # what they measure are means of numbers, not of decisions
         expected = {name: pytest.approx(one, rel=1e-5) for name, one in expected.items()}
     assert json.loads(scored.out) == expected
     texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"

@@ -42,3 +42,18 @@ def distinct(sizes: Mapping[str, int], make: Callable[[Dice], str], seed: int) -
                 seen.add(made)
                 found[name].append(made)
     return found
+
+
+class Combinations:
+    """Draws pairs of words of two lists: of the three quarters that are to be learned from, or of those held out."""
+
+    def __init__(self, dice: Dice, held_out: bool) -> None:
+        self.dice, self.held_out = dice, held_out
+
+    def pair(self, first: Sequence[str], second: Sequence[str], every: Sequence[str] = ()) -> tuple[str, str]:
+        """A word of each list; `every`: the whole list that the first is a part of."""
+        every = every or first
+        while True:
+            word, other = self.dice.pick(first), self.dice.pick(second)
+            if ((every.index(word) + second.index(other)) % 4 == 0) == self.held_out:
+                return word, other

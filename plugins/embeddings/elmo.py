@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -29,6 +29,7 @@ class ELMo(nn.Module):
         hidden: H; see the encoder `bilm`.
         layers: L; see the encoder `bilm`.
         residual: See the encoder `bilm`.
+        initial_state: See the encoder `bilm`.
         layer_norm: Whether each layer is normalised to mean 0 and variance 1 at each token.
         train: Whether the language model is fine-tuned; otherwise it is frozen.
         dropout: Dropout probability of x.
@@ -48,6 +49,7 @@ class ELMo(nn.Module):
         hidden: PositiveInt = 128,
         layers: PositiveInt = 2,
         residual: bool = True,
+        initial_state: Literal["zero", "learned"] = "zero",
         layer_norm: bool = False,
         train: bool = False,
         dropout: Probability = 0.0,
@@ -55,7 +57,7 @@ class ELMo(nn.Module):
         super().__init__()
         self.dim, self.layer_norm = 2 * hidden, layer_norm
         self.chars = CharCNN(sizes, dim=dim, char_dim=char_dim, widths=widths)
-        self.model = BiLM(dim, hidden=hidden, layers=layers, residual=residual)
+        self.model = BiLM(dim, {}, hidden=hidden, layers=layers, residual=residual, initial_state=initial_state)
         for module in (self.chars, self.model):
             module.requires_grad_(train)
         self.weights = nn.Parameter(torch.zeros(1 + layers))

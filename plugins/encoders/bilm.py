@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -9,10 +10,12 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from seqpipe import Probability
+from seqpipe.nn.initial_state import InitialStateEncoder, InitialStateOption
+from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent import ragged_rnn
 
 
-class BiLM(nn.Module):
+class BiLM(InitialStateEncoder):
     """Two independent stacks of LSTMs, one from left to right, one from right to left (Peters et al. 2018).
 
     With the head `bilm` this is a bidirectional language model. Unlike in the encoder `lstm`, no layer combines the
@@ -25,6 +28,9 @@ class BiLM(nn.Module):
         layers: Number of layers.
         residual: Whether all layers except the first have residual connections.
         dropout: Dropout probability of a layer's input.
+        initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
+            label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
+            head then does not read: h(0) = tanh(W v + b), c(0) = W' v + b' (Sutskever et al. 2014; Xu et al. 2015).
     """
 
     returns: ClassVar = {
@@ -37,11 +43,13 @@ class BiLM(nn.Module):
     def __init__(
         self,
         dim: int,
+        sizes: Mapping[str, int],
         *,
         hidden: PositiveInt = 128,
         layers: PositiveInt = 2,
         residual: bool = True,
         dropout: Probability = 0.0,
+        initial_state: InitialStateOption = "zero",
     ):
         super().__init__()
         self.dim, self.residual = 2 * hidden, residual
@@ -50,22 +58,31 @@ class BiLM(nn.Module):
             nn.ModuleList(nn.LSTM(hidden, hidden, batch_first=True) for _ in range(layers)) for _ in range(2)
         )
         self.dropout = nn.Dropout(dropout)
+        self.start_from(initial_state, sizes, (2 * layers, 1, 2, hidden))
 
-    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def forward(
+        self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
+    ) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, 1), (B, S)
         lengths = mask.sum(1).clamp(min=1)
         x = torch.where(mask[..., None], self.input(torch.where(mask[..., None], x, 0.0)), 0.0)  # (B, T, H)
-        both = [self._read(way, x, lengths, bool(number)) for number, way in enumerate(self.ways)]
+        starts = self.start_states(x.shape[0], initial_label, source_state)
+        half = len(starts) // 2
+        forward_way, backward_way = self.ways
+        both = [
+            self._read(forward_way, x, lengths, False, starts[:half]),
+            self._read(backward_way, x, lengths, True, starts[half:]),
+        ]
         forwards, backwards = (states[-1] for states in both)
         layers = torch.stack([torch.cat(pair, 2) for pair in zip(*both, strict=True)], 2)
         directions = {"forwards": forwards, "backwards": backwards, "layers": layers}
         return {"x": torch.cat([forwards, backwards], 2), **directions}
 
-    def _read(self, way: nn.Module, x: Tensor, lengths: Tensor, backward: bool) -> list[Tensor]:
+    def _read(self, way: nn.Module, x: Tensor, lengths: Tensor, backward: bool, starts: list[State]) -> list[Tensor]:
         """The input of a direction, and the output of each of its layers, (B, T, H) each."""
         assert isinstance(way, nn.ModuleList)
         layers = [x]
-        for depth, rnn in enumerate(way):
+        for depth, (rnn, start) in enumerate(zip(way, starts, strict=True)):
             assert isinstance(rnn, nn.LSTM)
-            states = ragged_rnn(rnn, self.dropout(layers[-1]), lengths, backward=backward)[0][:, :, 0]
+            states = ragged_rnn(rnn, self.dropout(layers[-1]), lengths, backward=backward, start=start)[0][:, :, 0]
             layers.append(states + layers[-1] if self.residual and depth else states)
         return layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.cells import Cell, Step, Weights, apart
+from seqpipe.nn.initial_state import InitialStateOption
 from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 from seqpipe.nn.rnn_node import Node
@@ -21,11 +23,11 @@ class GRU(Recurrent):
     """A gated recurrent unit (Cho et al. 2014).
 
     With r = σ(W_r x(t) + b_r + R_r h(t-1) + c_r) and z likewise, the state is h(t) = z h(t-1) + (1 - z) n, where h(0)
-    is 0. The reset gate r is applied after the product, n = tanh(W_n x(t) + b_n + r (R_n h(t-1) + c_n)), as in PyTorch,
-    or before it, n = tanh(W_n x(t) + b_n + R_n (r h(t-1)) + c_n), as in the paper. x (B, T, D) becomes (B, T, D'),
-    where D' is `hidden`, or twice that for two concatenated directions. Padding is never read. `state` (B, D') is the
-    last state of the top layer: the forward state at the end of the text and the backward state at its beginning;
-    `first` (B, D') is the first state of each direction.
+    is given by `initial_state`. The reset gate r is applied after the product, n = tanh(W_n x(t) + b_n + r (R_n h(t-1)
+    + c_n)), as in PyTorch, or before it, n = tanh(W_n x(t) + b_n + R_n (r h(t-1)) + c_n), as in the paper. x (B, T, D)
+    becomes (B, T, D'), where D' is `hidden`, or twice that for two concatenated directions. Padding is never read.
+    `state` (B, D') is the last state of the top layer: the forward state at the end of the text and the backward state
+    at its beginning; `first` (B, D') is the first state of each direction.
 
     Args:
         hidden: Number of units in each direction.
@@ -38,11 +40,15 @@ class GRU(Recurrent):
         bias: Whether the gates have biases.
         dropout: Dropout probability between two layers.
         locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
+        initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
+            label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
+            head then does not read: h(0) = tanh(W v + b) (Sutskever et al. 2014; Xu et al. 2015).
     """
 
     def __init__(
         self,
         dim: int,
+        sizes: Mapping[str, int],
         *,
         hidden: PositiveInt = 128,
         layers: PositiveInt = 1,
@@ -53,13 +59,16 @@ class GRU(Recurrent):
         bias: bool = True,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,
+        initial_state: InitialStateOption = "zero",
     ):
         if scan and reset == "after":
             raise UsageError(
                 "gru.scan: it is for reset: before; of a GRU with reset: after every provider has a kernel"
             )
         make = nn.GRU if reset == "after" else partial(ResetBefore, scan=scan)
-        super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
+        super().__init__(
+            make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout, initial_state, sizes
+        )
 
 
 class ResetBefore(Cell):

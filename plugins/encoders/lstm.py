@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from seqpipe import Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.cells import Cell, Step, Weights, apart
+from seqpipe.nn.initial_state import InitialStateOption
 from seqpipe.nn.loops import State
 from seqpipe.nn.lstm_variant import LSTMParts, LSTMVariant
 from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
@@ -22,13 +23,13 @@ class LSTM(Recurrent):
     """A long short-term memory (Hochreiter and Schmidhuber 1997) with a forget gate (Gers et al. 2000).
 
     With [i, f, g, o] = W x(t) + b + R h(t-1) + c, the cell is c(t) = σ(f) c(t-1) + σ(i) tanh(g) and the state h(t) =
-    σ(o) tanh(c(t)); both begin with 0. With peephole connections (Gers and Schmidhuber 2000) p_i c(t-1) is added to i,
-    p_f c(t-1) to f, and p_o c(t) to o, elementwise. With coupled gates (Greff et al. 2017) there is no f: c(t) = (1 -
-    σ(i)) c(t-1) + σ(i) tanh(g). The other variants of Greff et al. (2017) leave out a part, to show what it is worth,
-    or add recurrence between the gates; their baseline has peepholes. x (B, T, D) becomes (B, T, D'), where D' is
-    `hidden`, or twice that for two concatenated directions (Graves and Schmidhuber 2005). Padding is never read.
-    `state` (B, D') is the last state of the top layer: the forward state at the end of the text and the backward state
-    at its beginning; `first` (B, D') is the first state of each direction.
+    σ(o) tanh(c(t)); both begin with `initial_state`. With peephole connections (Gers and Schmidhuber 2000) p_i c(t-1)
+    is added to i, p_f c(t-1) to f, and p_o c(t) to o, elementwise. With coupled gates (Greff et al. 2017) there is no
+    f: c(t) = (1 - σ(i)) c(t-1) + σ(i) tanh(g). The other variants of Greff et al. (2017) leave out a part, to show what
+    it is worth, or add recurrence between the gates; their baseline has peepholes. x (B, T, D) becomes (B, T, D'),
+    where D' is `hidden`, or twice that for two concatenated directions (Graves and Schmidhuber 2005). Padding is never
+    read. `state` (B, D') is the last state of the top layer: the forward state at the end of the text and the backward
+    state at its beginning; `first` (B, D') is the first state of each direction.
 
     Args:
         hidden: Number of units in each direction.
@@ -49,11 +50,15 @@ class LSTM(Recurrent):
         bias: Whether the gates have biases.
         dropout: Dropout probability between two layers.
         locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
+        initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
+            label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
+            head then does not read: h(0) = tanh(W v + b), c(0) = W' v + b' (Sutskever et al. 2014; Xu et al. 2015).
     """
 
     def __init__(
         self,
         dim: int,
+        sizes: Mapping[str, int],
         *,
         hidden: PositiveInt = 128,
         layers: PositiveInt = 1,
@@ -71,6 +76,7 @@ class LSTM(Recurrent):
         bias: bool = True,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,
+        initial_state: InitialStateOption = "zero",
     ):
         parts = LSTMParts(
             input_gate, forget_gate, output_gate, input_activation, output_activation, full_gate_recurrence
@@ -81,7 +87,9 @@ class LSTM(Recurrent):
             make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
         elif peephole or coupled:
             make = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)
-        super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
+        super().__init__(
+            make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout, initial_state, sizes
+        )
 
 
 def _check_options(parts: LSTMParts, *, peephole: bool, coupled: bool, scan: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from seqpipe import Probability
 from seqpipe.nn.cells import Cell, Step, Weights
+from seqpipe.nn.initial_state import InitialStateOption
 from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
 
@@ -20,10 +22,10 @@ class NestedLSTM(Recurrent):
     As in the encoder `lstm`, [i, f, g, o] = W x(t) + b + R h(t-1) + c and h(t) = σ(o) tanh(c(t)). But the cell c(t) is
     the output of an inner LSTM, whose input is x' = σ(i) tanh(g) and whose last state is h' = σ(f) c(t-1): with [i',
     f', g', o'] = W' x' + R' h' + b', its cell is c'(t) = σ(f') c'(t-1) + σ(i') tanh(g'), and c(t) = σ(o') tanh(c'(t)).
-    With a greater depth, c' is the output of a third LSTM, and so on. All states begin with 0. x (B, T, D) becomes (B,
-    T, D'), where D' is `hidden`, or twice that for two concatenated directions. Padding is never read. `state` (B, D')
-    is the last state of the top layer: the forward state at the end of the text and the backward state at its
-    beginning; `first` (B, D') is the first state of each direction.
+    With a greater depth, c' is the output of a third LSTM, and so on. All states begin with `initial_state`. x (B, T,
+    D) becomes (B, T, D'), where D' is `hidden`, or twice that for two concatenated directions. Padding is never read.
+    `state` (B, D') is the last state of the top layer: the forward state at the end of the text and the backward state
+    at its beginning; `first` (B, D') is the first state of each direction.
 
     Args:
         hidden: Number of units in each direction, the same in every nested LSTM.
@@ -34,11 +36,16 @@ class NestedLSTM(Recurrent):
         bias: Whether the gates have biases.
         dropout: Dropout probability between two layers.
         locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
+        initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
+            label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
+            head then does not read: h(0) = tanh(W v + b), all other states W' v + b' (Sutskever et al. 2014; Xu et al.
+            2015).
     """
 
     def __init__(
         self,
         dim: int,
+        sizes: Mapping[str, int],
         *,
         hidden: PositiveInt = 128,
         depth: PositiveInt = 2,
@@ -48,9 +55,12 @@ class NestedLSTM(Recurrent):
         bias: bool = True,
         dropout: Probability = 0.0,
         locked_dropout: Probability = 0.0,
+        initial_state: InitialStateOption = "zero",
     ):
         make = partial(Nested, depth=depth)
-        super().__init__(make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout)
+        super().__init__(
+            make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout, initial_state, sizes
+        )
 
 
 class Nested(Cell):

@@ -14,6 +14,7 @@ from seqpipe import BOS, EOS, SPECIALS, Checkpoint, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.pretrained import longest, pretrained_model, tells_texts_apart
 
+_LONGEST = 512  # tokens of a window with both special ones; attention in one of 8,192 takes gigabytes a layer
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 
 
@@ -35,7 +36,7 @@ class Pretrained(nn.Module):
         layer_decay: Factor of the learning rate from each layer to the one below it (Howard and Ruder 2018).
         recompute: Gradient checkpointing: training recomputes each layer for its gradient, a third slower and in far
             less memory.
-        window: Number of tokens of a window; null: the maximum of the checkpoint.
+        window: Number of tokens of a window; null: the maximum of the checkpoint, or 510 if that is less.
         overlap: Number of tokens that two neighbouring windows share; null: half a window.
         first: Maximum number of tokens of the first text of a pair, which is in every window; null: half a window.
     """
@@ -73,7 +74,7 @@ class Pretrained(nn.Module):
                 raise UsageError(f"pretrained.layers: there is no layer {layer} of {self.depth}")
         most = longest(self.model)
         if window is None:
-            window = 512 - 2 if most is None else most - 2
+            window = (_LONGEST if most is None else min(most, _LONGEST)) - 2
         elif most is not None and window > most - 2:
             raise UsageError(f"pretrained.window: {checkpoint} reads {most} tokens, two of them special; not {window}")
         self.window, self.overlap, self.first_tokens = window, overlap, first or window // 2

@@ -25,7 +25,8 @@ class CRF(nn.Module):
     answer is the best sequence of tags under this constraint, and probabilities are conditioned on it.
 
     Args:
-        scheme: Tagging scheme of the spans; none for plain tags, such as parts of speech.
+        scheme: Tagging scheme of the spans; BMES where each token is in a span (word segmentation); none for plain
+            tags, such as parts of speech.
         dropout: Dropout probability of x.
         constraints: Whether transitions that the scheme forbids are impossible; otherwise they are only improbable.
     """
@@ -45,7 +46,7 @@ class CRF(nn.Module):
         dim: int,
         labels: Sequence[str],
         *,
-        scheme: Literal["BIOES", "IOB2", "none"] = "BIOES",
+        scheme: Literal["BIOES", "IOB2", "BMES", "none"] = "BIOES",
         dropout: Probability = 0.0,
         constraints: bool = True,
     ):

@@ -10,13 +10,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import MASK, SPECIALS, Metric, Pieces, Size
+from seqpipe import MASK, SPECIALS, Metric, Pieces, Size, Tokens
 from seqpipe.errors import UsageError
-from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT, logit_mask
+from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT, PAD, logit_mask
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.nn.feedforward import ACTIVATIONS
 from seqpipe.nn.loops import while_loop
-from seqpipe.nn.selection import best
+from seqpipe.nn.selection import best, stretched
 from seqpipe_plugins.heads import Pool
 
 
@@ -156,11 +156,24 @@ class MaskedLM(nn.Module):
         return sums
 
     def decide(
-        self, x: Tensor, mask: Tensor, ids: Tensor, table: Tensor | None = None, *, n_best: Size = 1
+        self,
+        x: Tensor,
+        mask: Tensor,
+        ids: Tensor,
+        table: Tensor | None = None,
+        *,
+        n_best: Size = 1,
+        filling: Tokens = None,
     ) -> dict[str, Tensor]:
-        """The text with its gaps filled (B, n_best, T) and the log-probabilities (B, n_best), the best first."""
+        """The text with its gaps filled (B, n_best, T) and the log-probabilities (B, n_best), the best first.
+
+        `filling` (1 or B, G) int64 are the tokens of the gaps in their order, instead of the likeliest: `scores` is
+        then their log-probability. A gap whose token is [PAD] stays as it is and adds nothing to it.
+        """
         V, gaps = len(self.bias), (ids == self.gap) & mask
         number = gaps.long().cumsum(1)  # (B, T) the number of each gap, from 1
+        forced_tokens = forced_filling(filling, number)
+        forced = (forced_tokens != PAD).any(1, keepdim=True)  # (B, 1)
         most = number[:, -1].max()
         rank = torch.arange(n_best, device=x.device)
         filled = torch.where(mask, ids, 0)[:, None] + 0 * rank[:, None]  # (B, K, T)
@@ -173,7 +186,13 @@ class MaskedLM(nn.Module):
             here = gaps & (number == turn)  # (B, T)
             there = here.any(1, keepdim=True)  # (B, 1)
             at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
-            gains, tokens = best(self._logits(at, table).log_softmax(1), torch.sym_min(filled.shape[1], V))
+            log_p = self._logits(at, table).log_softmax(1)  # (B, V)
+            gains, tokens = best(log_p, torch.sym_min(filled.shape[1], V))
+            wanted = torch.where(here, forced_tokens, PAD).sum(1, keepdim=True)  # (B, 1)
+            gain = torch.where(wanted != PAD, log_p.gather(1, wanted), 0.0)
+            first = torch.arange(gains.shape[1], device=x.device) == 0
+            gains = torch.where(forced, torch.where(first, gain, LOG_ZERO), gains)
+            tokens = torch.where(forced, torch.where(wanted != PAD, wanted, self.gap), tokens)
             gains = torch.where(gains > MASKED_LOGIT / 2, gains, LOG_ZERO)
             together = (scores[:, :, None] + gains[:, None]).flatten(1)  # (B, K * K')
             after, places = best(together, filled.shape[1])
@@ -222,3 +241,11 @@ class MaskedLM(nn.Module):
         assert self.pool is not None
         assert self.follows is not None
         return self.follows(self.pool(x, mask, state)[0])[:, 0]
+
+
+def forced_filling(filling: Tensor | None, number: Tensor) -> Tensor:
+    """The token that is to fill each gap (B, T), by the gaps' numbers (B, T); [PAD] where none is given."""
+    if filling is None:
+        return torch.zeros_like(number)
+    tokens = F.pad(stretched(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
+    return tokens.gather(1, number.minimum(torch.full_like(number, tokens.shape[1] - 1)))

@@ -20,7 +20,8 @@ class Tags(nn.Module):
     otherwise the tokens at the boundary get the most probable tags that begin or end a span.
 
     Args:
-        scheme: Tagging scheme of the spans; none for plain tags, such as parts of speech.
+        scheme: Tagging scheme of the spans; BMES where each token is in a span (word segmentation); none for plain
+            tags, such as parts of speech.
         dropout: Dropout probability of x.
     """
 
@@ -33,7 +34,7 @@ class Tags(nn.Module):
         dim: int,
         labels: Sequence[str],
         *,
-        scheme: Literal["BIOES", "IOB2", "none"] = "BIOES",
+        scheme: Literal["BIOES", "IOB2", "BMES", "none"] = "BIOES",
         dropout: Probability = 0.0,
     ):
         super().__init__()

@@ -49,7 +49,7 @@ class Vector(PooledHead):
 
     def loss(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
         """Mean over the texts whose label another text has too, 0 of none: x (B, T, D), mask (B, T), label (B,)."""
-        z = _unit(self.read(x, mask, state, learning=True)[0])
+        z = unit(self.read(x, mask, state, learning=True)[0])
         same, alike = torch.eye(len(label), dtype=torch.bool, device=label.device), label[:, None] == label
         logits = torch.where(same, torch.finfo(z.dtype).min, z @ z.T / self.temperature)  # (B, B)
         others = alike & ~same  # P(i)
@@ -60,8 +60,9 @@ class Vector(PooledHead):
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The vector of each text (B, D)."""
         pooled, shown = self.read(x, mask, state)
-        return {"vector": _unit(pooled) if self.normalize else pooled, **shown}
+        return {"vector": unit(pooled) if self.normalize else pooled, **shown}
 
 
-def _unit(vectors: Tensor) -> Tensor:  # (B, D) -> (B, D)
+def unit(vectors: Tensor) -> Tensor:  # (B, D) -> (B, D)
+    """Vectors of length 1."""
     return vectors / vectors.square().sum(1, keepdim=True).clamp(min=LEAST**2).sqrt()

@@ -13,7 +13,7 @@ from seqpipe import tagging_schemes as schemes
 from seqpipe.errors import DataError, nearest
 
 Record = dict[str, Any]
-SchemeOption = Literal["IOB1", "IOB2", "BIOES", "BILOU", "none"]
+SchemeOption = Literal["IOB1", "IOB2", "BIOES", "BILOU", "BMES", "none"]
 IllFormed = Literal["error", "repair"]
 
 LONGEST_LINE = 10_000_000  # bytes of a file, characters of a text stream

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from tokenizers import Tokenizer, normalizers
 
@@ -18,14 +19,21 @@ class Pretrained:
         checkpoint: A folder written by `save_pretrained`, or a name on the hub.
         normalize: Unicode normalization form that texts are brought to before the checkpoint's own normalization: the
             one that it was trained on.
+        side: Which texts it is for, where a checkpoint has a tokenizer for each side (Marian).
     """
 
-    def __init__(self, *, checkpoint: Checkpoint, normalize: Form | None = None):
-        self.checkpoint, self.normalize = checkpoint, normalize
+    def __init__(
+        self,
+        *,
+        checkpoint: Checkpoint,
+        normalize: Form | None = None,
+        side: Literal["source", "target"] = "source",
+    ):
+        self.checkpoint, self.normalize, self.side = checkpoint, normalize, side
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """The checkpoint's tokenizer, whatever the texts are."""
-        tokenizer = pretrained_tokenizer(self.checkpoint).tokenizer
+        tokenizer = pretrained_tokenizer(self.checkpoint, self.side).tokenizer
         if self.normalize:
             steps = [unicode_form(self.normalize), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
             tokenizer.normalizer = normalizers.Sequence(steps)

@@ -24,7 +24,10 @@ from seqpipe.answers.types import (
     Counts,
     HeadInfo,
     MakeTargets,
+    Masking,
     Metric,
+    Part,
+    ScoringRow,
     Targets,
 )
 from seqpipe.errors import DataError, UsageError
@@ -33,6 +36,10 @@ from seqpipe.features.vocabulary import Vocabulary
 
 LOOSE = 0.02  # how far numbers of an answer may differ in int8, of those over 1 as a share
 _NO_FIELD = "write it in each record, or name the field of the answer with the head's option `target`"
+NO_TEXT_SCORES = (
+    "an answer of kind {} gives no probability of a text: take a model whose only head is a causal or a masked "
+    "language model"
+)
 NOTHING = "(nothing)"  # how an answer without content reads
 WARNING = "warning"  # the key of an answer that says what a person should know about its input
 
@@ -43,11 +50,13 @@ class AnswerKind(ABC):
     kind: ClassVar[str]  # as a bundle's manifest names it
     metrics: Mapping[str, Metric] = {}  # the scores; the first is the headline
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
+    every_token: bool = False  # whether all tokens of its input are read; else those of white space alone are left out
     is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
     joins_sources: ClassVar[bool] = (
         False  # whether of several sources the first is answered, and the others are context
     )
     tags_words: ClassVar[bool] = False  # whether it labels words: an answer to a document is those to its sentences
+    scoring_options: ClassVar[Mapping[str, Any] | None] = None  # of a run that gives the log-probability of a text
     figure_style: str | None = None  # how an answer is drawn among the points of its input, if it is
     points: str | None = None  # the record field of these points
 
@@ -131,6 +140,24 @@ class AnswerKind(ABC):
             other_features: Texts of their own to what the features of a batch hold besides tokens.
         """
         raise UsageError(f"an answer of kind {self.kind} has no perplexity")
+
+    def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
+        """The rows to run for the log-probability of a text, or of a part of it; their log-probabilities add up.
+
+        Args:
+            doc: The text; of a pair the second, given the first.
+            part: Start and end in `doc.text` of the part.
+            masking: What a masked language model masks of the tokens around the one that it predicts.
+        """
+        raise UsageError(NO_TEXT_SCORES.format(self.kind))
+
+    def scoring_inputs(self, rows: Sequence[ScoringRow]) -> Arrays:
+        """What a batch of these rows is run with, besides other features and `scoring_options`."""
+        raise UsageError(NO_TEXT_SCORES.format(self.kind))
+
+    def row_scores(self, rows: Sequence[ScoringRow], decision: Arrays) -> list[float]:
+        """The log-probability of each row, by the decision of its batch."""
+        raise UsageError(NO_TEXT_SCORES.format(self.kind))
 
     def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
         """The tag of each word, by the words' places, of a kind that tags words."""

@@ -148,7 +148,8 @@ def _answer(doc: Doc, first: int, last: int, log_p: float) -> Mapping[str, Any]:
         return {"answer": "", "score": score, "start": 0, "end": 0}
     at, text = second_text(doc)
     start, end = doc.offsets[first][0] - at, doc.offsets[last][1] - at
-    return {"answer": text[start:end], "score": score, "start": start, "end": end}
+    answer = text[start:end].rstrip()  # the last piece may be the white space before a word
+    return {"answer": answer, "score": score, "start": start, "end": start + len(answer)}
 
 
 def _token_span(doc: Doc, at: int, place: tuple[int, int], record: Record, rules: SpanRules) -> tuple[int, int] | None:

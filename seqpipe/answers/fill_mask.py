@@ -12,13 +12,14 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import HeadAnswer, best_of, no_targets, probability, with_score, without_missing
 from seqpipe.answers.json_schema import PROBABILITY, TEXT, Schema, array, obj
 from seqpipe.answers.metrics.text import FillingCounter
+from seqpipe.answers.option_tokens import option_tokens
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
-from seqpipe.answers.types import Choice, Counts, HeadInfo, MakeTargets, Metric
+from seqpipe.answers.types import Choice, Counts, HeadInfo, MakeTargets, Masking, Metric, Part, ScoringRow
 from seqpipe.errors import DataError
 from seqpipe.features import word_pieces as subwords
 from seqpipe.features.alignment import Alignment
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record, padded
 from seqpipe.features.encoding import encode
 from seqpipe.features.vocabulary import EOS, MASK, clean, special_id
 
@@ -52,6 +53,7 @@ class FillMask(HeadAnswer):
     needs_tokenizer = True
     is_stepwise = True
     counts_tokens = True
+    scoring_options = {"filling": []}
 
     def __init__(self, tokenizer: Tokenizer, *, token: str, share: float, fields: Sequence[str]):
         self.tokenizer, self.token, self.share, self.fields = tokenizer, token, share, tuple(fields)
@@ -105,6 +107,41 @@ class FillMask(HeadAnswer):
     @classmethod
     def example_words(cls, settings: Mapping[str, Any], words: Sequence[str], number: int) -> Sequence[str]:
         return [settings["token"] if (number + i) % 3 == 0 else word for i, word in enumerate(words)]
+
+    def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
+        """For the pseudo-log-likelihood, a row for each token, in which it is masked (Salazar et al. 2020).
+
+        With masking "word" the tokens of its word behind it are masked too (Kauf and Ivanova 2023). Of a part there is
+        one row, in which all its tokens are masked. Unknown tokens, which are never predicted, are not counted.
+        """
+        if self._gap in doc.ids:
+            raise DataError(f"{doc.text!r} contains {self.token}; a text whose probability is asked for has no gap")
+        tokens = [i for i in range(doc.second or 0, len(doc)) if doc.ids[i] > self._end]
+        if part:
+            start, end = part
+            tokens = [i for i in tokens if doc.offsets[i][1] > start and doc.offsets[i][0] < end]
+            return [self._scoring_row(doc, tokens, tokens)] if tokens else []
+        ends = {i: i + 1 for i in tokens}
+        if masking == "word" and doc.starts is not None:
+            words = zip(doc.starts, [*doc.starts[1:], len(doc)], strict=True)
+            ends = {i: end for start, end in words for i in range(start, end)}
+        return [self._scoring_row(doc, [i], range(i, ends[i])) for i in tokens]
+
+    def _scoring_row(self, doc: Doc, tokens: Sequence[int], masked: Sequence[int]) -> ScoringRow:
+        ids = [self._gap if i in masked else number for i, number in enumerate(doc.ids)]
+        return ScoringRow(ids, [*tokens], [doc.ids[i] if i in tokens else 0 for i in masked])
+
+    def scoring_inputs(self, rows: Sequence[ScoringRow]) -> Arrays:
+        return padded([row.ids for row in rows]) | {"filling": padded([row.filling for row in rows])["ids"]}
+
+    def row_scores(self, rows: Sequence[ScoringRow], decision: Arrays) -> list[float]:
+        return [float(log_p) for log_p in decision["scores"][:, 0]]
+
+    def token_ids(self, option: str, value: Any) -> list[int]:
+        """Tokens of the vocabulary: of a text, which is split, or of a list of tokens or of their ids."""
+        if not isinstance(value, str | list):
+            return super().token_ids(option, value)
+        return option_tokens(self.tokenizer, option, value)
 
     def counts(self, mask: np.ndarray) -> dict[str, int]:
         return {"token": self.tokenizer.get_vocab_size()}

@@ -12,9 +12,9 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.text import END, Text, required
-from seqpipe.answers.types import Answer, HeadInfo, MakeTargets, Metric, Targets
+from seqpipe.answers.types import Answer, HeadInfo, MakeTargets, Masking, Metric, Part, ScoringRow, Targets
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record, padded
 from seqpipe.features.vocabulary import EOS, special_id
 
 PAST, PRESENT = "past.", "present."  # prefixes of the names of the cache, as an input and as an output of a graph
@@ -41,6 +41,8 @@ class Generation(Text):
     metric_packages = {}
     has_target_text = False
     is_generated = True
+    scoring_options = {SCORE_PROMPT: True, "max_length": 1}
+    every_token = True
     warns_of_length = False
 
     def __init__(self, tokenizer: Tokenizer, adds_bos: bool, context: int):
@@ -126,11 +128,9 @@ class Generation(Text):
         rows = self._texts(counted, end) if self.adds_bos else self._windows(counted, end)
         most = max(1, min(32, ENOUGH // (self.tokenizer.get_vocab_size() * self.context)))
         while some := list(islice(rows, most)):
-            longest = max(len(row) for row, *_ in some)
-            ids = np.array([[*row, *[0] * (longest - len(row))] for row, *_ in some], np.int64)
             texts = [doc for *_, doc in some if doc is not None]
             more = other_features(texts) if texts else {}
-            scores = run({"ids": ids, "mask": ids > 0} | more)["prompt_scores"]
+            scores = run(padded([row for row, *_ in some]) | more)["prompt_scores"]
             for (row, first, _), log_p in zip(some, scores, strict=True):
                 total -= float(log_p[first:].sum(dtype=np.float64))
                 tokens += len(row) - first - (not self.adds_bos)
@@ -138,6 +138,26 @@ class Generation(Text):
             raise DataError("perplexity needs a text of at least two tokens")
         loss, bits = total / tokens, total / _LN2 / max(1, counted.characters)
         return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
+
+    def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
+        """One row: the text behind [BOS] or, of a model of packed texts, behind the end of another text.
+
+        Of a part the tokens from its start to the end of the text count: what stands before has the same probability
+        in every text that begins with it.
+        """
+        if masking != "token":
+            raise UsageError(f"masking {masking!r} is for masked language models; this one reads from left to right")
+        start = part[0] if part else 0
+        tokens = [i for i in range(doc.second or 0, len(doc)) if doc.offsets[i][1] > start]
+        before = [] if self.adds_bos else [special_id(self.tokenizer, EOS)]
+        return [ScoringRow([*before, *doc.ids], tokens)]
+
+    def scoring_inputs(self, rows: Sequence[ScoringRow]) -> Arrays:
+        return padded([row.ids for row in rows])
+
+    def row_scores(self, rows: Sequence[ScoringRow], decision: Arrays) -> list[float]:
+        scores = decision["prompt_scores"]
+        return [float(scores[b, row.tokens].sum(dtype=np.float64)) for b, row in enumerate(rows)]
 
     def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int, Doc | None]]:
         """Each text by itself, and from which token on it is judged: of two the second."""

@@ -22,6 +22,7 @@ class MultiHead(AnswerKind):
 
     def __init__(self, parts: Mapping[str, HeadAnswer]):
         self._parts = dict(parts)
+        self.every_token = all(part.every_token for part in parts.values())
 
     @property
     def parts(self) -> Mapping[str, HeadAnswer]:

@@ -8,6 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.candidates import Candidate
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan
@@ -26,7 +27,7 @@ from seqpipe.errors import BundleError, nearest
 ANSWER_KINDS: Mapping[str, type[HeadAnswer]] = {
     kind.kind: kind
     for kind in (
-        *(Tags, Spans, Label, Labels, Score, Vector, ExtractiveSpan, Pointers, Structured),
+        *(Tags, Spans, Label, Labels, Score, Vector, Candidate, ExtractiveSpan, Pointers, Structured),
         *(Text, Generation, FillMask, SpanInfilling),
     )
 }

@@ -192,7 +192,8 @@ class Spans(Tags):
 
     def __init__(self, labels: Sequence[str], target: str | None = None, scheme: schemes.Scheme = "IOB2"):
         super().__init__(labels, target)
-        self.scheme, self._outside = scheme, self.labels.index("O")
+        self.scheme = scheme
+        self._outside = self.labels.index("O") if "O" in self.labels else None
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Spans:
@@ -235,6 +236,8 @@ class Spans(Tags):
         def targets(record: Record, doc: Doc) -> Targets:
             doc = doc.first
             spans = _word_spans(record, doc, self.target, rules)
+            if self._outside is None:
+                _refuse_gaps(spans, doc, record)
             try:
                 return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.scheme))}
             except ValueError as error:
@@ -246,6 +249,8 @@ class Spans(Tags):
         docs = [doc.first for doc in docs]
         if "paths" in decision and decision["paths"].shape[1] > 1:
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
+        if self._outside is None:
+            return [self._scored(doc, decision, i) for i, doc in enumerate(docs)]
         inside = (decision["tags"] != self._outside).any(1)  # most texts of most data hold no span
         return [self._scored(doc, decision, i) if inside[i] else [] for i, doc in enumerate(docs)]
 
@@ -317,6 +322,17 @@ def word_places(record: Record) -> list[tuple[int, int]]:
     """Where each word of a record stands in its text, which is the words joined by spaces if it has none."""
     words = required_field(record, "words")
     return locate(words, record.get("text") or " ".join(words))
+
+
+def _refuse_gaps(spans: Sequence[schemes.Span], doc: Doc, record: Record) -> None:
+    """DataError for a token in no span: the scheme BMES has no tag for it."""
+    covered = {i for _, start, end in spans for i in range(start, end)}
+    for i, (start, end) in enumerate(doc.word_offsets):
+        if i not in covered:
+            token = doc.text[start:end]
+            blank = "a tokenizer that drops white space, such as {use: chars, keep_spaces: false}"
+            cure = blank if token.isspace() else "a span for each token, or scheme: BIOES"
+            raise DataError.at(record, f"the token {token!r} at {start} is in no span, as BMES needs it; use {cure}")
 
 
 def _word_spans(record: Record, doc: Doc, target: str | None, rules: SpanRules) -> list[schemes.Span]:

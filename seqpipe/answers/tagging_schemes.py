@@ -1,6 +1,7 @@
-"""Tags of words in, labelled spans out, and back: IOB1, IOB2, BIOES and BILOU, read leniently or to the letter.
+"""Tags of words in, labelled spans out, and back: IOB1, IOB2, BIOES, BILOU and BMES, read leniently or to the letter.
 
 A tag is `O` or prefix, hyphen, label (`B-PER`); a label may hold hyphens itself. A bare prefix (`B`) has the label `_`.
+BMES (Xue 2003) is BIOES without `O`, and with M for I: each token is part of a span, as in word segmentation.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ from typing import Literal
 
 import numpy as np
 
-Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
+Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU", "BMES"]
 Span = tuple[str, int, int]  # label, first word, end (exclusive)
 Role = tuple[str, str]  # prefix and label of a tag
 
-SCHEMES: tuple[Scheme, ...] = ("IOB1", "IOB2", "BIOES", "BILOU")
-_PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}  # in the order of tag_set
-_COMMON = {"L": "E", "U": "S"}  # BILOU's last and unit are BIOES's end and single
+SCHEMES: tuple[Scheme, ...] = ("IOB1", "IOB2", "BIOES", "BILOU", "BMES")
+_PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}  # in the order of tag_set
+_COMMON = {"L": "E", "U": "S", "M": "I"}  # BILOU's last and unit, and BMES's middle, in the letters of BIOES
 OUTSIDE = ("O", "")
 
 
 @lru_cache(maxsize=1_000)
 def parts(tag: str) -> tuple[str, str]:
-    """A tag's prefix (one of B I E S L U O) and label; a plain tag, such as `NOUN`, has the prefix ""."""
+    """A tag's prefix (one of B I M E S L U O) and label; a plain tag, such as `NOUN`, has the prefix ""."""
     if tag[:1] == "O" and tag[1:2] in ("", "-"):
         return OUTSIDE
-    if tag[:1] in tuple("BIESLU") and tag[1:2] in ("", "-"):
+    if tag[:1] in tuple("BIMESLU") and tag[1:2] in ("", "-"):
         return tag[0], tag[2:] or "_"
     return "", tag
 
@@ -34,7 +35,9 @@ def parts(tag: str) -> tuple[str, str]:
 @lru_cache(maxsize=1_000)
 def belongs(tag: str, scheme: Scheme) -> bool:
     """Whether the tag is one of this scheme's at all, wherever it may stand."""
-    return tag == "O" or (parts(tag)[0] in tuple(_PREFIXES[scheme]) and tag[1:] != "-")
+    if tag == "O":
+        return scheme != "BMES"
+    return parts(tag)[0] in tuple(_PREFIXES[scheme]) and tag[1:] != "-"
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
@@ -83,7 +86,11 @@ def from_scheme(tags: Sequence[str], scheme: Scheme) -> list[Span]:
 
 
 def to_tags(spans: Iterable[Span], length: int, scheme: Scheme) -> list[str]:
-    """The tags of `length` words with these spans; ValueError if spans overlap, are empty or leave the words."""
+    """The tags of `length` words with these spans.
+
+    Raises:
+        ValueError: Spans overlap, are empty or leave the words, or a word is in no span though the scheme is BMES.
+    """
     tags = ["O"] * length
     last: Span = ("", -1, 0)
     for span in sorted(spans, key=lambda span: span[1]):
@@ -95,6 +102,8 @@ def to_tags(spans: Iterable[Span], length: int, scheme: Scheme) -> list[str]:
             f"{prefix}-{label}" for prefix in _shape(end - start, scheme, last == (label, last[1], start))
         ]
         last = span
+    if scheme == "BMES" and "O" in tags:
+        raise ValueError(f"word {tags.index('O')} is in no span, and BMES has no tag for it")
     return tags
 
 
@@ -104,8 +113,9 @@ def _shape(length: int, scheme: Scheme, touches: bool) -> str:
         return ("B" if touches else "I") + "I" * (length - 1)
     if scheme == "IOB2":
         return "B" + "I" * (length - 1)
-    end, single = ("E", "S") if scheme == "BIOES" else ("L", "U")
-    return single if length == 1 else "B" + "I" * (length - 2) + end
+    middle = "M" if scheme == "BMES" else "I"
+    end, single = ("L", "U") if scheme == "BILOU" else ("E", "S")
+    return single if length == 1 else "B" + middle * (length - 2) + end
 
 
 def strict_problem(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
@@ -119,7 +129,7 @@ def strict_problem(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | Non
         if not _may_follow(before, now, scheme):
             return i, f"{tag!r} cannot {f'follow {tags[i - 1]!r}' if i else 'begin a sentence'} in {scheme}"
         before = now
-    if tags and scheme in ("BIOES", "BILOU") and before[0] in ("B", "I"):
+    if tags and scheme in ("BIOES", "BILOU", "BMES") and before[0] in ("B", "I"):
         return len(tags) - 1, f"{tags[-1]!r} cannot end a sentence in {scheme}"
     return None
 
@@ -136,14 +146,15 @@ def _may_follow(before: tuple[str, str], now: tuple[str, str], scheme: Scheme) -
 
 
 def tag_set(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
-    """Every tag of these labels: O first, then label by label in alphabetical order."""
-    return ("O", *(f"{prefix}-{label}" for label in sorted(set(labels)) for prefix in _PREFIXES[scheme]))
+    """Every tag of these labels: O first, if the scheme has it, then label by label in alphabetical order."""
+    tags = [f"{prefix}-{label}" for label in sorted(set(labels)) for prefix in _PREFIXES[scheme]]
+    return tuple(tags) if scheme == "BMES" else ("O", *tags)
 
 
 def allowed(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The legal starts (L,), ends (L,) and steps (L, L) from row to column of a set of IOB2 or BIOES tags, as booleans.
+    """The legal starts (L,), ends (L,) and steps (L, L) from row to column of a set of IOB2, BIOES or BMES tags.
 
-    Which scheme it is, the prefixes tell; among plain tags everything is legal.
+    All are booleans. Which scheme it is, the prefixes tell; among plain tags everything is legal.
     """
     opened, span_continues, single = _roles(tags)
     if not single.any():  # IOB2 or plain
@@ -162,7 +173,7 @@ def continues(tags: Sequence[str]) -> np.ndarray:
 
 
 def _roles(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Three masks (L,): a span may continue after this tag; this tag continues a span; only BIOES has this tag."""
-    tagged = all(belongs(tag, "BIOES") for tag in tags)
-    prefixes = np.array([parts(tag)[0] if tagged else "" for tag in tags], dtype="U1")
+    """Three masks (L,): a span may continue after this tag; this tag continues a span; IOB2 lacks this tag."""
+    tagged = all(belongs(tag, "BIOES") or belongs(tag, "BMES") for tag in tags)
+    prefixes = np.array([_COMMON.get(parts(tag)[0], parts(tag)[0]) if tagged else "" for tag in tags], dtype="U1")
     return np.isin(prefixes, ("B", "I")), np.isin(prefixes, ("I", "E")), np.isin(prefixes, ("E", "S"))

@@ -12,10 +12,11 @@ from seqpipe.answers.base import HeadAnswer, best_of, present, probability, requ
 from seqpipe.answers.decision_checks import changed_values
 from seqpipe.answers.json_schema import PROBABILITY, TEXT, Schema, obj
 from seqpipe.answers.metrics.text import TextCounter, tokenizer_fault
+from seqpipe.answers.option_tokens import option_tokens
 from seqpipe.answers.round_trip import changed_message
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
-from seqpipe.errors import DataError, UsageError
+from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record, place_of
 from seqpipe.features.encoding import encode
 from seqpipe.features.extended_vocabulary import ExtendedVocabulary
@@ -46,10 +47,11 @@ class Text(HeadAnswer):
         target: The record's field with the reference, or a list of them.
         copies: What it may write, where words of the source may be copied that the tokenizer lacks.
         bleu_tokenize: The tokenizer of the metric BLEU; None: chosen by the letters of the references.
+        every_token: Whether all tokens of the source are read, those of white space alone too.
     """
 
     kind = "text"
-    settings = {"equal_length": False, "bleu_tokenize": None}
+    settings = {"equal_length": False, "bleu_tokenize": None, "every_token": False}
     decided = TOKENS_AND_SCORES
     targets = TARGET_TOKENS
     metrics = {
@@ -72,8 +74,10 @@ class Text(HeadAnswer):
         target: str | None = None,
         copies: ExtendedVocabulary | None = None,
         bleu_tokenize: str | None = None,
+        every_token: bool = False,
     ):
         self.tokenizer, self.target, self.copies, self.bleu_tokenize = tokenizer, target, copies, bleu_tokenize
+        self.every_token = every_token
         self._end = special_id(tokenizer, EOS)
 
     @property
@@ -88,17 +92,20 @@ class Text(HeadAnswer):
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
         writer = required(tokenizer)
         copies = ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None
-        return cls(writer, head.target, copies, head.settings["bleu_tokenize"])
+        return cls(writer, head.target, copies, head.settings["bleu_tokenize"], head.settings["every_token"])
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
         writer, copies = required(tokenizer), manifest.get("copies")
         extended = ExtendedVocabulary(writer, copies["same"]) if copies else None
-        return cls(writer, manifest["target"], extended, manifest.get("bleu_tokenize"))
+        return cls(
+            writer, manifest["target"], extended, manifest.get("bleu_tokenize"), manifest.get("every_token", False)
+        )
 
     def manifest(self) -> dict[str, Any]:
         copies = {"copies": {"same": self.copies.same}} if self.copies else {}
-        return {"kind": self.kind, "target": self.target, **copies, **self._stated_bleu_tokenizer()}
+        every_token = {"every_token": True} if self.every_token else {}
+        return {"kind": self.kind, "target": self.target, **copies, **every_token, **self._stated_bleu_tokenizer()}
 
     def _stated_bleu_tokenizer(self) -> dict[str, str]:
         return {"bleu_tokenize": self.bleu_tokenize} if self.bleu_tokenize else {}
@@ -187,33 +194,10 @@ class Text(HeadAnswer):
         return [token for token in before_end if token > self._end]
 
     def token_ids(self, option: str, value: Any) -> list[int]:
-        """Tokens of the target vocabulary: of a text, which is split, or of a list of tokens or of their ids.
-
-        A list may name the unknown token; a text that holds what is unknown is refused.
-
-        Raises:
-            UsageError: if a token is not in the vocabulary, or is one that no text holds.
-        """
+        """Tokens of the target vocabulary: of a text, which is split, or of a list of tokens or of their ids."""
         if not isinstance(value, str | list):
             return super().token_ids(option, value)
-        unknown, size = special_id(self.tokenizer, UNK), self.tokenizer.get_vocab_size()
-        pairs = self._pieces(value) if isinstance(value, str) else [(token, self._id(token)) for token in value]
-        for token, number in pairs:
-            if number is None or not 0 <= number < size or (number == unknown and isinstance(value, str)):
-                vocabulary = f"the target vocabulary, which has {size:,}; choose others ({value!r})"
-                raise UsageError(f"{option}: {token!r} is no token of {vocabulary}")
-            if number <= self._end and number != unknown:
-                raise UsageError(f"{option}: {token!r} stands in no text; leave it out ({value!r})")
-        return [number for _, number in pairs if number is not None]
-
-    def _pieces(self, text: str) -> list[tuple[str | int, int | None]]:
-        encoding = encode(self.tokenizer, clean(text))
-        return [(text[a:b], number) for (a, b), number in zip(encoding.offsets, encoding.ids, strict=True)]
-
-    def _id(self, token: Any) -> int | None:
-        if isinstance(token, str):
-            return self.tokenizer.token_to_id(clean(token))
-        return token if type(token) is int else None
+        return option_tokens(self.tokenizer, option, value)
 
     def counts(self, mask: np.ndarray) -> dict[str, int]:
         return {"token": self.tokenizer.get_vocab_size() + (mask.shape[1] if self.copies else 0)}

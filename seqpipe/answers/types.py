@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
@@ -17,6 +17,24 @@ MakeTargets = Callable[[Record, Doc], Targets | None]  # None of a record that i
 
 WHOLE_TEXT, EACH_WORD, PASSAGE = "text", "words", "passage"  # what a decision is about
 LOG_ZERO = -1e8  # a log-probability of this or less stands for what does not exist
+
+
+Part = tuple[int, int]  # of a text: start and end
+Masking = Literal["token", "word"]
+
+
+class ScoringRow(NamedTuple):
+    """One row of a batch that gives log-probabilities of tokens of a text.
+
+    Args:
+        ids: The tokens that the graph reads.
+        tokens: The positions in the text of those whose log-probabilities add up.
+        filling: Of a masked language model, the tokens of the gaps, in order.
+    """
+
+    ids: list[int]
+    tokens: list[int]
+    filling: list[int] = []
 
 
 @dataclass(frozen=True)
@@ -74,6 +92,7 @@ class HeadInfo:
         fields: The record fields of the first input's texts.
         rows: What the rows of x are: an axis of `seqpipe.config.attention_maps`.
         numbers: The record field of the first input's rows of numbers; None where it is a text.
+        candidates: The records of `data.candidates`, or those of training where there is no such file.
         old_labels: The labels of the run that the head is initialised from.
     """
 
@@ -85,6 +104,7 @@ class HeadInfo:
     fields: tuple[str, ...] = ("text",)
     rows: str = ""
     numbers: str | None = None
+    candidates: Sequence[Record] = ()
     old_labels: Sequence[str] = field(default=())
 
 

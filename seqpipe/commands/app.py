@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from seqpipe.commands.bench.command import bench
+from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
 from seqpipe.commands.deploy.command import app as deploy_app
 from seqpipe.commands.distill_vectors import distill_vectors
@@ -53,7 +54,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _RUNS = (run, check, train, evaluate, export, vectors, distill_vectors)
-for command in (*_RUNS, verify, predict, serve, explain, gradients, bench, init, schema, doctor):
+for command in (*_RUNS, verify, predict, candidates, serve, explain, gradients, bench, init, schema, doctor):
     app.command()(command)
 app.add_typer(deploy_app, name="deploy", no_args_is_help=True)
 app.add_typer(plugins_app, name="plugins", invoke_without_command=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from seqpipe.commands.options import DecodeOptions, Device, Json, Quiet, make_console, print_json
+from seqpipe.errors import UsageError
 
 
 def evaluate(
@@ -23,6 +24,20 @@ def evaluate(
         Path | None,
         typer.Option("--errors", metavar="FILE", help="Write the records with wrong answers to this file, as JSONL."),
     ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            "--pairs", metavar="FILE", help="Minimal pairs or alternatives that a language model is scored on."
+        ),
+    ] = None,
+    normalize: Annotated[
+        Literal["none", "token", "character"],
+        typer.Option("--normalize", help="With --pairs: what log-probabilities are divided by the number of."),
+    ] = "none",
+    masking: Annotated[
+        Literal["token", "word"],
+        typer.Option("--masking", help="With --pairs, masked language model: word masks the rest of the word too."),
+    ] = "token",
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
     device: Device = "auto",
@@ -30,11 +45,23 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compute the scores of a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
+    from seqpipe.commands.pair_scoring import score_pairs
     from seqpipe.commands.scoring import score_target
 
     console = make_console(quiet)
     items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
-    result = score_target(target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=items)
+    if pairs:
+        if data or raw or items:
+            raise UsageError(
+                "--pairs scores the texts of its file, nothing is decoded; leave --data, --raw, --option out"
+            )
+        result = score_pairs(
+            target, console, pairs=pairs, normalize=normalize, masking=masking, by=by, errors=errors, device=device
+        )
+    elif (normalize, masking) != ("none", "token"):
+        raise UsageError("--normalize and --masking are for --pairs; give a file of pairs")
+    else:
+        result = score_target(target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=items)
     if errors:
         console.say(f"\nwhat went wrong is listed in {errors}")
     print_json(result, as_json)

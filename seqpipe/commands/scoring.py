@@ -45,10 +45,7 @@ def score_target(
 
     The decode options are KEY=VALUE items.
     """
-    if (target / bundle.MANIFEST).exists():
-        predictor, read, test_sets = _open_bundle(target, device, data, console)
-    else:
-        predictor, read, test_sets = _open_run(target, device, data, console)
+    predictor, read, test_sets = open_target(target, device, data, console)
     if errors and len(test_sets) > 1:
         names = ", ".join(map(str, test_sets.values()))
         raise UsageError(f"--errors needs one data file; give one of {names} with --data")
@@ -70,6 +67,14 @@ def score_target(
             _print_scores(label, scores, predictor.metric_types, console)
     _report_absent_metrics(predictor, console)
     return result
+
+
+def open_target(
+    target: Path, device: str, data: Path | None, console: Console
+) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
+    """Return the predictor of a run or bundle, the function that reads its records, and the files to score it on."""
+    open_one = _open_bundle if (target / bundle.MANIFEST).exists() else _open_run
+    return open_one(target, device, data, console)
 
 
 def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, Metric], console: Console) -> None:

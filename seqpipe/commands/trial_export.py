@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from seqpipe.commands.raw_text import report_splitting
-from seqpipe.commands.runs.data_checks import refuse_long_pairs, report_unseen_labels
+from seqpipe.commands.runs.data_checks import refuse_long_texts, report_unseen_labels
 from seqpipe.commands.trial_build import Trial, build_trial
 from seqpipe.config.component import by_source, describe
 from seqpipe.config.loader import Component, Config
@@ -30,6 +30,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.candidates import refuse_long_candidates
 from seqpipe.training.datasets import Batch, read
 from seqpipe.training.dev_scores import DevScores
 from seqpipe.training.measures import first_not_finite
@@ -85,7 +86,8 @@ def _check_held_out(trial: Trial, config: Config, console: Console) -> None:
     report_unseen_labels(config, trial.pipeline.artifacts, console)
     if trial.data.dev_batches:
         next(iter(trial.data.dev_batches()))  # the examples of all dev records are made for it
-    refuse_long_pairs(config, trial.pipeline)
+    refuse_long_texts(config, trial.pipeline)
+    refuse_long_candidates(trial.pipeline)
 
 
 def _check_metric(trial: Trial, config: Config) -> None:

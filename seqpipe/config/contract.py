@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from seqpipe.config.component import Component, describe
+from seqpipe.config.component import Component, Input, describe
 from seqpipe.config.members import MEMBERS, REQUIRED
 from seqpipe.config.signature import DecodeOption, keyword_options, optional_names
 from seqpipe.errors import PluginError
@@ -112,6 +112,28 @@ def declared_corrupted_inputs(head: Component) -> tuple[str, ...]:
 def special_tokens(head: Component) -> tuple[str, ...]:
     """The tokens that a head needs in the vocabulary of its input besides those that every one has."""
     return tuple(declaration(head, "special_tokens"))
+
+
+def state_source(source: Input) -> str:
+    """The other source whose state the encoders of a source start from; "" if there is none."""
+    names = (str(declaration(stage, "state_source")) for stage in source.encoder)
+    return next(filter(None, names), "")
+
+
+def read_by_heads(inputs: Sequence[Input]) -> tuple[Input, ...]:
+    """The sources that heads read: all but those whose state another source starts from."""
+    states = {state_source(source) for source in inputs}
+    return tuple(source for source in inputs if not source.name or source.name not in states)
+
+
+def run_order(inputs: Sequence[Input]) -> tuple[Input, ...]:
+    """The sources, each behind the one whose state it starts from; those of a cycle are left out."""
+    ordered: dict[str, Input] = {}
+    for _ in inputs:
+        for source in inputs:
+            if state_source(source) in ("", *ordered):
+                ordered.setdefault(source.name, source)
+    return tuple(ordered.values())
 
 
 def can_copy(head: Component) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from seqpipe.answers.base import HeadAnswer, check_settings
 from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.registry import ANSWER_KINDS
-from seqpipe.answers.types import Array, Metric
+from seqpipe.answers.types import WHOLE_TEXT, Array, Metric
 from seqpipe.config.component import Component, describe
 from seqpipe.config.contract import declaration, member
 from seqpipe.errors import PluginError, nearest
@@ -58,6 +58,11 @@ def answer_kind(head: Component) -> type[HeadAnswer]:
     raise PluginError(f"{describe(head)}: {fault}; an answer kind is one of {', '.join(ANSWER_KINDS)}")
 
 
+def reads_whole_text(head: Component) -> bool:
+    """Whether a head decides about a text as a whole, not about its words or a passage."""
+    return answer_kind(head).declared_subject(answer_settings(head)) == WHOLE_TEXT
+
+
 def answer_settings(head: Component) -> dict[str, Any]:
     """What the head states for its answer kind, completed by the kind's defaults; PluginError for what does not fit."""
     settings = declaration(head, "answer_settings")
@@ -68,6 +73,11 @@ def answer_settings(head: Component) -> dict[str, Any]:
         return check_settings(answer_kind(head), settings)
     except ValueError as error:
         raise PluginError(f"{describe(head)}: `answer_settings`: {error}") from error
+
+
+def reads_every_token(head: Component) -> bool:
+    """Whether all tokens of a text are read, those of white space alone too."""
+    return bool(answer_settings(head).get("every_token", answer_kind(head).every_token))
 
 
 def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:

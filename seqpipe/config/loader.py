@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from seqpipe.config import contract, yaml
 from seqpipe.config.checks import attention, dataflow
+from seqpipe.config.checks.candidates import has_candidates
 from seqpipe.config.checks.components import ComponentChecks
 from seqpipe.config.checks.keys import there_is
 from seqpipe.config.checks.streaming import streaming_problems
@@ -81,6 +82,8 @@ class _PipelineCheck(ComponentChecks):
         export = self.keys(Export, self.mapping(top.get("export"), ("export",)), ("export",), "'export'")
         heads = tuple(head for head in stages if head)
         self.needs_dev(top, train, heads)
+        if data and data.candidates and len(heads) == len(stages) and not any(map(has_candidates, heads)):
+            self.complain(("data", "candidates"), "no head chooses from them; take head: retrieval, or delete it")
         if len(heads) == len(stages) and inputs:
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):
@@ -177,7 +180,7 @@ class _PipelineCheck(ComponentChecks):
             return None
         tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
         choices = keys.misaligned, keys.unseen_labels, keys.overlaps
-        return Data(reader, files["train",], files.get(("dev",)), tests, *choices)
+        return Data(reader, files["train",], files.get(("dev",)), tests, *choices, files.get(("candidates",)))
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {
@@ -230,7 +233,7 @@ class _PipelineCheck(ComponentChecks):
 
 def _paths(data: Mapping[str, Plain]) -> Iterator[tuple[Where, str]]:
     """The paths in `data`, each by where it stands."""
-    for key in ("train", "dev", "test"):
+    for key in ("train", "dev", "test", "candidates"):
         value = data.get(key)
         if isinstance(value, str):
             yield (key,), value

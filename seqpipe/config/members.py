@@ -51,6 +51,12 @@ MEMBERS: Mapping[str, Member] = {
     "train": Member(
         ("tokenizer",), "method", "(texts) -> tokenizers.Tokenizer", "Fit a tokenizer to the training texts.", REQUIRED
     ),
+    "dev_messages": Member(
+        ("tokenizer",),
+        "method",
+        "(tokenizer, texts) -> list of str",
+        "Messages about the fitted tokenizer on the dev texts, printed before training.",
+    ),
     # every stage
     "features": Member(
         STAGE,
@@ -95,6 +101,9 @@ MEMBERS: Mapping[str, Member] = {
         STAGE, "attribute", "int or None", "A length of text that export has to compare as well.", ABSENT
     ),
     "first_tokens": Member(("encoder",), "attribute", "int", "The most tokens of the first text of a pair.", ABSENT),
+    "max_tokens": Member(
+        ("encoder",), "attribute", "int or None", "The most tokens of a text; a longer one is refused.", ABSENT
+    ),
     # embeddings and encoders of a language model, or of a pipeline that answers in pieces
     "tokenwise": Member(
         ("embedding", "encoder"),
@@ -129,6 +138,14 @@ MEMBERS: Mapping[str, Member] = {
     ),
     "step": Member(("encoder",), "method", "(x, t, prefix, state) -> x and state", "Decode one token."),
     "max_length": Member(("encoder",), "attribute", "int or None", "The most tokens of a text.", ABSENT),
+    "state_source": Member(
+        ("encoder",),
+        "static method",
+        "(options) -> str",
+        "Of an encoder that starts from the state of another source: that source's name, or an empty string.",
+        "",
+        True,
+    ),
     "set_stateful": Member(
         ("encoder",), "method", "(rows or None)", "Start or stop carrying states across batches.", ABSENT
     ),
@@ -171,6 +188,9 @@ MEMBERS: Mapping[str, Member] = {
     ),
     "evidence": Member(("head",), "method", "(names…) -> dict", "Rows of a dev batch to choose from.", ABSENT),
     "calibrate": Member(("head",), "method", "(evidence)", "Choose on dev, into buffers.", ABSENT),
+    "set_candidates": Member(
+        ("head",), "method", "(vectors)", "Take the vectors (N, D) of the candidates into its buffer `vectors`.", ABSENT
+    ),
     "calibration": Member(("head",), "method", "() -> JSON", "What was chosen.", ABSENT),
     "inactive_options": Member(
         ("head",),

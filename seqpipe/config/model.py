@@ -26,6 +26,7 @@ class Data:
     misaligned: Literal["error", "widen", "skip"]
     unseen_labels: Literal["error", "miss"] = "error"
     overlaps: Overlaps = "error"
+    candidates: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
             "train": path_text(data.train),
             "dev": path_text(data.dev) if data.dev else None,
             "test": tests["test"] if list(tests) == ["test"] else tests or None,
+            "candidates": path_text(data.candidates) if data.candidates else None,
             "misaligned": data.misaligned,
             "overlaps": data.overlaps,
             "unseen_labels": data.unseen_labels,

@@ -228,6 +228,10 @@ class DataKeys(_Keys):
     train: PathText = Field(description="Training data.")
     dev: PathText | None = Field(default=None, description="Dev data, which selects the best epoch.")
     test: PathText | Paths | None = Field(default=None, description="Test data: a file, or several by name.")
+    candidates: PathText | None = Field(
+        default=None,
+        description="The texts that the head retrieval chooses from; null: those of the training data.",
+    )
     misaligned: Literal["error", "widen", "skip"] = Field(
         default="error", description="What to do with a span that begins or ends within a token."
     )

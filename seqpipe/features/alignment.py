@@ -16,6 +16,7 @@ from tokenizers.pre_tokenizers import Split
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 FORMS = get_args(Form)
+WORD_MARK = "▁"  # U+2581, the piece that unigram models have for a space
 Place = tuple[int, int]
 
 
@@ -24,6 +25,7 @@ class Alignment:
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
+        self.mark: int | None = tokenizer.token_to_id(WORD_MARK)
         self.forms = [step for step in _steps(tokenizer) if step in FORMS]
         self._composes = self.forms[-1:] in (["NFC"], ["NFKC"])
 

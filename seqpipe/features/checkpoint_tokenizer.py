@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from seqpipe.errors import DataError, EnvError
+from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.features.marian_tokenizer import LACKING as LACKING
+from seqpipe.features.marian_tokenizer import SIDES as SIDES
+from seqpipe.features.marian_tokenizer import Side as Side
+from seqpipe.features.marian_tokenizer import marian_tokenizer
 from seqpipe.features.vocabulary import MASK, SPECIALS
 
-LACKING = -1
+_MARIAN_FILES = ("source.spm", "target.spm", "vocab.json", "target_vocab.json", "tokenizer_config.json")
 _DECODER_ROLES = ("pad_token", "unk_token", "bos_token", "eos_token")  # the same in a checkpoint without an encoder
 _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # what stands for SPECIALS in a checkpoint
 
@@ -30,11 +34,16 @@ class CheckpointTokenizer(NamedTuple):
     separators: int
 
 
-def pretrained_tokenizer(checkpoint: str | Path) -> CheckpointTokenizer:
+def pretrained_tokenizer(checkpoint: str | Path, side: Side = "source") -> CheckpointTokenizer:
     """The checkpoint's tokenizer with the special tokens as ids 0 to 3.
 
     Its tokens for padding, unknown pieces, the beginning and the end of a text become `SPECIALS`; all others keep their
-    order, among them the one that hides a token, if it has one, as `MASK`. In a text no token is special.
+    order, among them the one that hides a token, if it has one, as `MASK`. In a text no token is special. Added tokens
+    that are not special, such as the runs of spaces of ModernBERT, are read whole.
+
+    `side` is which texts it is for, where a checkpoint has a tokenizer for what it reads and one for what it writes
+    (Marian). They have the same tokens under the same ids; behind these may be pieces that are unknown to the model and
+    have no id of its own.
 
     Raises:
         DataError: It is no checkpoint, or its tokenizer is of no use here; the message says what would be.
@@ -42,6 +51,10 @@ def pretrained_tokenizer(checkpoint: str | Path) -> CheckpointTokenizer:
     """
     from transformers import AutoTokenizer
 
+    with reading(checkpoint, "tokenizer"):
+        files = _marian_files(checkpoint)
+    if files:
+        return CheckpointTokenizer(*marian_tokenizer(files, checkpoint, side), 1)
     with reading(checkpoint, "tokenizer"):
         original = AutoTokenizer.from_pretrained(**where(checkpoint), trust_remote_code=False)
     if not getattr(original, "is_fast", False):
@@ -61,8 +74,8 @@ def pretrained_tokenizer(checkpoint: str | Path) -> CheckpointTokenizer:
                 f"{checkpoint}: the tokenizer has {message} for its {role}; choose a checkpoint of an encoder"
             )
         names[token] = special
-    content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": []}
-    ids = _renumbered(content["model"], names, getattr(original, "mask_token", None), checkpoint)
+    content |= {"post_processor": None, "truncation": None, "padding": None}
+    ids = _renumbered(content, names, getattr(original, "mask_token", None), checkpoint)
     separators = max(1, original.num_special_tokens_to_add(pair=True) - 2)  # all but the first and the last token
     return CheckpointTokenizer(Tokenizer.from_str(json.dumps(content)), ids, separators)
 
@@ -100,13 +113,24 @@ def _of_decoder(original: Any, content: dict[str, Any], checkpoint: str | Path) 
     return Tokenizer.from_str(json.dumps(content)), ids
 
 
-def _renumbered(model: dict[str, Any], names: Mapping[str, str], mask: str | None, checkpoint: str | Path) -> list[int]:
-    """Puts the tokens of these names first, under their new names; returns the old id of each new one."""
-    vocabulary = model["vocab"]
+def _renumbered(
+    content: dict[str, Any], names: Mapping[str, str], mask: str | None, checkpoint: str | Path
+) -> list[int]:
+    """Puts the tokens of these names first, under their new names; returns the old id of each new one.
+
+    Added tokens that are special or hide a token stand in the model then, and the other special ones are left out.
+    """
+    model, vocabulary = content["model"], content["model"]["vocab"]
     entries = vocabulary.items() if isinstance(vocabulary, dict) else ((t, i) for i, (t, _) in enumerate(vocabulary))
-    old = dict(sorted(entries, key=lambda entry: entry[1]))
+    old: dict[str, int] = dict(entries)
+    roles = {*names, mask}
+    read_whole = [token for token in content["added_tokens"] if not token["special"] and token["content"] not in roles]
+    for token in content["added_tokens"]:
+        if token["content"] in roles or token in read_whole:
+            old.setdefault(token["content"], token["id"])
+    old = dict(sorted(old.items(), key=lambda entry: entry[1]))
     if lacking := [token for token in names if token not in old]:
-        raise DataError(f"{checkpoint}: the tokenizer's model does not hold its special token {lacking[0]!r}")
+        raise DataError(f"{checkpoint}: the tokenizer does not hold its special token {lacking[0]!r}")
     if doubled := [new for token, new in names.items() if new in old and new not in names]:
         raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
     order = [*names, *(token for token in old if token not in names)]
@@ -117,13 +141,54 @@ def _renumbered(model: dict[str, Any], names: Mapping[str, str], mask: str | Non
         model["vocab"] = new
     else:
         scores = dict(map(tuple, vocabulary))
-        model["vocab"] = [[names.get(token, token), scores[token]] for token in order]
+        model["vocab"] = [[names.get(token, token), scores.get(token, 0.0)] for token in order]
+    content["added_tokens"] = [token | {"id": new[token["content"]]} for token in read_whole]
     unknown = list(names.values())[1]
     if "unk_id" in model:
         model["unk_id"] = new[unknown]
     else:
         model["unk_token"] = unknown
     return [old[token] for token in order]
+
+
+def language_tokens(checkpoint: str | Path, language: str | None) -> tuple[list[int], list[int]]:
+    """Its ids of the special tokens before and behind a text in a language; None for the tokenizer's own.
+
+    Raises:
+        DataError: Its tokenizer knows no languages.
+        UsageError: It does not know this one.
+    """
+    from transformers import AutoTokenizer
+
+    with reading(checkpoint, "tokenizer"):
+        original = AutoTokenizer.from_pretrained(**where(checkpoint), trust_remote_code=False)
+    codes: dict[str, int] | None = getattr(original, "lang_code_to_id", None)
+    if codes is None:
+        problem = f"its tokenizer {type(original).__name__} knows no languages"
+        raise DataError(f"{checkpoint}: {problem}; take the checkpoint's own tokenizer (MBartTokenizer)")
+    codes = {code: i for code, i in codes.items() if i != original.unk_token_id}
+    if language is not None:
+        if language not in codes:
+            raise UsageError(f"language: {checkpoint} has no {language!r}; it has {', '.join(sorted(codes))}")
+        original.src_lang = language
+    return list(original.prefix_tokens), list(original.suffix_tokens)
+
+
+def _marian_files(checkpoint: str | Path) -> dict[str, Path]:
+    """The files of a Marian's tokenizers, by name; none of another checkpoint, or of one that has a tokenizer.json."""
+    from transformers import PreTrainedConfig
+    from transformers.utils.hub import cached_file
+
+    place = where(checkpoint)
+    name = place.pop("pretrained_model_name_or_path")
+    content, _ = PreTrainedConfig.get_config_dict(name, **place)
+    if content.get("model_type") != "marian":
+        return {}
+    paths = {
+        file: cached_file(name, file, _raise_exceptions_for_missing_entries=False, **place) for file in _MARIAN_FILES
+    }
+    files = {file: Path(path) for file, path in paths.items() if path is not None}
+    return files if {*_MARIAN_FILES[:3]} <= {*files} else {}
 
 
 def is_folder(checkpoint: str | Path) -> bool:

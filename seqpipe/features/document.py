@@ -84,6 +84,13 @@ def join_sources(parts: Sequence[Doc]) -> Doc:
     return Doc(text, words, offsets, ids, parts=tuple(parts))
 
 
+def padded(rows: Sequence[Sequence[int]]) -> Arrays:
+    """Rows of token ids as `ids` (B, T), 0 behind the end of each, and `mask`."""
+    longest = max(map(len, rows))
+    ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows], np.int64)
+    return {"ids": ids, MASK: ids > 0}
+
+
 def place_of(record: Record) -> str:
     """How a message about a record begins: with its place, if it has one."""
     return f"{record['where']}: " if "where" in record else ""

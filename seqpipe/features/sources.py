@@ -27,7 +27,8 @@ def source_from(
         ValueError: if a field is neither a name nor two.
     """
     if isinstance(field, Mapping):
-        parts = {name: _single(name, part, features, tokenizers.get(name)) for name, part in field.items()}
+        lossless = lossless and len(field) == 1
+        parts = {name: _single(name, part, features, tokenizers.get(name), lossless) for name, part in field.items()}
         return MultiSource(parts)
     return _single("", field, features, tokenizers.get(""), lossless)
 

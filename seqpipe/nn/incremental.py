@@ -88,7 +88,7 @@ class IncrementalStages:
             cache = self.names.get(f"{PAST}{number}")
             if cache is None:
                 cache = x.new_zeros(1, 0, *encoder.cache_shape)
-            memory = encoder.import_cache(stretched(cache, 0, B))
+            memory = self._import_cache(encoder, stretched(cache, 0, B))
             x, memory = encoder.prefill(x, inside, prefix_cache(memory, old))
             caches.append(prefix_cache(tuple(part.clone() for part in memory), torch.cat([old, inside], 1)))
         return Prefix(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(caches), held)
@@ -143,6 +143,12 @@ class IncrementalStages:
             caches[f"{PRESENT}{number}"] = encoder.export_cache(cache, rest[:size], slots)
             rest = rest[size:]
         return caches
+
+    def _import_cache(self, encoder: Any, cache: Tensor) -> State:
+        """The cache as the memory of an encoder, which may ask for features, such as one that gives initial states."""
+        names: dict[str, Tensor] = {**self.names, "cache": cache}
+        memory: State = encoder.import_cache(**{n: names[n] for n in _requested(encoder.import_cache, names)})
+        return memory
 
     def _embedded(
         self, ids: Tensor, mask: Tensor, places: Tensor, features: Mapping[str, Tensor]

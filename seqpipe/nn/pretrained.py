@@ -5,21 +5,28 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.checkpoint_tokenizer import LACKING, is_folder, pretrained_tokenizer, reading, where
-from seqpipe.features.vocabulary import vocabulary_of
-from seqpipe.nn.constants import BOS
+from seqpipe.features.checkpoint_tokenizer import LACKING, SIDES, Side, is_folder, pretrained_tokenizer, reading, where
+from seqpipe.features.vocabulary import SPECIALS, vocabulary_of
+from seqpipe.nn.constants import BOS, UNK
 
-_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout")
+_DROPOUTS = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "dropout",
+    "attention_dropout",
+    "mlp_dropout",
+    "embedding_dropout",
+)
 _ROBERTA_POSITIONS = "create_position_ids_from_inputs_embeds"
 _SEQ2SEQ = "pretrained-seq2seq"
 _USES = (
     "the encoder pretrained takes BERT-family encoders, pretrained-decoder GPT-2 and Llama, and pretrained-seq2seq, "
-    "an encoder and a head, T5"
+    "an encoder and a head, T5, BART, mBART and Marian"
 )
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
@@ -58,7 +65,7 @@ def pretrained_model(
             raise UsageError(f"pretrained.depth: {checkpoint} has {config.num_hidden_layers} layers, not {depth}")
         config.num_hidden_layers = depth
     for name in _DROPOUTS:
-        if dropout is not None and isinstance(optional_attribute(config, name), float):
+        if dropout is not None and isinstance(optional_attribute(config, name), int | float):
             setattr(config, name, dropout)
     with reading(checkpoint, "weights"):
         model, report = AutoModel.from_pretrained(
@@ -97,32 +104,85 @@ def pretrained_decoder(
     Raises:
         DataError, EnvError, UsageError: as `pretrained_model` does, and for a model of another kind.
     """
-    return _writer(checkpoint, vocabulary, families, "pretrained-decoder")
+    model, ids = _writer(checkpoint, vocabulary, families, "pretrained-decoder")
+    return model.config, model.state_dict(), ids
+
+
+class Seq2SeqCheckpoint(NamedTuple):
+    """A checkpoint that reads a text and writes another.
+
+    Args:
+        name: The folder, or its name on the hub.
+        config: Its configuration.
+        generation: Its configuration of `generate`.
+        state: Its weights in fp32, by their names in `transformers`.
+        ids: Of each of our ids its own.
+    """
+
+    name: str
+    config: Any
+    generation: Any
+    state: dict[str, torch.Tensor]
+    ids: list[int]
+
+    @property
+    def known(self) -> int:
+        """How many tokens the model knows; those behind them have the vector of the unknown one."""
+        return len(self.ids) - self.ids[len(SPECIALS) :].count(self.ids[UNK])
+
+    @property
+    def start_token(self) -> int | None:
+        """Its id of what it begins to write with."""
+        return _start_token(self.config, self.generation)
+
+    def numbers(self, tokens: Sequence[int]) -> list[int]:
+        """Our ids of its tokens; DataError for one that the tokenizer lacks."""
+        if lacking := [token for token in tokens if token not in self.ids]:
+            raise DataError(
+                f"{self.name}: its tokenizer lacks the special token {lacking[0]}; get the checkpoint again"
+            )
+        return [self.ids.index(token) for token in tokens]
+
+    def refuse_language(self, language: str | None) -> None:
+        """UsageError for a language: of a checkpoint whose special tokens name none."""
+        if language is not None:
+            problem = f"{self.name} ({self.config.model_type}) has no special tokens for languages"
+            raise UsageError(f"{_SEQ2SEQ}.language: {problem}; leave `language` out")
 
 
 def pretrained_seq2seq(
-    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str]
-) -> tuple[Any, dict[str, torch.Tensor], list[int]]:
-    """As `pretrained_decoder`, of one that reads a text and writes another; [BOS] is what it begins to write with."""
-    config, state, ids = _writer(checkpoint, vocabulary, families, _SEQ2SEQ)
+    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str], side: Side
+) -> Seq2SeqCheckpoint:
+    """As `pretrained_decoder`, of one that reads a text and writes another; [BOS] is what it begins to write with.
+
+    `side` is whose tokens the vocabulary has, where the tokenizers of both texts differ.
+    """
+    model, ids = _writer(checkpoint, vocabulary, families, _SEQ2SEQ, side)
+    config, generation = model.config, model.generation_config
     if ids[BOS] == LACKING:
-        start = optional_attribute(config, "decoder_start_token_id")
+        start = _start_token(config, generation)
         ids[BOS] = config.pad_token_id if start is None else start
     if LACKING in ids:
         raise DataError(f"{checkpoint}: its tokenizer lacks the token {vocabulary[ids.index(LACKING)]}; choose another")
-    return config, state, ids
+    return Seq2SeqCheckpoint(str(checkpoint), config, generation, model.state_dict(), ids)
+
+
+def _start_token(config: Any, generation: Any) -> int | None:
+    start: int | None = generation.decoder_start_token_id
+    return optional_attribute(config, "decoder_start_token_id") if start is None else start
 
 
 def _writer(
-    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str], use: str
-) -> tuple[Any, dict[str, torch.Tensor], list[int]]:
+    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str], use: str, side: Side = "source"
+) -> tuple[Any, list[int]]:
+    """The model, and of each of our ids its own."""
     import transformers
 
-    tokenizer, ids, _ = pretrained_tokenizer(checkpoint)
+    tokenizer, ids, _ = pretrained_tokenizer(checkpoint, side)
     if tuple(vocabulary) != vocabulary_of(tokenizer):
         cure = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
         if use == _SEQ2SEQ:
-            cure += ", and of the head target_tokenizer: same"
+            cure += f", and of the head target_tokenizer: {_target_tokenizer(checkpoint)}"
         raise UsageError(f"{use}.checkpoint: the tokens are not those of {checkpoint}; {cure}")
     _refuse_pickles(checkpoint)
     with reading(checkpoint, "config"):
@@ -146,7 +206,13 @@ def _writer(
     if report["mismatched_keys"]:
         raise DataError(f"{checkpoint}: the weights have other shapes than config.json says; get the checkpoint again")
     _refuse_other_tokens(checkpoint, ids, model.get_input_embeddings().weight)
-    return config, model.state_dict(), ids
+    return model, ids
+
+
+def _target_tokenizer(checkpoint: str | Path) -> str:
+    """What the head's `target_tokenizer` has to be."""
+    source, target = (vocabulary_of(pretrained_tokenizer(checkpoint, side).tokenizer) for side in SIDES)
+    return "same" if source == target else f"{{use: pretrained, checkpoint: {checkpoint}, side: target}}"
 
 
 def optional_attribute(owner: Any, name: str) -> Any:

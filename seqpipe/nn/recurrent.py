@@ -20,7 +20,9 @@ _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the
 }
 
 
-def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: bool = False) -> tuple[Tensor, Tensor]:
+def ragged_rnn(
+    rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: bool = False, start: State = ()
+) -> tuple[Tensor, Tensor]:
     """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `Cell` over rows of their own lengths.
 
     Args:
@@ -28,6 +30,7 @@ def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: 
         x: (B, T, D); what stands past a row's length is never read.
         lengths: (B,) int64, 1 to T.
         backward: Whether a layer of one direction reads each row from its end to its beginning.
+        start: The initial states (directions, B, H): h(0), and those that the cell has besides; without them, 0.
 
     Returns:
         The hidden states (B, T, directions, H), 0 past the end; and the last that each direction makes
@@ -35,17 +38,19 @@ def ragged_rnn(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: 
     """
     node = rnn.node if isinstance(rnn, Cell) else LIBRARY[rnn.mode]
     if torch.compiler.is_exporting() and node is not None:
-        states, last, *_ = as_node(rnn, node, x, lengths, backward)
+        states, last, *_ = as_node(rnn, node, x, lengths, backward, start)
         return states, last
     if rounds(rnn, x):
         with torch.autocast(x.device.type, enabled=False):
-            return ragged_rnn(rnn, x.to(next(rnn.parameters()).dtype), lengths, backward=backward)
+            dtype = next(rnn.parameters()).dtype
+            start = tuple(part.to(dtype) for part in start)
+            return ragged_rnn(rnn, x.to(dtype), lengths, backward=backward, start=start)
     real = (torch.arange(x.shape[1], device=x.device)[None] < lengths[:, None])[..., None]  # (B, T, 1)
     x = torch.where(real, x, 0.0)
     turn = _reversed(lengths, x)
     ways = [backward or bool(suffix) for suffix in suffixes(rnn)]
     rows = [pick(x, turn) if turned else x for turned in ways]
-    each_way = _stepped(rnn, rows) if isinstance(rnn, Cell) else _by_kernel(rnn, rows)
+    each_way = _stepped(rnn, rows, start) if isinstance(rnn, Cell) else _by_kernel(rnn, rows, start)
     ends = [pick(states, lengths[:, None] - 1) for states in each_way]  # (B, 1, H) each
     each = [pick(states, turn) if turned else states for states, turned in zip(each_way, ways, strict=True)]
     return torch.where(real[..., None], torch.stack(each, 2), 0.0), torch.cat(ends, 1)
@@ -58,7 +63,7 @@ def continued(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, start: State) 
     """
     node = rnn.node if isinstance(rnn, Cell) else LIBRARY[rnn.mode]
     if torch.compiler.is_exporting() and node is not None:
-        states, *last = as_node(rnn, node, x, lengths, False, start)
+        states, *last = as_node(rnn, node, x, lengths, False, tuple(part[None] for part in start))
         none = (lengths == 0)[:, None]
         return states[:, :, 0], tuple(torch.where(none, old, end[:, 0]) for old, end in zip(start, last, strict=True))
 
@@ -120,15 +125,19 @@ def unrolled(rnn: nn.RNNBase, x: Tensor, start: State) -> Tensor:
     return h
 
 
-def _by_kernel(rnn: nn.RNNBase, rows: list[Tensor]) -> list[Tensor]:
-    """Each direction from left to right: (B, T, D) -> (B, T, H).
+def _by_kernel(rnn: nn.RNNBase, rows: list[Tensor], start: State) -> list[Tensor]:
+    """Each direction from left to right: (B, T, D) -> (B, T, H), from states (directions, B, H) or from zeros.
 
     Padded rows of one direction go to the library's fused kernel, of an LSTM twice as fast as packed rows; what comes
     after a row's end cannot reach what came before.
     """
-    zero = rows[0].new_zeros(1, rows[0].shape[0], rnn.hidden_size)
-    start = (zero, zero) if rnn.mode == "LSTM" else (zero,)
-    return [_by_fused_kernel(rnn, x, start, s)[0] for x, s in zip(rows, suffixes(rnn), strict=True)]
+    if start:
+        starts = [tuple(part[i : i + 1].to(rows[0].dtype) for part in start) for i in range(len(rows))]
+    else:
+        zero = rows[0].new_zeros(1, rows[0].shape[0], rnn.hidden_size)
+        starts = [(zero, zero) if rnn.mode == "LSTM" else (zero,)] * len(rows)
+    triples = zip(rows, starts, suffixes(rnn), strict=True)
+    return [_by_fused_kernel(rnn, x, first, suffix)[0] for x, first, suffix in triples]
 
 
 def _by_fused_kernel(rnn: nn.RNNBase, x: Tensor, start: State, suffix: str) -> State:
@@ -139,9 +148,10 @@ def _by_fused_kernel(rnn: nn.RNNBase, x: Tensor, start: State, suffix: str) -> S
     return states
 
 
-def _stepped(cell: Cell, rows: list[Tensor]) -> list[Tensor]:
+def _stepped(cell: Cell, rows: list[Tensor], start: State) -> list[Tensor]:
     """The same of a cell that steps in all its directions at once."""
-    states: Tensor = cell(torch.stack([row.transpose(0, 1) for row in rows]))  # (directions, T, B, H)
+    x = torch.stack([row.transpose(0, 1) for row in rows])  # (directions, T, B, D)
+    states: Tensor = cell.along(x, start)[0] if start else cell(x)  # (directions, T, B, H)
     return list(states.transpose(1, 2).unbind())
 
 

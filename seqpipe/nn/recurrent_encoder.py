@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.nn.cells import Cell
 from seqpipe.nn.dropout import LockedDropout
+from seqpipe.nn.initial_state import InitialStateEncoder, InitialStateOption
 from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent import along, continued, one_step, pick, ragged_rnn
@@ -18,7 +20,7 @@ Direction = Literal["forward", "backward", "both"]
 Merge = Literal["concat", "sum", "mean"]
 
 
-class Recurrent(nn.Module):
+class Recurrent(InitialStateEncoder):
     """Layers of recurrent cells over rows of their own lengths: what the encoders `rnn`, `gru`, `lstm` … share.
 
     `x` (B, T, D') holds the top layer's states, `state` and `first` (B, D') the last and the first that each of its
@@ -35,10 +37,12 @@ class Recurrent(nn.Module):
         bias: Whether the cells have biases.
         dropout: Dropout probability between two layers.
         locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
+        initial: The states before the first token, as `seqpipe.nn.initial_state.InitialState` has them.
+        sizes: What those are computed from, as seqpipe wires it.
     """
 
     returns: ClassVar = ("x", "state", "first")
-    carried_state: Tensor | None = None  # (M, B, H) states of the rows before; None: training begins with zeros
+    carried_state: Tensor | None = None  # (M, B, H) states of the rows before, B = 0 before the first; None: none are
 
     def __init__(
         self,
@@ -51,6 +55,8 @@ class Recurrent(nn.Module):
         bias: bool,
         dropout: float,
         locked_dropout: float = 0.0,
+        initial: InitialStateOption = "zero",
+        sizes: Mapping[str, int] = MappingProxyType({}),
     ):
         super().__init__()
         both = direction == "both"
@@ -59,15 +65,18 @@ class Recurrent(nn.Module):
         widths = [dim] + [self.dim] * (layers - 1)
         self.layers = nn.ModuleList(make(width, hidden, bias=bias, bidirectional=both) for width in widths)
         self.dropout, self.locked_dropout = nn.Dropout(dropout), LockedDropout(locked_dropout)
+        self.start_from(initial, sizes, (layers, 2 if both else 1, self._states, hidden))
 
-    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, D') twice
+    def forward(
+        self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
+    ) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, 1), (B, S) -> (B, T, D'), (B, D') twice
         if self.carried_state is not None and self.training:
             return self._forward_stateful(self.carried_state, x)
         lengths = mask.sum(1).clamp(min=1)  # (B,)
-        for depth, rnn in enumerate(self.layers):
-            assert isinstance(rnn, nn.RNNBase | Cell)
+        starts = self.start_states(x.shape[0], initial_label, source_state)
+        for depth, (rnn, start) in enumerate(zip(self._layers, starts, strict=True)):
             x = self.locked_dropout(self.dropout(x) if depth else x)
-            states, last = ragged_rnn(rnn, x, lengths, backward=self.backward)
+            states, last = ragged_rnn(rnn, x, lengths, backward=self.backward, start=start)
             x = self._merged(states)
         ends = pick(states[:, :, -1], lengths[:, None] - 1)  # (B, 1, H)
         begins = states[:, :1, 0]
@@ -78,11 +87,15 @@ class Recurrent(nn.Module):
         """Carry states across the batches of training, for so many rows of one length (truncated BPTT); None stops."""
         weight = self._layers[0].weight_hh_l0
         assert isinstance(weight, Tensor)
-        states, hidden = self.cache_shape
+        states, hidden = len(self.layers) * self._states, self._layers[0].hidden_size
+        if rows is not None and self.initial is not None:
+            rows = 0  # the initial states are computed with the first batch
         self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
 
     def _forward_stateful(self, state: Tensor, x: Tensor) -> dict[str, Tensor]:
         after: list[Tensor] = []
+        if self.initial is not None and not state.shape[1]:
+            state = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
         starts = self._by_layer(state.to(x.device).unbind())
         for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
             x, ends = along(layer, self.locked_dropout(self.dropout(x) if depth else x), start)
@@ -96,8 +109,9 @@ class Recurrent(nn.Module):
 
     @property
     def cache_shape(self) -> tuple[int, int]:
-        """As `seqpipe.nn.kv_cache.IncrementalEncoder` has it."""
-        return len(self.layers) * self._states, self._layers[0].hidden_size
+        """As `seqpipe.nn.kv_cache.IncrementalEncoder` has it; behind initial states, whether the row has any token."""
+        marks = 0 if self.initial is None else 1
+        return len(self.layers) * self._states + marks, self._layers[0].hidden_size
 
     @property
     def _states(self) -> int:
@@ -108,11 +122,16 @@ class Recurrent(nn.Module):
     def _layers(self) -> list[nn.RNNBase | Cell]:
         return cast("list[nn.RNNBase | Cell]", list(self.layers))
 
-    def import_cache(self, cache: Tensor) -> State:  # (B, C, M, H) -> M times (B, H)
+    def import_cache(self, cache: Tensor, initial_label: Tensor | None = None) -> State:  # (B, C, M, H) -> M × (B, H)
         last = nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1]
-        return tuple(last[:, i].contiguous() for i in range(self.cache_shape[0]))
+        if self.initial is not None:
+            initial = self.initial(cache.shape[0], initial_label, None).flatten(0, 2).transpose(0, 1)  # (B, M - 1, H)
+            last = torch.where(last[:, -1:] > 0, last[:, :-1], initial)
+        return tuple(last[:, i].contiguous() for i in range(last.shape[1]))
 
     def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
+        if self.initial is not None:
+            state = (*state, torch.ones_like(state[0]))
         return torch.where(slots.unfinished[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:

@@ -52,7 +52,7 @@ def as_node(
 ) -> list[Tensor]:
     """The states (B, T, directions, H), 0 past the end, and the last (B, directions, H), of an LSTM the cells too.
 
-    `start` holds the states (B, H) that a layer of one direction begins with; without it they are 0.
+    `start` holds the states (directions, B, H) that it begins with; without it they are 0.
 
     A layer of PyTorch's own, exported as it is, would bake the example's T into the graph.
     """
@@ -68,7 +68,7 @@ def as_node(
         torch.cat(biases, 1) if biases else None,
         lengths.to(torch.int32),
     ]
-    first: list[Tensor | None] = [state[None] for state in start] or [None, None]
+    first: list[Tensor | None] = [*start] or [None, None]
     if start:
         inputs += first
     if node.peepholes:

@@ -81,6 +81,14 @@ class Seq2SeqHead(nn.Module, ABC):
         """The log-probabilities (…, V) by which a text is decided, of the logits of `step` or `teacher_forced`."""
         return logits.log_softmax(-1)
 
+    def row_limits(self, sources: Sequence[Names]) -> Tensor | None:
+        """The most tokens that the model can write, (B,), where there is a limit beside `max_length`."""
+        return None
+
+    def decided_logits(self, logits: Tensor) -> Tensor:
+        """The logits (B, N, V) by which a search of at most N tokens decides, of those of `teacher_forced`."""
+        return logits
+
     def auxiliary_loss(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
         """An auxiliary loss of a subclass, of the outputs of `teacher_forced`; it is added to the cross-entropy."""
         return 0.0
@@ -99,7 +107,8 @@ class Seq2SeqHead(nn.Module, ABC):
             options = replace(options, max_length=first.shape[1] + 1)
         start = self.start(source, sources, options.max_length)
         lengths = first.sum(1) if self.equal_length else None
-        tokens, scores = search(_Reading(self, source), start, options, lengths=lengths)
+        reading, limits = _Reading(self, source), self.row_limits(sources)
+        tokens, scores = search(reading, start, options, lengths=lengths, row_limits=limits)
         return {"tokens": tokens, "scores": scores}
 
     def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
@@ -114,7 +123,8 @@ class Seq2SeqHead(nn.Module, ABC):
         logits, _ = self.teacher_forced(source, ids, self.start(source, sources, ids.shape[1]))
         ends = (ids == EOS).long()
         real = ends.cumsum(1) == ends  # up to and with [EOS]
-        return torch.where(real, self.log_p(logits).gather(2, ids[..., None])[..., 0], 0.0).sum(1)
+        log_p = self.log_p(self.decided_logits(logits))
+        return torch.where(real, log_p.gather(2, ids[..., None])[..., 0], 0.0).sum(1)
 
 
 class _Reading(NamedTuple):

@@ -50,7 +50,7 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
             x, mask = outputs["x"], outputs.get("mask", mask)
         else:
             cache = stretched(names[f"{PAST}{number}"], 0, B)
-            x, present[f"{PRESENT}{number}"] = _encoded(stage, x, mask, cache, read)
+            x, present[f"{PRESENT}{number}"] = _encoded(stage, x, mask, {**names, "cache": cache}, read)
     state = torch.where((read > 0)[:, None, None], _last(names[PAST + HEAD], B), 0.0)
     present[PRESENT + LENGTH] = (read + names["mask"].sum(1))[:, None]
     return Piece(torch.where(mask[..., None], x, 0.0), mask, state, present)
@@ -77,13 +77,15 @@ def _embedded(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Map
     return torch.cat(vectors, 2) if len(vectors) > 1 else vectors[0]
 
 
-def _encoded(encoder: Any, x: Tensor, mask: Tensor, cache: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
+def _encoded(encoder: Any, x: Tensor, mask: Tensor, names: Mapping[str, Tensor], read: Tensor) -> tuple[Tensor, Tensor]:
     """x (B, T, D) of more tokens to x (B, T, D'), and the cache (B, C, M, W) with these tokens."""
+    cache = names["cache"]
     C, T = cache.shape[1], mask.shape[1]
-    memory = encoder.import_cache(cache)
+    memory = call(encoder.import_cache, names)
     if not member(encoder, "cache_per_token"):  # a row of which nothing was read starts as one without a slot does
-        pairs = zip(memory, encoder.import_cache(cache[:, :0]), strict=True)
-        memory = tuple(torch.where(_aligned(read > 0, old), old, fresh) for old, fresh in pairs)
+        fresh = call(encoder.import_cache, {**names, "cache": cache[:, :0]})
+        pairs = zip(memory, fresh, strict=True)
+        memory = tuple(torch.where(_aligned(read > 0, old), old, new) for old, new in pairs)
     old = torch.arange(C, device=x.device) < read[:, None]  # (B, C)
     x, memory = encoder.prefill(x, mask, PrefixCache(memory, old, read))
     count = read + mask.sum(1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from seqpipe.answers.base import LOOSE, HeadAnswer
 from seqpipe.answers.multi_head import part_of
-from seqpipe.answers.types import Answer
+from seqpipe.answers.types import Answer, Masking
 from seqpipe.config.attention_maps import PREFIX
 from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays, Record
@@ -30,6 +30,7 @@ from seqpipe.runtime.piece_stream import PieceStream
 from seqpipe.runtime.predictor import CHUNK, TOKENS, cores
 from seqpipe.runtime.session import import_onnxruntime, open_session
 from seqpipe.runtime.statement import Statement, read_statement
+from seqpipe.runtime.text_scores import ScoredText, text_scores
 from seqpipe.runtime.watchdog import SECONDS, RunTimes, Watchdog
 
 TOLERANCE = 1e-4  # how far a score may stand from the golden one; in int8 LOOSE: a rounded number may be the next
@@ -212,6 +213,23 @@ class Model:
             UsageError: if the bundle was exported without `streaming`.
         """
         return PieceStream(self, fields)
+
+    def log_probability(self, inputs: Any, *, masking: Masking = "token") -> Any:
+        """The log-probability of a text or record under a language model: a number, or a list of them for a list.
+
+        Of a masked language model it is the pseudo-log-likelihood (Salazar et al. 2020).
+
+        Args:
+            inputs: A text, a record, or a list of them.
+            masking: Of a masked language model: mask each token by itself, or with those behind it in its word.
+
+        Raises:
+            UsageError: if the bundle is no language model.
+        """
+        several = isinstance(inputs, list | tuple)
+        texts = (ScoredText(self.record(item)) for item in (inputs if several else [inputs]))
+        scores = [score.log_p for score in text_scores(self.predictor, texts, masking)]
+        return scores if several else scores[0]
 
     @property
     def explains(self) -> bool:

@@ -118,6 +118,8 @@ def _sentences(
 ) -> Iterator[tuple[Record | DataError, str]]:
     stored = model.manifest["reader"]
     options = stored["options"] if stored["use"] == "conll" else {}
+    if stored["use"] == "conllu":
+        options = {"separator": "tab"}  # its words may hold blanks, as in Vietnamese
     reader = reader_from({"use": "conll", "options": {**options, "tags": None}}, Plugins())
     try:
         for record in reader.records((_raised(line) for line, _ in lines), name):

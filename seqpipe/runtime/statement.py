@@ -57,7 +57,7 @@ def read_statement(content: bundle.Bundle) -> Statement:
         stated = {name: feature for name, feature in manifest["inputs"].items() if "kind" in feature}
         features = {name: feature_from(feature, by_file) for name, feature in stated.items()}
         kind = answer_from(manifest["answer"], targets)
-        source = source_from(manifest["field"], features, tokenizers, kind.is_generated)
+        source = source_from(manifest["field"], features, tokenizers, kind.every_token)
         limits = limits_of(manifest["limits"])
         check_features(features.values())
         check_options(manifest["options"])

@@ -41,7 +41,7 @@ _SPECIAL = f"Begin the vocabulary with {' '.join(SPECIALS)}, as seqpipe.word_lev
 _OFFSETS = (
     "One code point stays one: a normalizer that makes several of one (lower case of İ) gives two tokens one place. "
     "Use NFC, NFD, NFKC, NFKD, Replace and Lowercase, and a splitter that drops blanks. Pieces of words may share one "
-    "code point, as its bytes do; they too stand in order"
+    "code point, as its bytes do, and those of white space have none; they too stand in order"
 )
 _WORDS = (
     "A word that is split already is looked up through the normalizer alone, without pre-tokenizer and model: a "
@@ -119,7 +119,8 @@ class _TokenizerChecks:
             end = 0
             for word, (a, b) in zip(doc.words, doc.offsets, strict=True):
                 shared = doc.starts is not None and a == end - 1  # a code point whose bytes are in two pieces
-                if not end - shared <= a < b <= len(doc.text) or b < end:
+                without_characters = doc.starts is not None and a == b  # white space before a word, or a sign for it
+                if not (end - shared <= a and end <= b <= len(doc.text) and (a < b or without_characters)):
                     raise FaultError(
                         f"a token of {doc.text!r} stands from {a} to {b}, the one before it ends at {end}", _OFFSETS
                     )

@@ -110,6 +110,6 @@ class Artifacts:
             if writer is not None:
                 writers[path.name] = writer
         features = {name: feature_from(manifest, writers) for name, manifest in state["features"].items()}
-        lossless = any(task.kind.is_generated for task in tasks)
+        lossless = all(task.kind.every_token for task in tasks)
         source = source_from(state["field"], features, tokenizers, lossless)
         return Artifacts(source, counts, tuple(tasks), state.get("longest", 0))

@@ -19,6 +19,7 @@ from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Record
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.candidates import with_matches
 from seqpipe.training.datasets import Batch, Batches, Example, examples, of_epoch, read
 from seqpipe.training.token_corpus import Records, Windows, in_memory, token_file
 
@@ -110,7 +111,7 @@ class ExampleData(DataForm):
         ]
         return TrainingData(
             artifacts,
-            self._batches(artifacts, data, of_epoch(config, artifacts)),
+            self._batches(artifacts, with_matches(artifacts, data), self._of_epoch(artifacts)),
             f"{len(data):,} examples",
             dev or records,
             dev,
@@ -126,6 +127,11 @@ class ExampleData(DataForm):
     ) -> Batches:
         settings = self.config.train
         return Batches(artifacts, data, settings.batch_tokens, settings.batch_size, settings.seed, data_of_epoch)
+
+    def _of_epoch(self, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
+        """The function that makes the examples of an epoch, with their matches; None where all have the same."""
+        make = of_epoch(self.config, artifacts)
+        return None if make is None else lambda number: with_matches(artifacts, make(number))
 
     def _dev_batches(self, artifacts: Artifacts, dev: Sequence[Record]) -> Callable[[], Iterator[Batch]]:
         """A function that yields the dev batches; the examples are made at its first call."""

@@ -28,14 +28,16 @@ Batch = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Example:
-    """One training example: the split text and its targets."""
+    """One training example: the split text and its targets, and the candidate that stands in its batch with it."""
 
     doc: Doc
     targets: Targets
+    match: Example | None = None
 
     @property
     def length(self) -> int:
-        return max([len(self.doc), *(len(target) for target in self.targets.values() if isinstance(target, list))])
+        longest = max([len(self.doc), *(len(target) for target in self.targets.values() if isinstance(target, list))])
+        return 2 * max(longest, self.match.length) if self.match else longest
 
 
 def read(reader: Component, path: Path, most: int | None = None, overlaps: Overlaps = "error") -> list[Record]:
@@ -154,7 +156,15 @@ class Batches:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def __call__(self, rows: Sequence[int]) -> Batch:
-        return collate(self.artifacts, [self.data[i] for i in rows])
+        return collate(self.artifacts, with_their_matches([self.data[i] for i in rows]))
+
+
+def with_their_matches(data: Sequence[Example]) -> list[Example]:
+    """The examples of a batch and the candidates that match them, each text once."""
+    matches = [example.match for example in data if example.match]
+    if not matches:
+        return list(data)
+    return list({(example.doc.text, str(example.targets)): example for example in [*data, *matches]}.values())
 
 
 def collate(artifacts: Artifacts, data: Sequence[Example]) -> Batch:

@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.text import target_text
 from seqpipe.config.component import Input, by_source, describe
-from seqpipe.config.contract import can_copy, declared_features, is_language_model_head
+from seqpipe.config.contract import can_copy, declared_features
+from seqpipe.config.head_answers import reads_every_token
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import ConfigError
 from seqpipe.features.document import Doc, Record, token_counts
@@ -23,6 +24,7 @@ from seqpipe.features.text_source import TextSource
 from seqpipe.features.word_pieces import splits_words
 from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, Task
+from seqpipe.training.datasets import read
 from seqpipe.training.fit_tasks import fit_task
 from seqpipe.training.fit_tokenizers import Texts, add_special_tokens, fit_tokenizer, shared_targets, split_or_whole
 from seqpipe.training.head_inputs import (
@@ -55,7 +57,12 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     """
     inputs = by_source(config.inputs)
     heads = config.head if len(inputs) == 1 else ()
-    fitted = {name: _fit_source(source, heads, records) for name, source in inputs.items()}
+    candidates = records
+    texts = records
+    if path := config.data.candidates:
+        candidates = read(config.data.reader, path)
+        texts = [*records, *candidates]
+    fitted = {name: _fit_source(source, heads, texts) for name, source in inputs.items()}
     sources = {name: part.source for name, part in fitted.items()}
     featurizer: InputSource = sources[""] if "" in sources else MultiSource(sources)
     tokenizers = [*tokenizers_of(featurizer).values()]
@@ -63,7 +70,9 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
         check_first_source(config.inputs[0], config.head, tokenizers[0])
     shared_tokenizer = tokenizers[0] if len(tokenizers) == 1 else None
     tasks = tuple(
-        fit_task(head, head.name if len(config.head) > 1 else "", shared_tokenizer, config.inputs[0], records)
+        fit_task(
+            head, head.name if len(config.head) > 1 else "", shared_tokenizer, config.inputs[0], records, candidates
+        )
         for head in config.head
     )
     _fit_copying(config, featurizer, tasks)
@@ -106,7 +115,7 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
 
     tokenizer = add_special_tokens(fit_tokenizer(source.tokenizer, texts), heads)
     check_head_inputs(source, heads, tokenizer)
-    lossless = any(map(is_language_model_head, heads))
+    lossless = all(map(reads_every_token, heads))
     docs = _split_records(tokenizer, features, field, lossless, records)
     counts, longest = token_counts(docs, tokenizer.get_vocab_size())
     if len(fields) == 2 and not lossless:

@@ -21,13 +21,28 @@ from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.fit_tokenizers import fit_target_tokenizer
 
 
-def fit_task(head: Component, name: str, tokenizer: Tokenizer | None, source: Input, records: Sequence[Record]) -> Task:
-    """Collect a head's labels and fit its target tokenizer; `tokenizer` is that of the only text source.
+def fit_task(
+    head: Component,
+    name: str,
+    tokenizer: Tokenizer | None,
+    source: Input,
+    records: Sequence[Record],
+    candidates: Sequence[Record],
+) -> Task:
+    """Collect a head's labels and fit its target tokenizer.
+
+    Args:
+        head: The head.
+        name: Its name among several.
+        tokenizer: That of the only text source.
+        source: The first source.
+        records: Those of training.
+        candidates: The records that a head chooses from, if it does that.
 
     Raises:
         ConfigError: The answer cannot be made of this input.
     """
-    kind, info = answer_kind(head), _head_info(head, source)
+    kind, info = answer_kind(head), _head_info(head, source, candidates)
     if message := kind.refuse_input(info):
         raise ConfigError([head.problem(f"{describe(head)}: {message}")])
     labels = Vocabulary(()) if info.self_supervised else kind.collect_labels(info, records)
@@ -35,7 +50,7 @@ def fit_task(head: Component, name: str, tokenizer: Tokenizer | None, source: In
     return Task(name, kind.create(info, labels, writer).manifest(), labels, writer)
 
 
-def _head_info(head: Component, source: Input) -> HeadInfo:
+def _head_info(head: Component, source: Input, candidates: Sequence[Record]) -> HeadInfo:
     fields = source.tokenizer.common_keys.get("field") if source.tokenizer else None
     return HeadInfo(
         answer_settings(head),
@@ -46,6 +61,7 @@ def _head_info(head: Component, source: Input) -> HeadInfo:
         fields=tuple(fields) if isinstance(fields, tuple) else (fields or "text",),
         rows=axis_of(source),
         numbers=source.field if source.tokenizer is None else None,
+        candidates=candidates,
         old_labels=_old_labels(head),
     )
 

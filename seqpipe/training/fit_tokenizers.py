@@ -10,15 +10,15 @@ from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.text import target_text, text_of
-from seqpipe.config.component import build_component, describe
-from seqpipe.config.contract import is_language_model_head, is_self_supervised, special_tokens
+from seqpipe.config.component import build_component, by_source, describe
+from seqpipe.config.contract import has_member, is_language_model_head, is_self_supervised, special_tokens
 from seqpipe.config.head_answers import answer_kind
 from seqpipe.config.init_from import counterpart
-from seqpipe.config.loader import Component
+from seqpipe.config.loader import Component, Config
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.features.document import Record, place_of
 from seqpipe.features.encoding import CURE, cannot_split, is_panic
-from seqpipe.features.sources import tokenizer_file_of
+from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.features.word_pieces import splits_words
 from seqpipe.training.artifacts import Artifacts
@@ -115,6 +115,19 @@ def split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | l
     if tuple(fields) == ("text",) and record.get("words") is not None:
         return list(record["words"])
     return text_of(record, field)
+
+
+def dev_messages(config: Config, artifacts: Artifacts, dev: Sequence[Record]) -> Iterator[str]:
+    """What the tokenizers of the inputs say about themselves on the dev records."""
+    fitted = tokenizers_of(artifacts.featurizer)
+    for name, source in by_source(config.inputs).items():
+        component = source.tokenizer
+        if component is None or component.common_keys.get("init") or not has_member(component.cls, "dev_messages"):
+            continue
+        fields = component.common_keys.get("field") or "text"
+        fields = [fields] if isinstance(fields, str) else fields
+        texts = [split_or_whole(record, fields, field) for record in dev for field in fields]
+        yield from build_component(component).dev_messages(fitted[name], texts)
 
 
 def _tokenizer_of_run(component: Component, folder: Path) -> Tokenizer:

@@ -12,12 +12,21 @@ from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.answers.multi_head import part_of
 from seqpipe.config.checks.attention import attended
 from seqpipe.config.component import Input, by_source
-from seqpipe.config.contract import has_member, is_language_model_head, member
+from seqpipe.config.contract import (
+    has_member,
+    is_language_model_head,
+    member,
+    read_by_heads,
+    run_order,
+    state_source,
+)
 from seqpipe.config.loader import Component, Config
+from seqpipe.config.names import SOURCE_STATE
 from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.incremental import IncrementalStages, cache_entries
 from seqpipe.nn.joined_sources import join_sources
+from seqpipe.nn.multi_source_attention import summary
 from seqpipe.nn.streaming import HEAD, read_piece, streaming_entries
 from seqpipe.runtime.cache_entries import CacheEntry
 from seqpipe.training.artifacts import Artifacts, Task
@@ -33,15 +42,25 @@ class Pipeline(nn.Module):
         self.artifacts = artifacts
         task_names = _names_of_task(artifacts.tasks[0]) if len(artifacts.tasks) == 1 else {}
         self.embedding, self.encoder = nn.ModuleList(), nn.ModuleList()  # of all sources, one after the other
-        self.sources: dict[str, list[Stage]] = {}
-        wired, widths = Names(), []
-        for name, source in by_source(config.inputs).items():
+        self.sources: dict[str, list[Stage]] = {}  # in the order in which they run
+        self.state_sources: dict[str, str] = {}  # of a source whose encoders start from another's state: that source
+        inputs, read = by_source(config.inputs), read_by_heads(config.inputs)
+        wired_into: dict[str, Names] = {}
+        for name, source in by_source(run_order(config.inputs)).items():
             wired = _names_of_source(artifacts, name) | task_names
+            if before := state_source(source):
+                self.state_sources[name] = before
+                wired["sizes"] = {**wired["sizes"], SOURCE_STATE: wired_into[before]["dim"]}
             self.sources[name] = self._build_source(source, wired)
-            widths.append(wired["dim"])
+            wired_into[name] = wired
+        for name in inputs:
+            for stage, module in self.sources[name]:
+                (self.embedding if stage.kind == "embedding" else self.encoder).append(module)
+        self.read = [name for name, source in inputs.items() if source in read]
         self.source_of = {stage.key: name for name, stages in self.sources.items() for stage, _ in stages}
-        self.joins_sources = len(widths) > 1 and any(task.kind.joins_sources for task in artifacts.tasks)
-        wired = {"sources": tuple(widths)} | (wired if len(widths) == 1 else {"dim": sum(widths)})
+        self.joins_sources = len(read) > 1 and any(task.kind.joins_sources for task in artifacts.tasks)
+        widths = tuple(wired_into[name]["dim"] for name in self.read)
+        wired = {"sources": widths} | (wired_into[self.read[0]] if len(read) == 1 else {"dim": sum(widths)})
         heads = list(zip(artifacts.tasks, config.head, strict=True))
         self.heads = nn.ModuleList(build_stage(head, wired | _names_of_task(task)) for task, head in heads)
         modules: list[Any] = list(self.heads)
@@ -50,7 +69,7 @@ class Pipeline(nn.Module):
         ]
         self.outputs, self.streams = artifacts.kind.outputs, config.export.streaming
         self.attended = attended(config.inputs, config.head)
-        self.stages = [stage for stages in self.sources.values() for stage in stages]
+        self.stages = [stage for name in inputs for stage in self.sources[name]]
         self.stages += zip(config.head, self.heads, strict=True)
         for stage, module in self.stages:
             if stage.common_keys.get("freeze"):
@@ -64,15 +83,13 @@ class Pipeline(nn.Module):
         for stage in source.encoder:
             encoders.append(build_stage(stage, wired))
             wired["dim"] = width_of(stage, encoders[-1])
-        self.embedding.extend(embeddings)
-        self.encoder.extend(encoders)
         return list(zip(source.stages, (*embeddings, *encoders), strict=True))
 
     def forward(self, names: Names) -> Names:
         """Return everything that a head may ask for: the features (B, T, …), x, and what else the stages returned.
 
-        `sources` is a list with these names for each source. Of several sources they are there alone, or with those of
-        the first as `join_sources` has them, where a head asks for that.
+        `sources` is a list with these names for each source that heads read. Of several they are there alone, or with
+        those of the first as `join_sources` has them, where a head asks for that.
         """
         names = dict(names)
         for _ in self.trace(names):
@@ -122,18 +139,22 @@ class Pipeline(nn.Module):
 
     def trace(self, names: Names) -> Iterator[tuple[Component, Names]]:
         """Run the stages before the head; yield each with what it returned, which is joined to the names on the way."""
-        sources = []
+        sources: dict[str, Names] = {}
         for source, stages in self.sources.items():
-            source_names = part_of(names, source) if source else names
+            source_names = dict(part_of(names, source)) if source else names
+            if source in self.state_sources:
+                source_names[SOURCE_STATE] = summary([sources[self.state_sources[source]]])
             for stage, outputs in trace_source(stages, source_names):
                 yield stage, outputs
                 names |= {f"{source}.{name}": value for name, value in outputs.items()} if source else {}
-            sources.append(source_names)
+            sources[source] = source_names
         names["sources"] = [
-            {name: value for name, value in source_names.items() if name != "sources"} for source_names in sources
+            {name: value for name, value in sources[source].items() if name != "sources"} for source in self.read
         ]
         if self.joins_sources:
             names |= join_sources(names["sources"])
+        elif len(self.read) == 1:
+            names |= names["sources"][0]
 
     def mask_at(self, stage: Component) -> str:
         """The name of the mask of a stage's source among the names that `trace` joins."""
@@ -218,7 +239,9 @@ class Pipeline(nn.Module):
             return {"tokens": min(context) - self.head.adds_bos}
         first_tokens: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
         firsts = [most for most in first_tokens if most is not None] if self.artifacts.featurizer.pairs else []
-        return {"tokens": MOST_TOKENS} | ({"first_tokens": min(firsts)} if firsts else {})
+        max_tokens: list[Any] = [member(module, "max_tokens") for _, module in self.stages]
+        tokens = min([MOST_TOKENS, *(most for most in max_tokens if most is not None)])
+        return {"tokens": tokens} | ({"first_tokens": min(firsts)} if firsts else {})
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
         """The first head's own score of one of its decisions, (B,)."""

@@ -25,6 +25,7 @@ from seqpipe.errors import TrainingError
 from seqpipe.files import finite, make_folder, remove_torn, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint
+from seqpipe.training.candidates import encode_candidates
 from seqpipe.training.data_forms import TrainingBatches
 from seqpipe.training.datasets import Batch
 from seqpipe.training.interrupts import Interrupts
@@ -160,6 +161,7 @@ class Trainer:
         scores: dict[str, Any] = {}
         with self._average.applied():
             self._check_finite()
+            encode_candidates(self.pipeline, self.device)
             if self._evaluate:
                 scores = dict(self._evaluate(self.stop_if_interrupted))
                 row["dev"] = {key: value for key, value in scores.items() if key != "labels"}

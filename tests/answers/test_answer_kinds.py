@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.candidates import Candidate, Candidates
 from seqpipe.answers.classification import Label, Labels, label_of
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan
@@ -279,6 +280,12 @@ def test_an_empty_text_has_an_empty_answer() -> None:
         (Score(), {"score": None}, ["(nothing)"]),
         (Vector("a"), {"vector": [0.0, 1.0]}, ["a vector of 2 numbers"]),
         (Vector("a"), {"vector": None}, ["(nothing)"]),
+        (Candidate(Candidates(("a",))), {"text": "a", "score": 0.5, "nearest": []}, ["a (0.5000)"]),
+        (
+            Candidate(Candidates(("a",), None, ("yes",))),
+            {"text": "a", "answer": "yes", "score": 0.5, "nearest": []},
+            ["yes (0.5000)"],
+        ),
         (Text(WRITER), {"generated_text": "hello", "score": 0.5}, ["hello (0.5000)"]),
         (Text(WRITER), [{"generated_text": "", "score": 0.5}], ["(nothing) (0.5000)"]),
         (ExtractiveSpan(), {"answer": "Rome", "score": 0.5, "start": 0, "end": 4}, ["Rome (0.5000)"]),

@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.candidates import Candidate, Candidates
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan
@@ -51,11 +52,18 @@ SHAPED = {
     "name": {"text": "Bern", "start": 0, "end": 4},
     "next": [{"from": 0, "to": 0, "label": "next", "score": 0.25}],
 }
+NEAR = {"text": "a", "score": 0.5}
 KINDS: list[tuple[AnswerKind, Any, Any]] = [  # a kind, an answer, and one of several
     (Label(("a", "b")), {"label": "a", "score": 0.5}, None),
     (Labels(("a", "b")), [{"label": "a", "score": 0.5}], None),
     (Score(), {"score": -3.25}, None),
     (Vector(("a",)), {"vector": [0.0, -1.5]}, None),
+    (Candidate(Candidates(("a", "b"))), {**NEAR, "nearest": [NEAR, {"text": "b", "score": -0.25}]}, None),
+    (
+        Candidate(Candidates(("a", "b"), ("x", "y"), ("yes", "no"))),
+        {"text": "b", "label": "y", "answer": "no", "score": 0.5, "nearest": [{**NEAR, "label": "x", "answer": "yes"}]},
+        None,
+    ),
     (Tags(TAGS), [TAG], {"tags": [{key: TAG[key] for key in TAG if key != "score"}], "score": 0.5}),
     (Spans(TAGS), [CITY], {"spans": [{key: CITY[key] for key in CITY if key != "score"}], "score": 0.5}),
     *((kind, answer, answer) for kind, answer in (

@@ -21,6 +21,7 @@ from seqpipe.answers.registry import head_answer_from
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
+from seqpipe.features.document import Doc
 from seqpipe.features.text_source import TextSource
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.fit import fit_artifacts
@@ -304,3 +305,10 @@ def test_without_unanswerable_questions_there_are_two_figures() -> None:
     counted.add(["the Fox", "dog"], "Fox!")
     counted.add(["a big dog"], "dog")
     assert counted.result() == {"f1": pytest.approx((1 + 2 / 3) / 2), "exact_match": 0.5}
+
+
+def test_an_answer_ends_with_a_letter_where_its_last_piece_is_the_space_before_a_word() -> None:
+    offsets = [(0, 3), (3, 4), (4, 9), (10, 10), (10, 12)]
+    doc = Doc("who\nAda B 你好", ["who", "\n", "Ada B", "", "你好"], offsets, [4, 3, 5, 6, 7], second=2)
+    decision = {"starts": np.array([[2]]), "ends": np.array([[3]]), "scores": np.array([[0.0]])}
+    assert ExtractiveSpan().answers([doc], decision) == [{"answer": "Ada B", "score": 1.0, "start": 0, "end": 5}]

@@ -26,6 +26,7 @@ from seqpipe_plugins.tokenizers.words import Words
 FIELDS = {"mood": {"per": "text", "type": "label"}, "head": {"per": "word", "type": "position"}}
 SETTINGS: dict[str, dict[str, Any]] = {"structured": {"fields": FIELDS}, "spans": {"scheme": "IOB2"}}
 LABELS: dict[str, tuple[str, ...]] = {"structured": ("mood/bad", "mood/good"), "spans": ("O", "B-a", "I-a")}
+CANDIDATES = [{"text": "first", "label": "a"}, {"text": "second", "label": "b", "answer": "yes"}]
 SIDES: dict[str, tuple[Any, Any]] = {  # a reference, and what was predicted
     "tags": ([("a", 0, 1)], [("b", 0, 1)]),
     "spans": ([("a", 0, 1)], [("a", 0, 1)]),
@@ -33,6 +34,7 @@ SIDES: dict[str, tuple[Any, Any]] = {  # a reference, and what was predicted
     "labels": (["a"], ["a", "b"]),
     "score": (1.0, None),
     "vector": ("a", [1.0, 0.0]),
+    "candidate": ("a", ["b", "a"]),
     "span": (["Rome"], "Rome"),
     "pointers": (PointerGold((0, 1)), [0, 1]),
     "structured": ({"mood": "bad", "head": {(0, 1): None}}, {"mood": "bad", "head": {(0, 1): (0, 1)}}),
@@ -51,13 +53,13 @@ def tokenizer() -> Tokenizer:
 
 def created(name: str, tokenizer: Tokenizer) -> HeadAnswer:
     kind = ANSWER_KINDS[name]
-    info = HeadInfo(completed(kind, SETTINGS.get(name, {})), target=None, rows=TOKENS)
+    info = HeadInfo(completed(kind, SETTINGS.get(name, {})), target=None, rows=TOKENS, candidates=CANDIDATES)
     return kind.create(info, LABELS.get(name, ("a", "b")), tokenizer if kind.needs_tokenizer else None)
 
 
 def test_there_are_these_kinds() -> None:
     assert set(ANSWER_KINDS) == {
-        *("tags", "spans", "label", "labels", "score", "vector", "span", "pointers", "structured"),
+        *("tags", "spans", "label", "labels", "score", "vector", "candidate", "span", "pointers", "structured"),
         *("text", "generation", "fill-mask", "span-infilling"),
     }
     assert all(kind.kind == name for name, kind in ANSWER_KINDS.items())

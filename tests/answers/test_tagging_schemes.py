@@ -15,7 +15,7 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.tagging_schemes import Scheme, Span
 
 LABELS = ("PER", "ORG", "PER-x", "LOC.NAM")
-PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}
+PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}
 
 
 def random_tags(scheme: str, seed: int) -> Iterator[list[str]]:
@@ -27,7 +27,7 @@ def random_tags(scheme: str, seed: int) -> Iterator[list[str]]:
 
 
 def seqeval_spans(tags: Sequence[str]) -> list[Span]:
-    common = [{"L": "E", "U": "S"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]
+    common = [{"L": "E", "U": "S", "M": "I"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]
     return [(label, first, last + 1) for label, first, last in get_entities(common)]
 
 
@@ -84,14 +84,21 @@ def layouts(length: int, labels: tuple[str, ...] = ("X", "Y-z")) -> list[list[Sp
     return ending_outside + ending_inside
 
 
+def fitting(length: int, scheme: Scheme) -> list[list[Span]]:
+    """The layouts that a scheme has tags for: of BMES those without a gap."""
+    if scheme != "BMES":
+        return layouts(length)
+    return [layout for layout in layouts(length) if sum(end - start for _, start, end in layout) == length]
+
+
 def legal(length: int, scheme: Scheme) -> set[tuple[str, ...]]:
-    return {tuple(schemes.to_tags(layout, length, scheme)) for layout in layouts(length)}
+    return {tuple(schemes.to_tags(layout, length, scheme)) for layout in fitting(length, scheme)}
 
 
 @pytest.mark.parametrize("scheme", schemes.SCHEMES)
 def test_spans_come_back_from_their_tags(scheme: Scheme) -> None:
     for length in range(6):
-        for layout in layouts(length):
+        for layout in fitting(length, scheme):
             assert schemes.from_scheme(schemes.to_tags(layout, length, scheme), scheme) == layout
 
 
@@ -159,14 +166,24 @@ def test_ill_formed_tags_are_read_but_foreign_ones_refused() -> None:
         schemes.from_scheme(["S-A"], "IOB2")
 
 
+def test_a_word_outside_of_all_spans_has_no_tag_in_bmes() -> None:
+    assert schemes.to_tags([("word", 0, 1), ("word", 1, 4)], 4, "BMES") == ["S-word", "B-word", "M-word", "E-word"]
+    with pytest.raises(ValueError, match="word 1 is in no span, and BMES has no tag for it"):
+        schemes.to_tags([("word", 0, 1), ("word", 2, 4)], 4, "BMES")
+    assert not schemes.belongs("O", "BMES")
+    assert schemes.strict_problem(["B", "M", "E", "S"], "BMES") is None
+    assert schemes.strict_problem(["B", "S"], "BMES") == (1, "'S' cannot follow 'B' in BMES")
+
+
 def test_a_tag_set_is_sorted_by_label_after_o() -> None:
     assert schemes.tag_set(["b", "a", "b"], "IOB2") == ("O", "B-a", "I-a", "B-b", "I-b")
     assert schemes.tag_set(["a"], "BIOES") == ("O", "B-a", "I-a", "E-a", "S-a")
     assert schemes.tag_set(["a"], "BILOU") == ("O", "B-a", "I-a", "L-a", "U-a")
+    assert schemes.tag_set(["a"], "BMES") == ("B-a", "M-a", "E-a", "S-a")
     assert schemes.tag_set([], "IOB1") == ("O",)
 
 
-@pytest.mark.parametrize("scheme", ["IOB2", "BIOES"])
+@pytest.mark.parametrize("scheme", ["IOB2", "BIOES", "BMES"])
 def test_allowed_lets_through_exactly_the_legal_sequences(scheme: Scheme) -> None:
     tags = list(schemes.tag_set(("X", "Y-z"), scheme))
     random.Random(0).shuffle(tags)

@@ -130,9 +130,12 @@ def greff(*, without: tuple[str, ...] = (), coupled: bool = False, full: bool = 
     return step
 
 
-def one_way(step: Step, p: Weights, row: Array, backward: bool) -> Array:
-    """The states (T, H) of one row (T, D), each where its token stands."""
+def one_way(step: Step, p: Weights, row: Array, backward: bool, start: Array | None = None) -> Array:
+    """The states (T, H) of one row (T, D), each where its token stands, from `start` (S, H) or from zeros."""
     state: tuple[Array, ...] = (np.zeros(p["R"].shape[1]),) * STATES.get(step, 1)
+    if start is not None:
+        assert len(start) == len(state)
+        state = tuple(start)
     states = []
     for x in row[::-1] if backward else row:
         state = step(p, x, state)
@@ -140,23 +143,32 @@ def one_way(step: Step, p: Weights, row: Array, backward: bool) -> Array:
     return np.stack(states[::-1] if backward else states)
 
 
-def layer(step: Step, rnn: nn.Module, row: Array, direction: str) -> list[tuple[Array, Array, Array]]:
-    """The states (T, H) of each direction, the last that it makes (H,), and the first."""
+def layer(
+    step: Step, rnn: nn.Module, row: Array, direction: str, start: Array | None = None
+) -> list[tuple[Array, Array, Array]]:
+    """The states (T, H) of each direction, the last that it makes (H,), and the first, from (directions, S, H)."""
     found = []
-    for backward in {"forward": [False], "backward": [True], "both": [False, True]}[direction]:
-        states = one_way(step, weights_of(rnn, "_reverse" if backward and direction == "both" else ""), row, backward)
+    for number, backward in enumerate({"forward": [False], "backward": [True], "both": [False, True]}[direction]):
+        weights = weights_of(rnn, "_reverse" if backward and direction == "both" else "")
+        states = one_way(step, weights, row, backward, None if start is None else start[number])
         found.append((states, states[0 if backward else -1], states[-1 if backward else 0]))
     return found
 
 
-def encoded(step: Step, layers: nn.ModuleList, row: Array, direction: str, merge: str) -> tuple[Array, Array, Array]:
-    """What an encoder makes of one row: its x (T, D'), state (D',) and first (D',)."""
+def encoded(
+    step: Step, layers: nn.ModuleList, row: Array, direction: str, merge: str, start: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """What an encoder makes of one row: its x (T, D'), state (D',) and first (D',).
+
+    `start` holds the initial states (layers, directions, S, H), each layer's h first; without it they are 0.
+    """
     merged = {
         "concat": lambda arrays: np.concatenate(arrays, -1),
         "sum": lambda arrays: np.sum(arrays, 0),
         "mean": lambda arrays: np.mean(arrays, 0),
     }[merge]
-    for rnn in layers:
-        x, state, first = (merged(arrays) for arrays in zip(*layer(step, rnn, row, direction), strict=True))
+    for depth, rnn in enumerate(layers):
+        of_layer = layer(step, rnn, row, direction, None if start is None else start[depth])
+        x, state, first = (merged(arrays) for arrays in zip(*of_layer, strict=True))
         row = x
     return x, state, first

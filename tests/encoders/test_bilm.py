@@ -44,14 +44,14 @@ def seen(name: str, position: int, made: nn.Module) -> list[bool]:
 @pytest.mark.parametrize("residual", [True, False])
 def test_forwards_have_seen_what_stands_before_and_backwards_what_stands_behind(position: int, residual: bool) -> None:
     torch.manual_seed(1)
-    made = BiLM(5, hidden=4, layers=3, residual=residual).eval()
+    made = BiLM(5, {}, hidden=4, layers=3, residual=residual).eval()
     assert seen("forwards", position, made) == [t >= position for t in range(6)]
     assert seen("backwards", position, made) == [t <= position for t in range(6)]
 
 
 def test_each_token_is_guessed_from_states_that_have_not_seen_it() -> None:
     torch.manual_seed(1)
-    made, head = BiLM(5, hidden=4).eval(), Head(8, WORDS)
+    made, head = BiLM(5, {}, hidden=4).eval(), Head(8, WORDS)
     for position in range(6):
         states = [made(x, MASK) for x in (X, changed(X, position))]
         one, other = (head._contexts(found["forwards"], found["backwards"], MASK) for found in states)
@@ -61,7 +61,7 @@ def test_each_token_is_guessed_from_states_that_have_not_seen_it() -> None:
 
 def test_the_layers_are_those_of_lstms_on_top_of_each_other() -> None:
     torch.manual_seed(2)
-    made = BiLM(4, hidden=4, layers=2).eval()
+    made = BiLM(4, {}, hidden=4, layers=2).eval()
     found = made(X[..., :4], MASK)
     for row, length in enumerate((6, 4, 1)):
         x = X[row, :length, :4]

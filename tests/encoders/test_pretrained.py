@@ -11,10 +11,12 @@ import pytest
 import torch
 import transformers
 from factory import QUIET, parts, seqpipe, tagging
+from independent import Bundle as SecondRuntime
 from nn.exported import export, ragged
 from pretrained import FAMILIES, checkpoint, rewrite
 from torch import Tensor
 
+from seqpipe import load as open_bundle
 from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
@@ -55,13 +57,10 @@ def build(folder: Path, **options: Any) -> Pretrained:
 def test_tokens_are_those_of_transformers_under_ids_of_our_own(folders: dict[str, Path], family: str) -> None:
     tokenizer, old, _ = pretrained_tokenizer(folders[family])
     theirs = transformers.AutoTokenizer.from_pretrained(folders[family])
-    assert sorted(old) == list(range(len(theirs)))
+    assert sorted(old) == sorted(i for token, i in theirs.get_vocab().items() if token != "<|endoftext|>")
     for text, doc in zip(TEXTS, TextSource(tokenizer, {}).docs([{"text": text} for text in TEXTS]), strict=True):
-        given = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
-        kept = [i for i, (a, b) in zip(given["input_ids"], given["offset_mapping"], strict=True) if text[a:b].strip()]
-        assert [old[i] for i in doc.ids] == kept
-        if family != "xlm-roberta":  # its sign of a word's beginning takes the place of the first letter too
-            assert "".join(doc.words) == text.replace(" ", "")
+        assert [old[i] for i in doc.ids] == theirs(text, add_special_tokens=False)["input_ids"]
+        assert "".join(text[a:b] for a, b in doc.word_offsets) == text.replace(" ", "")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -104,16 +103,15 @@ def test_vectors_of_pairs_are_those_of_transformers(folders: dict[str, Path], fa
     for b, (doc, (first, second)) in enumerate(zip(docs, PAIRS, strict=True)):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         given = tokenizer(first, second, return_tensors="pt", return_token_type_ids=encoder.tells_apart)
-        if family != "xlm-roberta":  # its blanks alone are left out here
-            ids = given["input_ids"][0].tolist()
-            at = doc.second or 0
-            inner = [ours.ids[i] for i in doc.ids]
-            assert ids[1:-1] == [*inner[:at], *inner[at - 1 : at] * (ours.separators - 1), *inner[at:]]
-            with torch.no_grad():
-                expected = theirs(**given).last_hidden_state[0]
-            kept = torch.cat([expected[1 : at + 1], expected[at + ours.separators : -1]])
-            assert torch.allclose(made["x"][b, : len(doc)], kept, atol=1e-5)
-            assert torch.allclose(made["state"][b], expected[0], atol=1e-5)
+        ids = given["input_ids"][0].tolist()
+        at = doc.second or 0
+        inner = [ours.ids[i] for i in doc.ids]
+        assert ids[1:-1] == [*inner[:at], *inner[at - 1 : at] * (ours.separators - 1), *inner[at:]]
+        with torch.no_grad():
+            expected = theirs(**given).last_hidden_state[0]
+        kept = torch.cat([expected[1 : at + 1], expected[at + ours.separators : -1]])
+        assert torch.allclose(made["x"][b, : len(doc)], kept, atol=1e-5)
+        assert torch.allclose(made["state"][b], expected[0], atol=1e-5)
     assert encoder.tells_apart == (family in ("bert", "electra"))
     assert ours.separators == (2 if "roberta" in family else 1)
 
@@ -188,10 +186,13 @@ def test_a_token_that_two_windows_hold_has_the_vectors_of_both(folders: dict[str
         assert torch.allclose(made["other_x"][t], windows[other][t - 4 * other], atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
 @pytest.mark.parametrize("options", [{}, {"window": 7, "overlap": 2}, {"window": 6, "overlap": 5}])
-def test_neighbours_and_padding_never_change_a_row(folders: dict[str, Path], options: dict[str, Any]) -> None:
-    encoder, lengths = build(folders["bert"], **options), (90, 1, 6, 7, 8, 39, 40)
-    ids, mask = rows(folders["bert"], *lengths)
+def test_neighbours_and_padding_never_change_a_row(
+    folders: dict[str, Path], family: str, options: dict[str, Any]
+) -> None:
+    encoder, lengths = build(folders[family], **options), (90, 1, 6, 7, 8, 39, 40)
+    ids, mask = rows(folders[family], *lengths)
     together = encoder(torch.where(mask, ids, 3), mask)
     for b, n in enumerate(lengths):
         alone = encoder(ids[b : b + 1, :n], mask[b : b + 1, :n])
@@ -200,7 +201,7 @@ def test_neighbours_and_padding_never_change_a_row(folders: dict[str, Path], opt
 
 
 @pytest.mark.parametrize(
-    "family", [pytest.param(name, marks=[pytest.mark.long] * (name != "bert")) for name in FAMILIES]
+    "family", [pytest.param(name, marks=[pytest.mark.long] * (name != "modernbert")) for name in FAMILIES]
 )
 def test_the_graph_answers_as_pytorch_at_any_length(folders: dict[str, Path], family: str, tmp_path: Path) -> None:
     encoder = build(folders[family], window=8)
@@ -222,11 +223,55 @@ def test_layers_may_be_left_out_or_averaged(folders: dict[str, Path]) -> None:
     assert len([name for name, _ in one.named_parameters() if "layer.1." in name]) == 0
 
 
-def test_recomputed_layers_have_the_same_gradient(folders: dict[str, Path]) -> None:
-    ids, mask = rows(folders["bert"], 5, 3)
+def test_each_layer_of_modernbert_is_what_transformers_makes_of_it(folders: dict[str, Path]) -> None:
+    folder = folders["modernbert"]
+    old, theirs = pretrained_tokenizer(folder).ids, transformers.AutoModel.from_pretrained(folder).eval()
+    ids, mask = rows(folder, 20)
+    given = torch.tensor([[old[2], *(old[i] for i in ids[0].tolist()), old[3]]])
+    with torch.no_grad():
+        states = theirs(input_ids=given, output_hidden_states=True).hidden_states
+    for layer, expected in enumerate(states):
+        assert torch.allclose(build(folder, layers=(layer,))(ids, mask)["x"], expected[:, 1:-1], atol=1e-5)
+    lower = build(folder, depth=2)
+    assert [lower.model.layers[i].attention_type for i in (0, 1)] == ["full_attention", "sliding_attention"]
+    with torch.no_grad():
+        assert torch.allclose(lower(ids, mask)["x"], theirs.final_norm(states[2])[:, 1:-1], atol=1e-5)
+
+
+def test_modernbert_attends_to_near_tokens_in_some_layers_and_to_all_in_others(folders: dict[str, Path]) -> None:
+    ids, mask = rows(folders["modernbert"], 20)
+    changed = torch.where(torch.arange(20) == 0, (ids + 1).clamp(min=4), ids)
+    found = []
+    for kinds in (["sliding_attention"] * 3, ["sliding_attention", "full_attention", "sliding_attention"]):
+        encoder = build(folders["modernbert"])
+        for layer, kind in zip(encoder.model.layers, kinds, strict=True):
+            layer.attention_type = kind
+        differs = (encoder(ids, mask)["x"] - encoder(changed, mask)["x"]).abs().amax(2)[0] > 1e-6
+        found.append(int(differs.nonzero().max()))
+    assert 3 < found[0] <= 9  # at most 3 to each side in each of 3 layers
+    assert found[1] == 19
+
+
+def test_dropout_is_that_of_every_part_of_modernbert(folders: dict[str, Path]) -> None:
+    encoder = build(folders["modernbert"], dropout=0.25)
+    parts_of_it = [module for module in encoder.modules() if isinstance(module, torch.nn.Dropout)]
+    assert (
+        {part.p for part in parts_of_it} == {layer.attn.attention_dropout for layer in encoder.model.layers} == {0.25}
+    )
+    assert len(parts_of_it) == 1 + 2 * 3
+    lower = build(folders["modernbert"], layer_decay=0.5)
+    factors = {name: lower.learning_rate_factor(name) for name, _ in lower.named_parameters()}
+    assert factors["model.layers.2.attn.Wqkv.weight"] == factors["model.final_norm.weight"] == 1
+    assert factors["model.layers.0.mlp.Wi.weight"] == 0.25
+    assert factors["model.embeddings.tok_embeddings.weight"] == 0.125
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_recomputed_layers_have_the_same_gradient(folders: dict[str, Path], family: str) -> None:
+    ids, mask = rows(folders[family], 5, 3)
     found = []
     for recompute in (False, True):
-        encoder = build(folders["bert"], dropout=0.0, recompute=recompute).train()
+        encoder = build(folders[family], dropout=0.0, recompute=recompute).train()
         encoder(ids, mask)["x"].square().sum().backward()
         found.append([parameter.grad for parameter in encoder.parameters()])
     assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(*found, strict=True) if one is not None)
@@ -253,24 +298,32 @@ def test_lower_layers_learn_slower(folders: dict[str, Path], tmp_path: Path) -> 
     assert all(p.grad is not None for p in pipeline.parameters())
 
 
-def test_a_tagger_over_a_checkpoint_goes_all_the_way(folders: dict[str, Path], tmp_path: Path) -> None:
-    path = piped(folders["bert"], tmp_path, window=6)
+@pytest.mark.parametrize(
+    "family",
+    ["xlm-roberta", *(pytest.param(name, marks=pytest.mark.long) for name in ("bert", "deberta-v2", "modernbert"))],
+)
+def test_a_tagger_over_a_checkpoint_goes_all_the_way(folders: dict[str, Path], family: str, tmp_path: Path) -> None:
+    path = piped(folders[family], tmp_path, window=6)
     done = seqpipe("run", path, "--device", "cpu", "train.epochs=1", folder=tmp_path)
     assert done.code == 0, done.err
     bundle = tmp_path / "runs" / "tiny" / "bundle"
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
     answered = seqpipe("predict", bundle, stdin=("Ada met Bob . " * 20).encode())
     assert answered.code == 0, answered.err
+    ours, theirs = open_bundle(bundle, "cpu"), SecondRuntime(bundle)
+    for record in ("Ada met 你好 (hello)\n☃ 世界 ", {"words": ["你好", "met", "☃", "Zürich"]}):
+        assert ours(record) == theirs(record)
 
 
 def test_a_checkpoint_stands_beside_other_embeddings(folders: dict[str, Path], tmp_path: Path) -> None:
-    first = {"use": "pretrained", "checkpoint": str(folders["bert"]), "freeze": True, "layers": [0, 1, 2]}
+    folder = folders["modernbert"]
+    first = {"use": "pretrained", "checkpoint": str(folder), "freeze": True, "layers": [0, 1, 2]}
     changes = {"embedding": [first, {"use": "char-cnn", "dim": 6}], "encoder": [{"use": "lstm", "hidden": 8}, "words"]}
-    path = tagging(tmp_path, {"tokenizer": {"use": "pretrained", "checkpoint": str(folders["bert"])}} | changes)
+    path = tagging(tmp_path, {"tokenizer": {"use": "pretrained", "checkpoint": str(folder)}} | changes)
     assert check_export(load(path), QUIET)["decisions"]
     pipeline, batches = parts(load(path))
     batch = batches(batches.order(0)[0])
-    whole = build(folders["bert"], layers=(0, 1, 2))
+    whole = build(folder, layers=(0, 1, 2))
     expected = whole(batch["ids"], batch["mask"])["x"]
     made = pipeline.eval()(batch)
     assert pipeline.embedding[0].dim == 16

@@ -32,6 +32,7 @@ from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.text_scores import ScoredText, text_scores
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
@@ -284,6 +285,16 @@ def test_perplexity_is_that_of_the_tokens_one_by_one(gpt2: Peer) -> None:
     assert abs(found["bits_per_character"] - np.sum(losses) / np.log(2) / len(text)) < 1e-4
 
 
+def test_the_log_probability_of_a_text_is_that_of_transformers(peer: Peer) -> None:
+    texts = prompts(12)
+    found = [score.log_p for score in text_scores(peer.ours, [ScoredText({"text": text}) for text in texts])]
+    for text, log_p in zip(texts, found, strict=True):
+        ids = torch.tensor([[0, *peer.tokenizer(text)["input_ids"]]])  # behind the end of another text
+        with torch.no_grad():
+            expected = peer.model(ids).logits[:, :-1].log_softmax(2).gather(2, ids[:, 1:, None]).sum()
+        assert log_p == pytest.approx(float(expected), abs=1e-3)
+
+
 @pytest.mark.parametrize("use", ["rnn", "gru", "lstm"])
 def test_a_recurrent_model_writes_what_its_states_over_the_whole_text_say(tmp_path: Path, use: str) -> None:
     encoder = {"use": use, "hidden": 16, "layers": 2, "direction": "forward"}
@@ -432,7 +443,7 @@ class TestBadInput:
     def test_states_that_nobody_carries(self, tmp_path: Path) -> None:
         gru = {"use": "gru", "hidden": 16, "direction": "forward"}
         for encoder, head, told in (
-            (gru, {"packed": False}, "start from a zero state: set packed: true, or stateful: false"),
+            (gru, {"packed": False}, "start from the initial state: set packed: true, or stateful: false"),
             ({"use": "transformer", "causal": True}, {}, "it has no state to carry; choose lstm, gru or rnn, or set"),
         ):
             with pytest.raises(ConfigError, match=told):

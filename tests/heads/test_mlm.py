@@ -229,6 +229,45 @@ def test_both_sides_judge_themselves_by_the_same_gaps(finished: tuple[Path, dict
     assert parity["pytorch"] == parity["onnxruntime"] == result["scores"]["test"]["masked_accuracy"]
 
 
+def test_both_sides_are_scored_on_minimal_pairs_and_list_the_wrong_preferences(
+    finished: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, result = finished
+    start = "the city of {} is in {} ."
+    pairs = [
+        *(
+            {"sentence_good": start.format(a, PLACES[a]), "sentence_bad": start.format(a, PLACES[b])}
+            for a, b in itertools.permutations(PLACES, 2)
+        ),
+        {"text": "the city of Rome is in [MASK] .", "alternatives": ["Peru", "Italy", "Norway"], "answer": 1},
+        {"sentence_good": "the city of Rome is in Peru .", "sentence_bad": "the city of Rome is in Atlantis ."},
+    ]
+    write_jsonl(folder / "pairs.jsonl", pairs)
+    sides = []
+    for target in ("runs/gaps", result["bundle"]):
+        done = seqpipe(
+            *("evaluate", target, "--pairs", "pairs.jsonl", "--device", "cpu", "--json", "--errors", "wrong.jsonl"),
+            folder=folder,
+        )
+        assert done.code == 0, done.err
+        assert "1 of 14 have words that the model does not know, such as 'Atlantis'" in done.err
+        wrong = [json.loads(line) for line in (folder / "wrong.jsonl").read_text().splitlines()]
+        sides.append((json.loads(done.out)["pairs.jsonl"], wrong))
+    (ours, ours_wrong), (theirs, theirs_wrong) = sides
+    assert ours["accuracy"] == theirs["accuracy"] == 1 - len(ours_wrong) / 14
+    assert ours["mean_difference"] == pytest.approx(theirs["mean_difference"], abs=1e-4)
+    assert ours["accuracy"] >= 12 / 14
+    assert [line["where"] for line in ours_wrong] == [line["where"] for line in theirs_wrong]
+    assert all({"scores", "difference", "sentence_good"} <= line.keys() for line in ours_wrong)
+    for flags, message in (
+        (["--pairs", "pairs.jsonl", "--raw"], "nothing is decoded; leave --data, --raw"),
+        (["--normalize", "token"], "are for --pairs; give a file of pairs"),
+    ):
+        done = seqpipe("evaluate", result["bundle"], *flags, folder=folder)
+        assert done.code == 2
+        assert message in done.err
+
+
 def test_its_golden_examples_have_the_gaps_that_were_filled(finished: tuple[Path, dict[str, Any]]) -> None:
     model = open_bundle(finished[0] / finished[1]["bundle"], "cpu")
     golden = model.manifest["golden"]

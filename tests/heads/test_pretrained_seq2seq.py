@@ -21,7 +21,8 @@ from seqpipe.config.yaml_text import dump
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.manifest import bundle_files, bundle_manifest
-from seqpipe.nn import t5 as layers
+from seqpipe.nn import encoder_decoder as layers
+from seqpipe.nn import t5 as family
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import collate, examples, read
@@ -128,14 +129,14 @@ def test_planted_faults_are_seen(peer: Peer, fault: str, monkeypatch: pytest.Mon
     assert peer.in_pytorch(given, max_length=WRITTEN) == expected
     if fault == "distances":
         monkeypatch.setattr(
-            layers.Distances, "forward", lambda self, distance: self.weight.new_zeros(4, *distance.shape)
+            family.Distances, "forward", lambda self, distance: self.weight.new_zeros(4, *distance.shape)
         )
     elif fault == "scale":
         right = layers.Attention.forward
         monkeypatch.setattr(layers.Attention, "forward", lambda self, x, *rest: right(self, x * 8**-0.5, *rest))
     elif fault == "end":
         read = type(head).read
-        blind = lambda self, sources: read(self, [sources[0] | {"state": torch.zeros_like(sources[0]["state"])}])  # noqa: E731
+        blind = lambda self, sources: read(self, [sources[0] | {"around": torch.zeros_like(sources[0]["around"])}])  # noqa: E731
         monkeypatch.setattr(type(head), "read", blind)
     else:
         monkeypatch.setattr(layers, "put", lambda cache, new, places: cache + 0 * new[:, :, None])

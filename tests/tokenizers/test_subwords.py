@@ -71,20 +71,21 @@ def doc_of(name: str, **record: Any) -> Doc:
 
 
 def in_order(doc: Doc) -> None:
-    """Pieces hold something, stand in order, share one code point at most, and their words hold just them."""
+    """Pieces stand in order and share one code point at most, and words hold just them, and one that is not empty."""
     assert doc.starts is not None
     end = 0
     for word, (a, b) in zip(doc.words, doc.offsets, strict=True):
-        assert 0 <= a < b <= len(doc.text)
+        assert 0 <= a <= b <= len(doc.text)
         assert end - 1 <= a
         assert end <= b
-        assert word == word.strip() != ""
+        assert word == doc.text[a:b] == word.strip()
         end = b
     assert doc.starts == sorted({*doc.starts})
     assert (doc.starts[:1] or [0]) == [0]
     for word, (a, b) in enumerate(doc.word_offsets):
         pieces = doc.offsets[doc.starts[word] : [*doc.starts, len(doc)][word + 1]]
         assert (pieces[0][0], pieces[-1][1]) == (a, b)
+        assert a < b
         assert not word or a >= doc.word_offsets[word - 1][1]
 
 

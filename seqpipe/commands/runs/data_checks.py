@@ -1,9 +1,10 @@
-"""Checks of a run's data before training: labels that training never saw, pairs that are too long."""
+"""Checks of a run's data before training: labels that training never saw, texts that are too long."""
 
 from __future__ import annotations
 
 from seqpipe.config.component import build_component
 from seqpipe.config.loader import Config
+from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.console import Console
 from seqpipe.errors import DataError
 from seqpipe.features.overlaps import resolve_overlaps
@@ -32,9 +33,9 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
         raise DataError("\n".join([*problems, cure]))
 
 
-def refuse_long_pairs(config: Config, pipeline: Pipeline) -> None:
-    """Raise DataError, before training, for a pair of which no stage can read the first text as a whole."""
-    if "first_tokens" not in pipeline.limits:
+def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
+    """Raise DataError, before training, for a text, or the first of a pair, that a stage cannot read as a whole."""
+    if pipeline.limits == {"tokens": MOST_TOKENS} or pipeline.is_language_model:
         return
     reader, featurizer = build_component(config.data.reader), pipeline.artifacts.featurizer
     for path in (config.data.train, config.data.dev, *config.data.tests.values()):

@@ -10,7 +10,7 @@ from seqpipe import files
 from seqpipe.config.component import build_component
 from seqpipe.config.contract import has_member
 from seqpipe.config.loader import Component, Config, resolved
-from seqpipe.config.run_layout import CHECKPOINTS
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, STATE
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import FILE
 
@@ -24,7 +24,7 @@ def fingerprint(config: Config) -> dict[str, Any]:
     }
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
-    for role in ("train", "dev", "test"):
+    for role in ("train", "dev", "test", "candidates"):
         content["data"].pop(role, None)
     content.pop("plugins")  # the components' versions stand below
     return {
@@ -37,9 +37,9 @@ def fingerprint(config: Config) -> dict[str, Any]:
 
 
 def _data_paths(config: Config) -> dict[str, Path]:
-    """Return the data files by their roles: train, dev, and test or test.NAME."""
+    """Return the data files by their roles: train, dev, test or test.NAME, candidates."""
     tests = {name if name == "test" else f"test.{name}": path for name, path in config.data.tests.items()}
-    paths = {"train": config.data.train, "dev": config.data.dev, **tests}
+    paths = {"train": config.data.train, "dev": config.data.dev, **tests, "candidates": config.data.candidates}
     return {role: path for role, path in paths.items() if path}
 
 
@@ -61,7 +61,10 @@ def _data_sha256(reader: Component, path: Path) -> str | list[str]:
 
 
 def _sha256(path: Path) -> str | dict[str, str]:
-    """Hash a file, or each file in a folder."""
+    """Hash a file, the bundle of a run, whose manifest has the sha256 of all it holds, or each file in a folder."""
+    manifest = path / "bundle" / BUNDLE
+    if (path / STATE).is_file() and manifest.is_file():
+        path = manifest
     if not path.is_dir():
         return files.sha256_file(path)
     return {file.name: files.sha256_file(file) for file in sorted(path.iterdir()) if file.is_file()}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 
 from seqpipe import files
-from seqpipe.commands.runs.data_checks import refuse_long_pairs, report_unseen_labels
+from seqpipe.commands.runs.data_checks import refuse_long_texts, report_unseen_labels
 from seqpipe.commands.runs.run_folder import Run
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import LAST, OUTCOME
@@ -16,9 +16,11 @@ from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.candidates import refuse_long_candidates
 from seqpipe.training.data_forms import TrainingData, data_form
 from seqpipe.training.dev_scores import DevScores
 from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.fit_tokenizers import dev_messages
 from seqpipe.training.measures import calibrate
 from seqpipe.training.optim import check_precision
 from seqpipe.training.outcome import outcome_of
@@ -54,7 +56,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     console.say(f"training {config.name}: {_sizes(data, pipeline)}, on {device} -> {run.folder}")
     _report(data, pipeline, config, init_report, console)
     report_unseen_labels(config, data.artifacts, console)
-    refuse_long_pairs(config, pipeline)
+    refuse_long_texts(config, pipeline)
+    refuse_long_candidates(pipeline)
     scores = _dev_scores(config, pipeline, data, device)
     progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
     outcome = outcome_of(progress, config)
@@ -84,7 +87,8 @@ def _report(
     data: TrainingData, pipeline: Pipeline, config: Config, init_report: Iterable[str], console: Console
 ) -> None:
     """Print what a person should know before training: notes, warnings, the share of unknown tokens in dev."""
-    for message in (*init_report, *pipeline.messages(), *unwritable_notes(config, data.artifacts, data.targets)):
+    notes = (*dev_messages(config, data.artifacts, data.dev), *unwritable_notes(config, data.artifacts, data.targets))
+    for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
     for warning in data.warnings:
         console.say(f"  warning: {warning}")

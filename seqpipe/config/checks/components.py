@@ -24,7 +24,7 @@ from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Tree
 from seqpipe.config.yaml_text import Plain
 from seqpipe.errors import PluginError, UsageError, nearest
-from seqpipe.types import CHECKPOINT
+from seqpipe.types import CHECKPOINT, FOLDER
 
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
 
@@ -181,6 +181,8 @@ class ComponentChecks(KeyChecks):
         for name, value in values(options).items():
             if CHECKPOINT in fields[name].metadata:
                 absolute[name] = self.checkpoint(str(value), (*path, name))
+            elif FOLDER in fields[name].metadata and value is not None:
+                absolute[name] = self.folder(str(value), (*path, name))
             else:
                 absolute[name] = self.paths(value, (*path, name))
         return absolute
@@ -205,8 +207,14 @@ class ComponentChecks(KeyChecks):
             self.complain(path, f"{text!r} is {kinds[not folder]} (looked at {at})")
         elif self.files and not os.path.exists(at):
             hint = "; no URL is fetched: download the file first" if "://" in text else _neighbour(at)
-            self.complain(path, f"no such file {text!r} (looked for {at}){hint}")
+            self.complain(path, f"no such {'folder' if folder else 'file'} {text!r} (looked for {at}){hint}")
         return at
+
+    def folder(self, text: str, path: Where) -> Path:
+        """A folder, from the folder of the YAML; a problem if none is there, and none that `needs` makes."""
+        at = Path(os.path.abspath(self.root / text))
+        is_made = any(need.path == at for need in self.needs if not at.exists())
+        return at if is_made else self.file(text, path, folder=True)
 
     def checkpoint(self, text: str, path: Where) -> Path | str:
         """A folder, from the folder of the YAML, if there is one of that name; else a name on the hub."""

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from seqpipe.answers.types import Array
+from seqpipe.config.checks.candidates import candidate_problems
 from seqpipe.config.checks.corruption import corruption_problems
 from seqpipe.config.checks.language_model import language_model_problems
 from seqpipe.config.checks.provided_names import ProvidedName, ProvidedNames
+from seqpipe.config.checks.source_states import source_state_problems
 from seqpipe.config.component import Component, Input, describe
 from seqpipe.config.contract import (
+    declaration,
     declared_corrupted_inputs,
     declared_features,
     decode_options,
@@ -21,9 +24,13 @@ from seqpipe.config.contract import (
     is_self_supervised,
     member,
     misspelt_members,
+    read_by_heads,
+    run_order,
+    state_source,
     stated_shapes,
 )
-from seqpipe.config.head_answers import DECIDED, TARGETS, HeadArrays, head_arrays
+from seqpipe.config.head_answers import DECIDED, TARGETS, HeadArrays, head_arrays, reads_whole_text
+from seqpipe.config.names import SOURCE_STATE
 from seqpipe.config.signature import method_names, wired
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError, Problem
@@ -35,7 +42,14 @@ Stages = Sequence[Component]
 
 def problems(inputs: Sequence[Input], head: Stages) -> list[Problem]:
     """Every name that a stage asks for and nothing provides, and every stage that is none, at the component's place."""
-    return [*_misspelt(inputs, head), *_Trace(inputs, head).problems]
+    try:
+        unsound = [
+            stage.problem(f"{describe(stage)}: initial_state: {message}")
+            for stage, message in source_state_problems(inputs)
+        ]
+    except PluginError as error:
+        return [head[0].problem(str(error))]
+    return [*_misspelt(inputs, head), *(unsound or _Trace(inputs, head).problems)]
 
 
 def _misspelt(inputs: Sequence[Input], head: Stages) -> Iterator[Problem]:
@@ -77,32 +91,42 @@ class _Trace(ProvidedNames):
     def __init__(self, inputs: Sequence[Input], head: Stages):
         super().__init__()
         arrays = [self.arrays(stage) for stage in head]
-        for source in inputs:
+        read = read_by_heads(inputs)
+        traced: dict[str, dict[str, ProvidedName]] = {}  # what the stages of each source provide
+        for source in run_order(inputs):
             self.available, self.wired = {}, {}
             self.begin(source, head if len(inputs) == 1 else ())
             if source is inputs[0]:
                 self.corruption(source, head, alone=len(inputs) == len(head) == 1)
             if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
                 self.wire_answer(head[0], arrays[0])
+            if name := state_source(source):
+                self.start_from(source, name, "x" in traced[name])
             self.source(source)
-            if "x" not in self.available:
+            if "x" not in self.available and source in read:
                 self.without_x.append(source.name)
+            traced[source.name] = self.available
             if source is inputs[0]:
-                first = self.available
-        ends = " + ".join(source.stages[-1].key for source in inputs if source.stages) or "data"
+                of_first = self.wired
+        first = traced[inputs[0].name]
+        ends = " + ".join(source.stages[-1].key for source in read if source.stages) or "data"
         if len(inputs) > 1:
             self.available, self.wired = {}, {}
             self.refuse_features(head)
-            if any(of_head.joins_sources for of_head in arrays):
-                self.join(inputs, first, head[0])
+            if len(read) == 1:
+                self.available, self.wired = dict(first), of_first
+            elif any(of_head.joins_sources for of_head in arrays):
+                self.join(read, first, head[0])
         self.give("sources", ends)
         self.wire("sources", ends)
         if any(map(is_language_model_head, head)):
             for stage, message in language_model_problems(inputs, head):
                 self.complain(stage, message)
             self.give("incremental", ends)
+        for stage, message in candidate_problems(inputs, head):
+            self.complain(stage, message)
         for stage, of_head in zip(head, arrays, strict=True):
-            if len(inputs) > 1 and not (of_head.joins_sources or self.reads_several(stage)):
+            if len(inputs) > 1 and not (of_head.joins_sources or self.reads_several(stage, len(read))):
                 continue
             if len(head) > 1 or len(inputs) > 1:
                 self.wire_answer(stage, of_head)
@@ -141,6 +165,14 @@ class _Trace(ProvidedNames):
             for name in returned:
                 self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
 
+    def start_from(self, source: Input, name: str, has_x: bool) -> None:
+        """The state of the source of this name, for the encoders of another."""
+        if has_x:
+            self.give(SOURCE_STATE, f"input {name}")
+        else:
+            message = f"initial_state: the input {name!r} has no x, and so no state; add an embedding to it"
+            self.complain(next(stage for stage in source.encoder if declaration(stage, "state_source")), message)
+
     def corruption(self, source: Input, heads: Stages, alone: bool) -> None:
         """Heads that change the batch before the first stage; `self.available` is then what the data provide."""
         for head in heads:
@@ -168,10 +200,12 @@ class _Trace(ProvidedNames):
         self.available = dict(first)
         self.give("x", " + ".join(source.stages[-1].key for source in inputs if source.stages))
 
-    def reads_several(self, head: Component) -> bool:
-        """Whether a head is made for several sources; a problem if not."""
+    def reads_several(self, head: Component, count: int) -> bool:
+        """Whether a head is made for several inputs of which it reads so many; a problem if not."""
         try:
             several = "sources" in wired(head.cls)
+            if count == 1 and not several:
+                several = not is_self_supervised(head) and reads_whole_text(head)
         except PluginError as error:
             self.complain(head, str(error))
             return False

@@ -8,6 +8,8 @@ from seqpipe.config.component import Component, Input
 from seqpipe.config.contract import declared_features, has_member, member
 from seqpipe.config.corpus import corpus_settings
 
+_CUT_ANYWHERE = "a column is of one text, and packed texts are cut anywhere: set packed: false"
+
 
 def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
     """What hinders a pipeline from being a language model, each at its stage."""
@@ -22,15 +24,17 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
     if not source.encoder:
         yield head, "a language model needs a causal encoder: add one, such as gru"
     if is_stateful and not is_packed:
-        yield head, "separate documents start from a zero state: set packed: true, or stateful: false"
+        yield head, "separate documents start from the initial state: set packed: true, or stateful: false"
     for stage in source.embedding:
         if not member(stage.cls, "tokenwise"):
             yield stage, f"{asks}, and this embedding knows whole texts only; choose lookup"
         elif _has_tokens(stage):
             yield stage, f"{asks}, and this embedding reads more of a token than its id; choose lookup"
         elif is_packed and _has_column(stage):
-            yield stage, "a column is of one text, and packed texts are cut anywhere: set packed: false"
+            yield stage, _CUT_ANYWHERE
     for stage in source.encoder:
+        if is_packed and _has_column(stage):
+            yield stage, _CUT_ANYWHERE
         if cure := causal_cure(stage):
             yield stage, f"{asks}, and this encoder is not causal, or does not support incremental decoding; {cure}"
         elif is_stateful and not has_member(stage.cls, "set_stateful"):

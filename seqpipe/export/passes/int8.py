@@ -14,6 +14,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.checker import check_model
 
+from seqpipe.answers.candidates import VECTORS
 from seqpipe.export.passes.loop_invariants import bodies
 
 LEAST = 4096  # numbers of a weight that is worth it
@@ -168,7 +169,8 @@ def _integers(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _worth_it(tensor: TensorProto) -> bool:
-    return _is_matrix(tensor) and tensor.dims[0] * tensor.dims[1] >= LEAST
+    is_weight = tensor.name != VECTORS  # vectors of candidates are data, which can be replaced
+    return is_weight and _is_matrix(tensor) and tensor.dims[0] * tensor.dims[1] >= LEAST
 
 
 def _is_matrix(tensor: TensorProto) -> bool:

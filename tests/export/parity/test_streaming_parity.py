@@ -30,7 +30,7 @@ from seqpipe_plugins.encoders.lstm import LSTM
 FORWARD = {"hidden": 5, "direction": "forward"}
 ENCODERS: list[Any] = [
     [{"use": "lstm", **FORWARD, "layers": 2}],
-    [{"use": "gru", **FORWARD}],
+    [{"use": "gru", **FORWARD, "initial_state": {"column": "topic"}}],
     [{"use": "nested-lstm", **FORWARD}],
     [{"use": "transformer", "causal": True, "heads": 2, "hidden": 8}, {"use": "rnn", **FORWARD}],
     *tiers(

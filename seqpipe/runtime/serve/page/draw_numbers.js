@@ -31,6 +31,13 @@ export function drawNumber(drawing, answer) {
   return answer.score === null ? nothing() : el("p", { class: "big" }, number(answer.score, 4));
 }
 
+/** The nearest candidate, or what is to be answered then, and below it the nearest ones by their cosines. */
+export function drawCandidate(drawing, answer) {
+  if (answer.text === null) return nothing();
+  return el("div", {}, el("p", { class: "text" }, el("bdi", {}, answer.answer ?? answer.text)),
+    el("ol", { class: "bars" }, answer.nearest.map((part) => bar(part.text, part.score, hue(part.label ?? part.text)))));
+}
+
 const SHOWN = 768; // bars of a vector: more are narrower than a pixel
 
 /** A vector: its bars around zero, its norm, and its first numbers. */

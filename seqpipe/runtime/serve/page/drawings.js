@@ -1,7 +1,7 @@
 // Every drawing of an answer by its name, which a bundle's description states for its answer kind.
 
 import { attentionParts } from "./draw_attention.js";
-import { drawLabel, drawLabels, drawNumber, drawVector, ranked } from "./draw_numbers.js";
+import { drawCandidate, drawLabel, drawLabels, drawNumber, drawVector, ranked } from "./draw_numbers.js";
 import { drawPointers } from "./draw_points.js";
 import { drawPassage, drawSpans, drawTags } from "./draw_spans.js";
 import { drawStructure } from "./draw_structure.js";
@@ -16,6 +16,7 @@ const DRAWINGS = {
   labels: drawLabels,
   number: drawNumber,
   vector: drawVector,
+  candidate: drawCandidate,
   passage: drawPassage,
   pointers: drawPointers,
   structure: drawStructure,

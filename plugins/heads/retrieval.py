@@ -1,0 +1,84 @@
+"""Retrieval: the nearest of a fixed set of texts, by vectors of a bi-encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqpipe import Probability, Size
+from seqpipe.nn.attention import Score
+from seqpipe.nn.selection import best
+from seqpipe_plugins.heads import Pooling
+from seqpipe_plugins.heads.vector import Vector, unit
+
+MOST = 100  # candidates that one answer may list
+ABSENT = -2.0  # below any cosine: what stands where there are fewer candidates than asked for
+
+
+class Retrieval(Vector):
+    """Retrieval: the tokens are pooled into one vector, and the answer is the candidate with the nearest one.
+
+    One encoder reads both the text and the candidates (a bi-encoder with shared weights: Henderson et al. 2017;
+    Karpukhin et al. 2020). The candidates are the texts of `data.candidates`, or those of the training records. In
+    training each text stands in a batch with a candidate of its label, and all other texts and candidates of the batch
+    are negatives, by the supervised contrastive loss of the head `vector` (Khosla et al. 2020, equation 2); where every
+    candidate has a label of its own, that is the symmetric multiple negatives ranking loss. After each epoch the
+    candidates are encoded into C (N, D), which is part of the graph: with v = pooled / |pooled|, the answer is the
+    candidate with the greatest cosine in C v. Of equal ones the first in the file comes first.
+
+    Args:
+        pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
+            attention; or `state`, the vector that the encoder returns for the whole text.
+        score: Attention score of a token (see `seqpipe.nn.attention`).
+        width: Width of the vector, by a linear layer; null: that of the pooled vector, without a layer.
+        dropout: Dropout probability of the pooled vector.
+        temperature: τ of the loss; a lower value gives hard negatives more weight.
+    """
+
+    answer = "candidate"
+    rows: ClassVar = {"vectors": None}
+    vectors: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        labels: Sequence[str],
+        *,
+        pool: Pooling = "mean",
+        score: Score = "additive",
+        width: PositiveInt | None = None,
+        dropout: Probability = 0.0,
+        temperature: PositiveFloat = 0.05,
+    ):
+        super().__init__(dim, pool=pool, score=score, width=width, dropout=dropout, temperature=temperature)
+        self.register_buffer("vectors", unit(torch.randn(len(labels), width or dim)))  # (N, D), until they are encoded
+
+    def decide(  # type: ignore[override]
+        self,
+        x: Tensor,
+        mask: Tensor,
+        state: Tensor | None = None,
+        *,
+        k: Annotated[Size, Field(le=MOST)] = 5,
+    ) -> dict[str, Tensor]:
+        """The k nearest candidates (B, K), -1 where there are fewer, their cosines, and the text's vector (B, D)."""
+        decision = super().decide(x, mask, state)
+        scores = F.linear(decision["vector"], self.vectors)  # (B, N)
+        scores, nearest = best(F.pad(scores, (0, MOST), value=ABSENT), MOST)
+        first = torch.arange(k, device=x.device)
+        scores, nearest = scores.index_select(1, first), nearest.index_select(1, first)
+        return {"nearest": torch.where(scores > ABSENT, nearest, -1), "scores": scores, **decision}
+
+    def score(self, x: Tensor, mask: Tensor, nearest: Tensor, state: Tensor | None = None) -> Tensor:  # -> (B,)
+        """The cosine of the first of these candidates (B, K)."""
+        vector = super().decide(x, mask, state)["vector"]
+        return (vector * self.vectors[nearest[:, 0].clamp(min=0)]).sum(1)
+
+    def set_candidates(self, vectors: Tensor) -> None:
+        """Takes the vectors (N, D) of the candidates."""
+        self.vectors.copy_(vectors)

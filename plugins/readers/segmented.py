@@ -1,0 +1,66 @@
+"""Reader of texts split into words, one sentence a line, words separated by white space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from seqpipe.errors import DataError, UsageError
+
+from . import Record, numbered, read_file
+
+LONGEST_WORD = 200  # characters; more means that the text is not split
+LABEL = "word"
+
+
+class Segmented:
+    """Reads word-segmented texts, such as those of the SIGHAN bakeoffs (Emerson 2005): one sentence a line.
+
+    Words are separated by white space, full-width blanks included; empty lines are skipped. A record is the text as one
+    writes it, without that white space, and its words as `spans` with the label `word`: what a model of word
+    segmentation reads and answers. How the text becomes tokens is up to the tokenizer, for Latin letters and digits
+    too.
+
+    Args:
+        joiner: Text between two words: none for Chinese, Japanese and Thai, " " for Vietnamese.
+        syllables: What separates the syllables of a word, such as _ in Việt_Nam; in the text it is a blank. Null: a
+            word holds no blank.
+    """
+
+    fields = ("text", "spans", "where")
+
+    def __init__(self, *, joiner: str = "", syllables: str | None = None):
+        if syllables is not None and (not syllables or syllables.isspace()):
+            raise UsageError(f"segmented.syllables: {syllables!r} does not stand within words; write _, or null")
+        self.joiner, self.syllables = joiner, syllables
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        return read_file(path, self.records)
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        for number, line in numbered(lines, name):
+            where = f"{name}:{number}"
+            words = [self._word(word, where) for word in line.split()]
+            if words:
+                yield {"text": self.joiner.join(words), "spans": self._spans(words), "where": where}
+
+    def _spans(self, words: list[str]) -> list[Record]:
+        spans, start = [], 0
+        for word in words:
+            spans.append({"start": start, "end": start + len(word), "label": LABEL})
+            start += len(word) + len(self.joiner)
+        return spans
+
+    def _word(self, word: str, where: str) -> str:
+        if len(word) > LONGEST_WORD:
+            cure = "separate the words by blanks"
+            raise DataError(f"{where}: {word[:20]!r}… is a word of {len(word):,} characters; {cure}")
+        if self.syllables is None or not word.strip(self.syllables):  # a mark that is a word itself
+            return word
+        syllables = word.split(self.syllables)
+        if "" in syllables:
+            cure = f"write one {self.syllables!r} between two syllables"
+            raise DataError(f"{where}: the word {word!r} has an empty syllable; {cure}")
+        return " ".join(syllables)

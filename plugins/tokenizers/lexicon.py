@@ -1,0 +1,168 @@
+"""A tokenizer of the words of a lexicon, for scripts without blanks between words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers.pre_tokenizers import PreTokenizer
+
+from seqpipe import Folder, clean, load, word_level
+from seqpipe.errors import DataError, UsageError
+
+from . import Form, folding
+from .lexicon_pattern import longest_match
+
+MOST = 200_000  # words; a bundle builds their pattern each time it is opened, about 4 s for 100,000
+_COUNT = re.compile(r"(\S.*?)(?:\t.*| +\d+(?: +\S+)?)?")  # a word, and a count behind a tab or blanks; a tag may follow
+_COMPARED = 2_000  # texts of dev, at most, that a run segments for the report
+
+
+class Lexicon:
+    """Splits text into the words of a lexicon by forward maximum matching: the longest word at each place.
+
+    Where no word begins, letters and digits of scripts that write blanks (Latin, Cyrillic, …) are a unit as far as they
+    go, and anything else is a unit of one character with its marks: no unknown character takes a neighbour with it.
+    Words of such letters match whole words only; a word may hold blanks (Việt Nam). White space between words is
+    dropped.
+
+    The lexicon is a file, or the words that the training data is split into, or those into which the bundle of a
+    trained run splits the training texts. Of the last two, words are left out at which maximum matching is wrong more
+    often than right in the training texts, as with words that are chance neighbours elsewhere. Words that records have
+    (`words`) stay as they are. The vocabulary holds the words of the training data; others are [UNK], each by itself.
+
+    Args:
+        path: File of the lexicon: a word a line; what follows a tab, or a count behind a blank, is not read.
+        run: Run of a segmenter (a head with `scheme: BMES`) that has a bundle, or a bundle, whose words on the training
+            texts are the lexicon.
+        joiner: Text between the words of a generated text, and of records that are split.
+        normalize: Unicode normalization form that texts and lexicon are brought to.
+        lowercase: Normalize texts and lexicon to lower case.
+        fold_digits: Replace every digit by 0 in texts and lexicon.
+        min_count: Minimum number of occurrences of a word in training to be in the vocabulary.
+        max_size: Maximum size of the vocabulary; the most frequent words are kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: Path | None = None,
+        run: Folder = None,
+        joiner: Literal["", " "] = "",
+        normalize: Form | None = None,
+        lowercase: bool = False,
+        fold_digits: bool = False,
+        min_count: Annotated[int, Field(ge=1)] = 1,
+        max_size: Annotated[int, Field(ge=1)] | None = None,
+    ):
+        if path is not None and run is not None:
+            raise UsageError("lexicon.run: the words come from `path` or from `run`; leave one of them out")
+        self.path, self.run, self.joiner, self.min_count, self.max_size = path, run, joiner, min_count, max_size
+        self.normalizer = folding(lowercase, fold_digits, normalize=normalize)
+
+    def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
+        """Learns the vocabulary from texts, or from words already split.
+
+        Raises:
+            DataError: The file has no word, the run is no segmenter, or there is neither, and the texts are not split.
+        """
+        if self.path is None:
+            texts = [*texts]
+            splitter = self._learned_splitter(self._sentences(texts))
+        else:
+            splitter = _splitter(self._normal(word) for word in _words_of_file(self.path))
+        return word_level(
+            texts,
+            normalizer=self.normalizer,
+            splitter=splitter,
+            decoder=None if self.joiner else decoders.Fuse(),
+            min_count=self.min_count,
+            max_size=self.max_size,
+        )
+
+    def dev_messages(self, tokenizer: Tokenizer, texts: Sequence[str | list[str]]) -> list[str]:
+        """How far the tokenizer's words are those of the run (word F1) on dev texts."""
+        whole = [clean(text) for text in texts if isinstance(text, str)][:_COMPARED]
+        if self.run is None or not whole:
+            return []
+        gold = [{(start, start + len(word)) for word, start in words} for words in _segmented(self.run, whole)]
+        split = [{*tokenizer.encode(text, add_special_tokens=False).offsets} for text in whole]
+        right = sum(len(a & b) for a, b in zip(gold, split, strict=True))
+        f1 = 2 * right / max(1, sum(map(len, gold)) + sum(map(len, split)))
+        return [f"the lexicon splits {len(whole):,} dev texts as the run {self.run.name} does: {f1:.2%} word F1"]
+
+    def _sentences(self, texts: Sequence[str | list[str]]) -> list[list[str]]:
+        """The training texts split into words, normalised: by the run, or as they come."""
+        split = [[*text] for text in texts if not isinstance(text, str)]
+        whole = [clean(text) for text in texts if isinstance(text, str)]
+        if self.run is None and whole:
+            cure = "name a lexicon (`path`) or a trained segmenter (`run`), or use a reader that yields `words`"
+            raise DataError(f"the lexicon would be the words of the training data, which is not split: {cure}")
+        if self.run is not None and split:
+            raise DataError("the training data is split into words, which are the lexicon; leave `run` out")
+        if self.run is not None:
+            split = [[word for word, _ in words] for words in _segmented(self.run, whole)]
+        return [[self._normal(word) for word in words] for words in split]
+
+    def _learned_splitter(self, sentences: Sequence[Sequence[str]]) -> PreTokenizer:
+        """Splits at the words of sentences, but for those at which it would be wrong more often than right."""
+        words = {word for sentence in sentences for word in sentence}
+        splitter, balance = _splitter(words), Counter[str]()
+        for sentence in sentences:
+            places, start = set[tuple[int, int]](), 0
+            for word in sentence:
+                places.add((start, start + len(word)))
+                start += len(word) + len(self.joiner)
+            for word, place in splitter.pre_tokenize_str(self.joiner.join(sentence)):
+                balance[word] += 1 if place in places else -1
+        return _splitter(word for word in words if balance[word] >= 0)
+
+    def _normal(self, word: str) -> str:
+        return str(self.normalizer.normalize_str(clean(word)))
+
+
+def _splitter(words: Iterable[str]) -> PreTokenizer:
+    lexicon = {word for word in words if word.strip() == word != ""}
+    if len(lexicon) > MOST:
+        raise DataError(f"a lexicon of {len(lexicon):,} words; {MOST:,} is the most: keep the frequent ones")
+    return pre_tokenizers.Split(Regex(longest_match(lexicon)), "removed", invert=True)
+
+
+def _words_of_file(path: Path) -> Iterator[str]:
+    """The words of a lexicon's lines; DataError names file, line and cure."""
+    empty = True
+    try:
+        for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
+            if not line.strip():
+                continue
+            match = _COUNT.fullmatch(line.rstrip())
+            if match is None:
+                raise DataError(f"{path}:{number}: the line {line!r} does not begin with a word; delete the blank")
+            empty = False
+            yield match[1].rstrip()
+    except UnicodeDecodeError as error:
+        cure = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
+        raise DataError(f"{path}: the lexicon is not UTF-8 ({error.reason}); {cure}") from error
+    except OSError as error:
+        raise DataError(f"{path}: the lexicon cannot be read ({error.strerror})") from error
+    if empty:
+        raise DataError(f"{path}: the lexicon has no word; write a word a line")
+
+
+def _segmented(run: Path, texts: Sequence[str]) -> Iterator[list[tuple[str, int]]]:
+    """The words of each text and where they start, as the bundle of a segmenter splits it; DataError if it is none."""
+    folder = run if (run / "bundle.json").is_file() else run / "bundle"
+    if not (folder / "bundle.json").is_file():
+        raise DataError(f"{run}: there is no bundle of a segmenter; train and export one: seqpipe run PIPELINE.yaml")
+    model = load(folder, "cpu")
+    answer = model.manifest["answer"]
+    if answer.get("scheme") != "BMES":
+        cure = "name the run of a segmenter, whose head has scheme: BMES"
+        raise DataError(f"{run}: its answers are {answer['kind']!r}, not words; {cure}")
+    for spans in model.predictor.stream({model.manifest["field"]: text} for text in texts):
+        yield [(span["word"], span["start"]) for span in spans]

@@ -1,0 +1,241 @@
+"""Answer kind candidate: the nearest of a fixed set of texts, whose vectors are in the graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from seqpipe.answers.base import HeadAnswer, with_score
+from seqpipe.answers.classification import label_of
+from seqpipe.answers.json_schema import TEXT, Schema, array, obj, or_null
+from seqpipe.answers.metrics.ranking import RankCounter
+from seqpipe.answers.span_rules import SpanRules
+from seqpipe.answers.types import (
+    Answer,
+    Array,
+    Choice,
+    Counts,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Targets,
+    UnseenLabelError,
+)
+from seqpipe.errors import DataError
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.vocabulary import Vocabulary
+
+VECTORS = "pipeline.heads.0.vectors"  # the initializer of a graph that holds the vectors (N, D) of the candidates
+MOST_BYTES = 32 << 20  # of texts, labels and answers: they are in bundle.json, which may have twice as many
+COSINE: Schema = {"type": "number", "minimum": -1, "maximum": 1}
+_ANSWER = "answer"  # the field of what is to be answered where a candidate is the nearest
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A set of texts to choose from, in the order of their file.
+
+    Attributes:
+        texts: The texts.
+        labels: The label of each; None where the texts have no label: then each is its own.
+        answers: What each says in its field `answer`; None where none has that field.
+    """
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...] | None = None
+    answers: tuple[str | None, ...] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What a reference is compared with: the label of each, or its text."""
+        return self.texts if self.labels is None else self.labels
+
+    def entry(self, number: int) -> dict[str, Any]:
+        """A candidate as an answer states it."""
+        entry: dict[str, Any] = {"text": self.texts[number]}
+        if self.labels is not None:
+            entry["label"] = self.labels[number]
+        if self.answers is not None:
+            entry[_ANSWER] = self.answers[number]
+        return entry
+
+    def manifest(self) -> dict[str, Any]:
+        columns = {"texts": self.texts, "labels": self.labels, "answers": self.answers}
+        return {name: list(values) for name, values in columns.items() if values is not None}
+
+    @staticmethod
+    def from_manifest(manifest: Mapping[str, Any]) -> Candidates:
+        """ValueError for columns that are not equally long lists of texts."""
+        columns = {"texts": None, **manifest}
+        for name, column in columns.items():
+            allowed = (str, type(None)) if name == "answers" else str
+            if not isinstance(column, list) or not all(isinstance(value, allowed) for value in column):
+                raise ValueError(f"candidates: {name} is no list of texts")
+            if not column or len(column) != len(manifest["texts"]):
+                raise ValueError(f"candidates: there are {len(column)} {name}")
+        return Candidates(**{name: tuple(column) for name, column in manifest.items()})
+
+
+def candidates_of(records: Sequence[Record], field: str, target: str | None) -> Candidates:
+    """The candidates that records hold, each once; DataError for a record that is none, or if there are none.
+
+    Args:
+        records: With their text in `field`, optionally a label and an `answer`.
+        field: The record field of the text.
+        target: The record field of the label; None: `label`.
+    """
+    target = target or "label"
+    has_labels = any(record.get(target) is not None for record in records)
+    rows: dict[tuple[str, str | None, str | None], None] = {}
+    for record in records:
+        text, answer = record.get(field), record.get(_ANSWER)
+        if not isinstance(text, str) or not text.strip():
+            raise DataError.at(record, f"field {field!r} is {text!r}; a candidate is a text that is not empty")
+        if has_labels and record.get(target) is None:
+            message = f"no field {target!r}, which other candidates have; write it for each, or for none"
+            raise DataError.at(record, message)
+        if answer is not None and not isinstance(answer, str):
+            raise DataError.at(record, f"field {_ANSWER!r} is {answer!r}; the answer of a candidate is a text")
+        rows[text, label_of(record, target) if has_labels else None, answer] = None
+    if sum(len(part.encode("utf-8", "surrogatepass")) for row in rows for part in row if part) > MOST_BYTES:
+        raise DataError(f"the candidates have more than {MOST_BYTES:,} bytes; give fewer, or shorter ones")
+    if not rows:
+        raise DataError("there is no candidate to choose from; give one text at least")
+    texts, labels, answers = zip(*rows, strict=True)
+    return Candidates(texts, labels if has_labels else None, answers if any(a is not None for a in answers) else None)
+
+
+class Candidate(HeadAnswer):
+    """`{"text", "label", "answer", "score", "nearest": […]}`: the nearest candidate and the k nearest, best first.
+
+    `label` and `answer` are there where the candidates have them; the score is the cosine of the two vectors. Without a
+    token the text is None and `nearest` empty.
+    """
+
+    kind = "candidate"
+    decided = {
+        "nearest": Array("(B, K)", "int64", "candidate"),
+        "scores": Array("(B, K)", "float32"),
+        "vector": Array("(B, D)", "float32"),
+    }
+    targets = {"label": Array("(B,)", "int64", "label")}
+    metrics = {"accuracy": Metric(), "mrr": Metric(), "recall_at_k": Metric()}
+    choices = (Choice(("nearest",), ranked=True),)
+    has_labels = True
+    is_numeric = True
+
+    def __init__(self, candidates: Candidates, target: str | None = None):
+        self.candidates, self.target = candidates, target
+        self.labels = tuple(sorted({*candidates.keys}))
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"as": "candidate"}
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Candidate:
+        return cls(candidates_of(head.candidates, head.fields[0], head.target), head.target)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Candidate:
+        return cls(Candidates.from_manifest(manifest["candidates"]), manifest["target"])
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "target": self.target, "candidates": self.candidates.manifest()}
+
+    @classmethod
+    def refuse_input(cls, head: HeadInfo) -> str:
+        if len(head.fields) > 1:
+            return "it compares single texts; let the tokenizer read one field"
+        return ""
+
+    @classmethod
+    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
+        """The labels of the candidates, or their texts, with how many candidates each has."""
+        counts = Counter(candidates_of(head.candidates, head.fields[0], head.target).keys)
+        labels = sorted(counts)
+        return Vocabulary(labels, [counts[label] for label in labels])
+
+    def wired_labels(self, labels: Vocabulary) -> tuple[str, ...]:
+        """The texts of the candidates."""
+        return self.candidates.texts
+
+    @classmethod
+    def record_labels(cls, record: Record, target: str | None) -> set[str]:
+        return {label_of(record, target or "label")}
+
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
+        ids, field = {label: i for i, label in enumerate(self.labels)}, self.target or "label"
+
+        def targets(record: Record, doc: Doc) -> Targets:
+            label = label_of(record, field)
+            if label not in ids:
+                what = "text" if self.candidates.labels is None else "label"
+                cure = "add it to the candidates, or leave the record out"
+                raise UnseenLabelError.at(record, f"no candidate has the {what} {label!r} of field {field!r}; {cure}")
+            return {"label": ids[label]}
+
+        return targets
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+        rows = zip(decision["nearest"].tolist(), decision["scores"].tolist(), strict=True)
+        return [self._answer(numbers, scores) for numbers, scores in rows]
+
+    def _answer(self, numbers: Sequence[int], scores: Sequence[float]) -> dict[str, Any]:
+        there = [(number, cosine(score)) for number, score in zip(numbers, scores, strict=True) if number >= 0]
+        nearest = [{**self.candidates.entry(number), "score": score} for number, score in there]
+        return {**nearest[0], "nearest": nearest}
+
+    def part_schema(self) -> Schema:
+        entry: dict[str, Schema] = {"text": TEXT}
+        if self.candidates.labels is not None:
+            entry["label"] = TEXT
+        if self.candidates.answers is not None:
+            entry[_ANSWER] = or_null(TEXT)
+        best = {name: or_null(TEXT) for name in entry}
+        return obj({**best, "score": COSINE, "nearest": array(obj({**entry, "score": COSINE}))})
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part.get(_ANSWER) or part["text"], part)]
+
+    def empty(self, several: bool) -> Answer:
+        """No candidate."""
+        answer: dict[str, Any] = {**dict.fromkeys(self.candidates.entry(0)), "score": 0.0, "nearest": []}
+        return [answer] if several else answer
+
+    def gold(self, record: Record) -> str:
+        """The label of the right candidates, or the text of the right one."""
+        return label_of(record, self.target or "label")
+
+    def predicted(self, answer: Answer) -> list[str]:
+        """The labels of the nearest candidates, or their texts, best first."""
+        key = "text" if self.candidates.labels is None else "label"
+        return [candidate[key] for candidate in answer["nearest"]]
+
+    def is_right(self, gold: str, predicted: Sequence[str]) -> bool:
+        return [*predicted[:1]] == [gold]
+
+    def counter(self) -> Counts:
+        return RankCounter()
+
+    def counts(self, mask: np.ndarray) -> dict[str, int]:
+        return {"label": len(self.labels), "candidate": len(self.candidates.texts)}
+
+    def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
+        return [(decision, decision["scores"][:, 0])]
+
+    def answer_labels(self) -> set[Any]:
+        return {*self.labels}
+
+    def labels_in(self, gold: Any) -> list[str]:
+        return [gold]
+
+
+def cosine(value: float) -> float:
+    """A cosine as answers state it: six digits, from -1 to 1."""
+    return round(min(1.0, max(-1.0, value)), 6)

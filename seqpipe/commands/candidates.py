@@ -1,0 +1,41 @@
+"""`seqpipe candidates`: other texts for a bundle of the head retrieval to choose from, without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqpipe.commands.options import BundlePath, Quiet, make_console
+from seqpipe.errors import EnvError
+
+
+def candidates(
+    bundle: BundlePath,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The candidates, in the format of the training data.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the new bundle; default: BUNDLE is replaced.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Replace the texts that a bundle of the head retrieval chooses from, without training. Needs no PyTorch."""
+    try:
+        from seqpipe.export.candidates import replace_candidates
+    except ModuleNotFoundError as error:
+        if error.name != "onnx":
+            raise
+        raise EnvError("this command needs the package onnx, which is not installed: pip install onnx") from None
+    from seqpipe.commands.runs.run_lock import lock_around
+    from seqpipe.config.plugins import Plugins
+    from seqpipe.runtime.bundle import read_manifest, refuse_other
+    from seqpipe.runtime.bundle_reader import reader_from
+
+    path = output or bundle
+    refuse_other(path)
+    manifest, _ = read_manifest(bundle)
+    records = list(reader_from(manifest["reader"], Plugins()).read(file))
+    with lock_around(path):
+        model = replace_candidates(bundle, records, path)
+    count = len(model.manifest["answer"]["candidates"]["texts"])
+    make_console(quiet).say(f"{path}: {count:,} candidates\n\nnext: seqpipe predict {path}")

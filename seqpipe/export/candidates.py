@@ -1,0 +1,93 @@
+"""Replace the candidates of a bundle: their vectors are an initializer of its graph, which encodes them itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from seqpipe.answers.candidates import VECTORS, Candidate, candidates_of
+from seqpipe.errors import BundleError, DataError, ParityError, UsageError
+from seqpipe.export.card import model_card
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.runtime import bundle
+from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import batches
+
+CLOSE = 1e-4  # how far a cosine of the graph may be from NumPy's
+ASKED = 64  # candidates that are asked for, to compare the new graph with NumPy
+
+
+def replace_candidates(path: Path, records: Sequence[Record], output: Path) -> Model:
+    """Write the bundle at `path` to `output` with the texts of these records as its candidates; return it, open.
+
+    The golden examples are answered anew. The scores of the old candidates are left out.
+
+    Raises:
+        UsageError: The bundle answers with something else.
+        DataError: A record is no candidate, has no token, or is too long.
+        ParityError: The new graph does not give the nearest candidates that NumPy computes.
+    """
+    content = bundle.read(path)
+    model = Model(content, "cpu")
+    kind = model.predictor.kind
+    if not isinstance(kind, Candidate):
+        raise UsageError(f"{path} answers with {kind.kind}; candidates are those of a bundle of the head retrieval")
+    candidates = candidates_of(records, model.fields[0], kind.target)
+    docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts])
+    for text, doc in zip(candidates.texts, docs, strict=True):
+        if not len(doc):
+            raise DataError(f"the candidate {text!r} has no token; leave it out")
+    vectors = np.stack([decision["vector"] for decision in _decisions(model, docs)])
+    replaced = Candidate(candidates, kind.target)
+    manifest: dict[str, Any] = {**content.manifest, "answer": replaced.manifest(), "metrics": {}, "training": {}}
+    files = {**content.files, "model.onnx": _with_vectors(content.files["model.onnx"], vectors, str(path))}
+    model = Model(bundle.Bundle(output, manifest, files), "cpu")
+    _compare_with_numpy(model, docs[:ASKED], vectors)
+    manifest["golden"] = [
+        {**example, "answer": model(example["record"], **example.get("options", {}))}
+        for example in content.manifest["golden"]
+    ]
+    files["README.md"] = model_card(manifest, model.predictor.metric_types).encode()
+    bundle.write(output, files, manifest)
+    return Model(bundle.read(output), "cpu")
+
+
+def _decisions(model: Model, docs: Sequence[Doc]) -> list[Arrays]:
+    """What the graph decides about each text, in their order, batch by batch of like lengths."""
+    options = option_arrays(model.manifest["options"], {})
+    decisions: dict[int, Arrays] = {}
+    for rows in batches([len(doc) for doc in docs]):
+        decision = model.run(model.predictor.featurizer.collate([docs[i] for i in rows]) | options)
+        decisions |= {row: {name: array[i] for name, array in decision.items()} for i, row in enumerate(rows)}
+    return [decisions[i] for i in range(len(docs))]
+
+
+def _with_vectors(graph: bytes, vectors: np.ndarray, where: str) -> bytes:
+    """The graph with these vectors (N, D) of candidates; BundleError for one that has none."""
+    model = onnx.ModelProto.FromString(graph)
+    found = [tensor for tensor in model.graph.initializer if tensor.name == VECTORS]
+    if not found:
+        raise BundleError(f"{where}: model.onnx has no initializer {VECTORS!r}; export it again")
+    found[0].CopyFrom(numpy_helper.from_array(vectors, VECTORS))
+    del model.graph.value_info[:]  # it states the old number of candidates
+    data = bytes(model.SerializeToString())
+    onnx.checker.check_model(data)
+    return data
+
+
+def _compare_with_numpy(model: Model, docs: Sequence[Doc], vectors: np.ndarray) -> None:
+    """ParityError where the graph's candidates for these texts are not the nearest ones."""
+    for doc, decision in zip(docs, _decisions(model, docs), strict=True):
+        cosines = vectors @ decision["vector"]
+        numbers = decision["nearest"][decision["nearest"] >= 0]
+        best = np.sort(cosines)[::-1][: len(decision["nearest"])]
+        scores = decision["scores"][: len(numbers)]
+        is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
+        if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
+            raise ParityError(f"the graph does not give the candidates nearest to {doc.text!r}; nothing was written")

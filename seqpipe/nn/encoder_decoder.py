@@ -1,0 +1,235 @@
+"""What pretrained encoder-decoders share: attention, layers, stacks of layers, and what a checkpoint gives of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from seqpipe.nn.constants import LOG_ZERO
+from seqpipe.nn.kv_cache import places_of, put
+from seqpipe.nn.loops import State
+
+
+class Memory(NamedTuple):
+    """Projected keys (B, H, d, S) and values (B, H, S, d)."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class Attention(nn.Module):
+    """softmax(scale Q K + bias) V with H heads of d numbers."""
+
+    def __init__(
+        self,
+        query: nn.Linear,
+        keys_and_values: nn.Linear,
+        mix: nn.Linear,
+        heads: int,
+        dropout: float,
+        scale: float | None = None,
+    ):
+        super().__init__()
+        self.query, self.keys_and_values, self.mix, self.heads = query, keys_and_values, mix, heads
+        self.scale, self.dropout = scale, nn.Dropout(dropout)
+
+    def memory(self, x: Tensor) -> Memory:  # (B, S, D)
+        keys, values = self.keys_and_values(x).chunk(2, 2)
+        return Memory(self._split(keys).transpose(2, 3).contiguous(), self._split(values).contiguous())
+
+    def forward(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """x (B, n, D) to its context (B, n, D), and the weights (B, H, n, S)."""
+        query = self.query(x) if self.scale is None else self.query(x) * self.scale
+        weights = (self._split(query) @ memory.keys + bias).softmax(3)
+        return self.mix((self.dropout(weights) @ memory.values).transpose(1, 2).flatten(2)), weights
+
+    def _split(self, x: Tensor) -> Tensor:  # (B, n, H d) -> (B, H, n, d)
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class Layer(nn.Module):
+    """Attention to the text itself, in a decoder then to the source, and a feed-forward network; each f adds to x.
+
+    Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)) (Xiong et al. 2020 compare the two).
+    """
+
+    def __init__(
+        self,
+        norms: Iterable[nn.Module],
+        attentions: Iterable[Attention],
+        feedforward: nn.Module,
+        out: float,
+        *,
+        pre_norm: bool = True,
+    ):
+        super().__init__()
+        self.norms, self.attentions, self.feedforward = nn.ModuleList(norms), nn.ModuleList(attentions), feedforward
+        self.dropout, self.pre_norm = nn.Dropout(out), pre_norm
+
+    @property
+    def itself(self) -> Attention:
+        return cast("Attention", self.attentions[0])
+
+    @property
+    def source(self) -> Attention:
+        return cast("Attention", self.attentions[1])
+
+    def first(self, x: Tensor) -> Tensor:
+        """The input of self-attention."""
+        return self._before(x, 0)
+
+    def self_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> Tensor:
+        """x (B, n, D) and the context of self-attention."""
+        return self._after(x, self.itself(self.first(x), memory, bias)[0], 0)
+
+    def cross_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """x (R, n, D), R being B times the beams that stand side by side, and the weights (B, H, R / B * n, S)."""
+        rows = self._before(x, 1).reshape(memory.values.shape[0], -1, x.shape[2])
+        context, weights = self.source(rows, memory, bias)
+        return self._after(x, context.reshape(x.shape), 1), weights
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return self._after(x, self.feedforward(self._before(x, -1)), -1)
+
+    def _before(self, x: Tensor, number: int) -> Tensor:
+        return cast("Tensor", self.norms[number](x)) if self.pre_norm else x
+
+    def _after(self, x: Tensor, new: Tensor, number: int) -> Tensor:
+        x = x + self.dropout(new)
+        return x if self.pre_norm else cast("Tensor", self.norms[number](x))
+
+
+class Stack(nn.Module, ABC):
+    """All layers of an encoder or of a decoder. A subclass says what positions do, and what is before and after."""
+
+    def __init__(self, layers: Iterable[Layer], dropout: float):
+        super().__init__()
+        self.layers, self.dropout = nn.ModuleList(layers), nn.Dropout(dropout)
+
+    @abstractmethod
+    def enter(self, x: Tensor, places: Tensor) -> Tensor:  # (B, n, D), (n,) -> (B, n, D)
+        """The input of the first layer, of the token vectors at these positions."""
+
+    @abstractmethod
+    def position_bias(self, distance: Tensor) -> Tensor | float:  # (n, m) -> (H, n, m)
+        """What is added to the scores of self-attention for tokens so far behind the one that looks."""
+
+    @abstractmethod
+    def leave(self, x: Tensor) -> Tensor:
+        """The output, of the last layer's x."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D)
+        """An encoder: each token looks at all."""
+        t = torch.arange(x.shape[1], device=x.device)
+        bias = self.position_bias(t - t[:, None]) + hidden(mask)
+        x = self.enter(x, t)
+        for layer in self._each:
+            x = layer.feed_forward(layer.self_attend(x, layer.itself.memory(layer.first(x)), bias))
+        return self.leave(x)
+
+    def memories(self, x: Tensor) -> tuple[Memory, ...]:  # (B, S, D)
+        """The source's projected keys and values for each layer of a decoder."""
+        return tuple(layer.source.memory(x) for layer in self._each)
+
+    def teacher_forced(self, x: Tensor, source: tuple[Memory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
+        """A decoder: x (B, N, D), each token looking at those before it and at the source; the weights (B, N, S)."""
+        t, weights = torch.arange(x.shape[1], device=x.device), x
+        bias = self.position_bias(t - t[:, None]) + torch.where(t <= t[:, None], 0.0, LOG_ZERO)
+        x = self.enter(x, t)
+        for layer, memory in zip(self._each, source, strict=True):
+            x = layer.self_attend(x, layer.itself.memory(layer.first(x)), bias)
+            x, weights = layer.cross_attend(x, memory, hidden(mask))
+            x = layer.feed_forward(x)
+        return self.leave(x), weights.mean(1)
+
+    def init_cache(self, x: Tensor, max_length: int) -> State:
+        """Of each layer keys and values (B, H, N, d) of at most N tokens; and the number of tokens so far, (B,)."""
+        heads = self._each[0].itself.heads
+        each = self._each[0].itself.query.out_features // heads
+        caches = (x.new_zeros(x.shape[0], heads, max_length, each) for _ in self._each for _ in range(2))
+        return (*caches, torch.zeros(x.shape[0], dtype=torch.int64, device=x.device))
+
+    def step(
+        self, x: Tensor, state: State, source: tuple[Memory, ...], mask: Tensor
+    ) -> tuple[Tensor, State, Tensor]:  # (R, D), …, (B, S) -> (R, D), …, (B, R / B, S)
+        """A decoder, a token of each row at a time; all rows have as many."""
+        *caches, t = state
+        x, weights, N = x[:, None], x, caches[0].shape[2]
+        times, now = torch.arange(N, device=x.device)[None], t[:1, None]
+        bias = self.position_bias(times - now) + torch.where(times <= now, 0.0, LOG_ZERO)  # (H, 1, N)
+        heads = self._each[0].itself.heads
+        slots = places_of(t, heads)
+        x = self.enter(x, t[:1])
+        after: list[Tensor] = []
+        for number, (layer, memory) in enumerate(zip(self._each, source, strict=True)):
+            new = layer.itself.memory(layer.first(x))
+            keys = put(caches[2 * number], new.keys[..., 0], slots)
+            values = put(caches[2 * number + 1], new.values[:, :, 0], slots)
+            after += [keys, values]
+            x = layer.self_attend(x, Memory(keys.transpose(2, 3), values), bias)
+            x, weights = layer.cross_attend(x, memory, hidden(mask))
+            x = layer.feed_forward(x)
+        return self.leave(x)[:, 0], (*after, t + 1), weights.mean(1)
+
+    @property
+    def dim(self) -> int:
+        return self._each[0].itself.mix.out_features
+
+    @property
+    def _each(self) -> list[Layer]:
+        return cast("list[Layer]", list(self.layers))
+
+
+def hidden(mask: Tensor) -> Tensor:  # (B, S) -> (B, 1, 1, S)
+    """The bias of attention scores: 0 for tokens, LOG_ZERO for padding."""
+    return torch.where(mask, 0.0, LOG_ZERO)[:, None, None]
+
+
+class EncoderParts(NamedTuple):
+    """The encoder of a checkpoint.
+
+    Args:
+        stack: Its layers.
+        table: (V, D) the token vectors.
+        before: The special tokens before each text, as our ids.
+        behind: Those behind it, the end token among them.
+        known: How many tokens are known; those behind them are read as the unknown one.
+        positions: How many tokens it can read, special ones included; None: any number.
+    """
+
+    stack: Stack
+    table: Tensor
+    before: Sequence[int]
+    behind: Sequence[int]
+    known: int
+    positions: int | None
+
+
+class DecoderParts(NamedTuple):
+    """The decoder of a checkpoint.
+
+    Args:
+        stack: Its layers.
+        table: (V, D) the token vectors; None: those of the encoder.
+        output: (V, D) the output layer; None: the token vectors.
+        bias: (V,) of the output layer, not trained; None: none.
+        scale: Factor of what the output layer reads.
+        start: The tokens that stand before each text it writes, as our ids; at least one.
+        known: How many tokens are known; those behind them are read as the unknown one, and never written.
+        ends: Whether the last of `max_length` tokens is always the end token.
+        positions: How many tokens it can write, those of `start` included; None: any number.
+    """
+
+    stack: Stack
+    table: Tensor | None
+    output: Tensor | None
+    bias: Tensor | None
+    scale: float
+    start: Sequence[int]
+    known: int
+    ends: bool
+    positions: int | None

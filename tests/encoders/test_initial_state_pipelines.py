@@ -1,0 +1,133 @@
+"""Pipelines in which the initial state decides the answer, from the YAML to the bundle, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import seqpipe, write_jsonl
+
+from seqpipe import load as open_bundle
+from seqpipe.config.loader import load
+from seqpipe.config.yaml_text import dump
+from seqpipe.errors import ConfigError
+
+MOODS, TITLES, TEXTS = ("bad", "good"), ("no", "yes"), ("red", "blue red", "red blue blue")
+TRAIN = {"epochs": 30, "batch_size": 8, "threads": 1, "optimizer": {"use": "adamw", "lr": 0.03}}
+
+
+def source(name: str, encoder: dict[str, Any] | None) -> dict[str, Any]:
+    stages: dict[str, Any] = {"field": name, "tokenizer": "words", "embedding": {"use": "lookup", "dim": 8}}
+    return stages | ({"encoder": {"hidden": 8, **encoder}} if encoder else {})
+
+
+def yaml(folder: Path, **changes: Any) -> Path:
+    """The text says nothing of the label: it is the mood, from which the title starts, and the title's word."""
+    every = itertools.product(MOODS, TITLES, TEXTS)
+    rows = [{"mood": mood, "title": title, "text": text, "label": f"{mood}-{title}"} for mood, title, text in every]
+    write_jsonl(folder / "rows.jsonl", [{**row, "numbers": [0.5, float(i)]} for i, row in enumerate(rows)])
+    content: dict[str, Any] = {
+        "name": "states",
+        "data": {"reader": "jsonl", "train": "rows.jsonl", "dev": "rows.jsonl"},
+        "inputs": {
+            "text": source("text", {"use": "lstm", "initial_state": {"source": "title"}}),
+            "title": source("title", {"use": "gru", "initial_state": {"column": "mood"}}),
+        },
+        "head": {"use": "label", "pool": "mean"},
+        "train": TRAIN,
+    }
+    path = folder / "states.yaml"
+    path.write_text(dump(content | changes), encoding="utf-8")
+    return path
+
+
+def test_a_label_and_another_input_decide_through_initial_states_alone(tmp_path: Path) -> None:
+    done = seqpipe("run", yaml(tmp_path), folder=tmp_path)
+    assert done.code == 0, done.err
+    model = open_bundle(tmp_path / "runs" / "states" / "bundle", "cpu")
+    rows = [*itertools.product(MOODS, TITLES, TEXTS)]
+    together = model([{"mood": mood, "title": title, "text": text} for mood, title, text in rows])
+    assert [answer["label"] for answer in together] == [f"{mood}-{title}" for mood, title, _ in rows]
+    alone = model({"mood": "good", "title": "no", "text": "red blue blue"})
+    assert alone["label"] == "good-no"
+
+
+def test_a_label_decides_what_a_language_model_writes(tmp_path: Path) -> None:
+    moods = (("bad", "grim"), ("good", "bright"))
+    rows = [{"text": f"so {word}.", "mood": mood} for mood, word in moods]
+    write_jsonl(tmp_path / "train.jsonl", rows * 20)
+    write_jsonl(tmp_path / "dev.jsonl", rows * 2)
+    content = {
+        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl"},
+        "tokenizer": "chars",
+        "embedding": {"use": "lookup", "dim": 16},
+        "encoder": {"use": "lstm", "hidden": 16, "direction": "forward", "initial_state": {"column": "mood"}},
+        "head": {"use": "lm", "packed": False},
+        "train": TRAIN,
+    }
+    (tmp_path / "lm.yaml").write_text(dump(content), encoding="utf-8")
+    done = seqpipe("run", tmp_path / "lm.yaml", folder=tmp_path)
+    assert done.code == 0, done.err
+    bundle = tmp_path / "runs" / "lm" / "bundle"
+    lines = [json.dumps({"mood": mood, "text": text}) for text in ("", "so ") for mood, _ in moods]
+    answered = seqpipe("predict", bundle, "--format", "jsonl", stdin="\n".join(lines).encode())
+    texts = [json.loads(line)["answer"]["generated_text"] for line in answered.out.splitlines()]
+    assert texts == ["so grim.", "so bright."] * 2
+    streamed = seqpipe("predict", bundle, "--stream", stdin=b"bad\t\ngood\t\ngood\tso \n")
+    assert streamed.out == "so grim.\nso bright.\nso bright.\n"
+
+
+def inputs(text: dict[str, Any], title: dict[str, Any] | None) -> dict[str, Any]:
+    return {"inputs": {"text": source("text", text), "title": source("title", title)}}
+
+
+def starts(option: Any) -> dict[str, Any]:
+    return {"use": "gru", "initial_state": option}
+
+
+NUMBERS = {"text": source("text", starts({"source": "numbers"})), "numbers": {"field": "numbers"}}
+SINGLE = {"inputs": None, "tokenizer": "words", "embedding": "lookup", "encoder": starts({"source": "title"})}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (inputs(starts({"source": "titel"}), None), "input 'titel', which does not exist; did you mean 'title'?"),
+        (inputs(starts({"source": "text"}), None), "the state of its own source 'text'; name another input"),
+        (inputs(starts({"source": "title"}), starts({"source": "text"})), "the state of 'text', which in turn starts"),
+        (inputs(starts("zero"), starts({"source": "text"})), "it cannot be the first input; move it down"),
+        ({"inputs": NUMBERS}, "the input 'numbers' has no x, and so no state; add an embedding to it"),
+        (SINGLE, "of another input, 'title', and there is one input only; write inputs: "),
+        (inputs(starts("lerned"), None), r"should be 'zero' or 'learned' or {column: FIELD} or {source: NAME}"),
+        (inputs(starts({"column": "a", "source": "title"}), None), r"should be 'zero' or 'learned' or {column: FIELD}"),
+        (inputs(starts({"source": "title"}), None) | {"head": {"use": "mlm"}}, "it supports one input"),
+    ],
+)
+def test_what_cannot_give_a_state_is_refused_by_name(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(yaml(tmp_path, **changes))
+
+
+def test_two_encoders_of_an_input_start_from_one_other_input(tmp_path: Path) -> None:
+    path = yaml(tmp_path)
+    text = source("text", None) | {"encoder": [starts({"source": "title"}), starts({"source": "mood"})]}
+    every = {"text": text, "title": source("title", None), "mood": source("mood", None)}
+    with pytest.raises(ConfigError, match="an encoder before it from that of 'title'; name the same"):
+        load(yaml(path.parent, inputs=every))
+
+
+def test_a_field_that_no_record_has_is_named(tmp_path: Path) -> None:
+    path = yaml(tmp_path, **inputs(starts({"source": "title"}), starts({"column": "tone"})))
+    done = seqpipe("train", path, folder=tmp_path)
+    assert done.code == 3
+    assert "field 'tone' must be a text, not NoneType; the record has: text, mood, title, label, numbers" in done.err
+
+
+def test_packed_texts_have_no_label(tmp_path: Path) -> None:
+    encoder = {"use": "gru", "direction": "forward", "initial_state": {"column": "mood"}}
+    one = {"inputs": None, "tokenizer": "words", "embedding": "lookup", "encoder": encoder}
+    with pytest.raises(ConfigError, match="a column is of one text, and packed texts are cut anywhere"):
+        load(yaml(tmp_path, **one, head={"use": "lm"}))

@@ -1,0 +1,283 @@
+"""Log-probabilities of texts and minimal pairs, against sums over logits by hand, in PyTorch and onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from seqpipe.config.loader import load
+from seqpipe.config.yaml_text import dump
+from seqpipe.errors import DataError, UsageError
+from seqpipe.export.graph import to_onnx
+from seqpipe.export.manifest import bundle_files, bundle_manifest
+from seqpipe.runtime import bundle
+from seqpipe.runtime.minimal_pairs import TIE, judge, pair_scores, wrong_preferences
+from seqpipe.runtime.model import Model
+from seqpipe.runtime.pair_items import Item, item_of, read_items
+from seqpipe.runtime.predictor import Predictor
+from seqpipe.runtime.text_scores import ScoredText, text_scores
+from seqpipe.training.datasets import read
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.predictor import option_table, predictor
+
+DATA = Path(__file__).parents[2] / "pipelines" / "data" / "minimal-pairs"
+BOS, EOS, UNK = 2, 3, 1
+LM: dict[str, Any] = {
+    "encoder": {"use": "lstm", "hidden": 12, "direction": "forward"},
+    "head": {"use": "lm", "packed": False, "tie": False},
+}
+MLM: dict[str, Any] = {
+    "tokenizer": {"use": "wordpiece", "max_size": 60, "lowercase": True},
+    "encoder": {"use": "transformer", "layers": 1, "heads": 2, "dropout": 0.0},
+    "head": {"use": "mlm", "tie": True},
+}
+
+
+class Peer(NamedTuple):
+    """An untrained model in PyTorch, and its bundle."""
+
+    pipeline: Pipeline
+    ours: Predictor
+    model: Model
+
+    def docs(self, text: str) -> Any:
+        return self.ours.featurizer.docs([{"text": text}])[0]
+
+    def scores(self, texts: list[str], **options: Any) -> list[float]:
+        return [score.log_p for score in text_scores(self.ours, [ScoredText({"text": t}) for t in texts], **options)]
+
+
+def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
+    content: dict[str, Any] = {
+        "name": "pairs",
+        "data": {"reader": {"use": "text", "unit": "line"}, "train": str(DATA / "en.train.txt")},
+        "tokenizer": "words",
+        "embedding": {"use": "lookup", "dim": 12},
+    }
+    path = folder / "pairs.yaml"
+    path.write_text(dump(content | changes), encoding="utf-8")
+    config = load(path)
+    torch.manual_seed(0)
+    artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, 400))
+    pipeline = Pipeline(config, artifacts).eval()
+    with torch.no_grad():
+        for parameter in pipeline.parameters():
+            parameter.mul_(2)  # large enough for mistakes to show
+    options = option_table(*config.head)
+    model: Any = None
+    if export:
+        files = bundle_files(pipeline, to_onnx(pipeline, options, config.export.opset))
+        model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", 1)
+    return Peer(pipeline, predictor(pipeline, config), model)
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Peer:
+    return peer(tmp_path_factory.mktemp("causal"), **LM)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Peer:
+    return peer(tmp_path_factory.mktemp("masked"), **MLM)
+
+
+def items(count: int = 30) -> list[Item]:
+    """Pairs, and alternatives, of each phenomenon."""
+    every = [*read_items(DATA / "en.jsonl")]
+    return every[:: len(every) // count]
+
+
+def log_p(peer: Peer, ids: list[int]) -> torch.Tensor:
+    """Log-probabilities (T, V) at each token, by the stages one by one."""
+    tokens = torch.tensor([ids])
+    with torch.no_grad():
+        names = peer.pipeline({"ids": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)})
+        x, head = names["x"], peer.pipeline.head
+        if hasattr(head, "dense"):  # a masked language model
+            return F.linear(head.norm(head.dense(x)), names["table"], head.bias + head.logit_mask).log_softmax(2)[0]
+        return F.linear(x, head.output.weight, head.output.bias + head.logit_mask).log_softmax(2)[0]
+
+
+def causal_by_hand(peer: Peer, ids: list[int], first: int = BOS) -> float:
+    return sum(float(row[i]) for row, i in zip(log_p(peer, [first, *ids]), ids, strict=False))
+
+
+def masked_by_hand(peer: Peer, doc: Any, gaps: Callable[[int], list[int]]) -> float:
+    gap = peer.ours.featurizer.tokenizer.token_to_id("[MASK]")
+    total = 0.0
+    for i, number in enumerate(doc.ids):
+        hidden = [gap if j in gaps(i) else other for j, other in enumerate(doc.ids)]
+        total += float(log_p(peer, hidden)[i, number]) if number != UNK else 0.0
+    return total
+
+
+def test_the_score_of_a_causal_model_is_the_sum_over_its_logits(causal: Peer) -> None:
+    texts = [text for item in items() for text in item.texts]
+    expected = [causal_by_hand(causal, causal.docs(text).ids) for text in texts]
+    assert causal.scores(texts) == pytest.approx(expected, abs=1e-4)
+    assert causal.model.log_probability(texts) == pytest.approx(expected, abs=1e-4)
+    assert causal.model.log_probability(texts[3]) == pytest.approx(expected[3], abs=1e-4)
+    assert len({round(value, 3) for value in expected}) > 50
+
+
+def test_a_model_of_packed_texts_reads_the_end_of_another_text_first(tmp_path: Path) -> None:
+    packed = peer(tmp_path, export=False, **LM | {"head": {"use": "lm", "tie": False, "context": 8}})
+    text = "the kings near the girl sleep ."
+    assert packed.scores([text]) == pytest.approx([causal_by_hand(packed, packed.docs(text).ids, EOS)], abs=1e-4)
+
+
+def test_the_score_of_a_masked_model_is_the_pseudo_log_likelihood(masked: Peer) -> None:
+    texts = [text for item in items(12) for text in item.texts] + ["the kings zzz ."]
+    docs = [masked.docs(text) for text in texts]
+    expected = [masked_by_hand(masked, doc, lambda i: [i]) for doc in docs]
+    assert masked.scores(texts) == pytest.approx(expected, abs=1e-4)
+    assert masked.model.log_probability(texts) == pytest.approx(expected, abs=1e-4)
+
+
+def test_masking_of_words_hides_the_rest_of_a_word_too(masked: Peer) -> None:
+    text = "the princesses admire themselves ."
+    doc = masked.docs(text)
+    ends = {i: end for a, end in zip(doc.starts, [*doc.starts[1:], len(doc)], strict=True) for i in range(a, end)}
+    assert len(doc.starts) < len(doc)  # a word has several tokens
+    expected = masked_by_hand(masked, doc, lambda i: [*range(i, ends[i])])
+    assert masked.scores([text], masking="word") == pytest.approx([expected], abs=1e-4)
+    assert masked.model.log_probability(text, masking="word") == pytest.approx(expected, abs=1e-4)
+    assert abs(expected - masked.scores([text])[0]) > 0.01
+
+
+def test_alternatives_fill_the_gap_of_a_masked_model_all_their_tokens_masked_at_once(masked: Peer) -> None:
+    item = item_of({"text": "the kings see [MASK] .", "alternatives": ["themselves", "a king"], "answer": 0})
+    (judged,) = judge(masked.ours, [item])
+    gap = masked.ours.featurizer.tokenizer.token_to_id("[MASK]")
+    for text, (start, end), score in zip(item.texts, item.parts, judged.scores, strict=True):
+        doc = masked.docs(text)
+        inside = [i for i, (a, b) in enumerate(doc.offsets) if a >= start and b <= end]
+        rows = log_p(masked, [gap if i in inside else number for i, number in enumerate(doc.ids)])
+        assert len(inside) > 1
+        assert score == pytest.approx(sum(float(rows[i, doc.ids[i]]) for i in inside), abs=1e-4)
+
+
+def test_of_a_causal_model_alternatives_count_from_where_they_begin(causal: Peer) -> None:
+    text, words = "the king waits because [MASK] is late .", ["he", "she"]
+    item = item_of({"text": text, "alternatives": words, "answer": 0})
+    (judged,), (by_token,) = judge(causal.ours, [item]), judge(causal.ours, [item], normalize="token")
+    whole = causal.scores([text.replace("[MASK]", word) for word in words])
+    assert judged.difference == pytest.approx(whole[0] - whole[1], abs=1e-4)
+    assert judged.scores[0] == pytest.approx(whole[0] - causal.scores(["the king waits because"])[0], abs=1e-4)
+    assert by_token.scores == pytest.approx([score / 4 for score in judged.scores])
+    continued = item_of({"text": "the king ", "alternatives": ["waits", "wait"], "answer": 0})
+    whole = causal.scores(["the king waits", "the king wait"])
+    assert judge(causal.ours, [continued])[0].difference == pytest.approx(whole[0] - whole[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["causal", "masked"])
+def test_both_sides_prefer_the_same_texts_whatever_stands_in_the_batch(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    sides: Peer = request.getfixturevalue(name)
+    every = items(60)
+    found = [judge(side, every) for side in (sides.ours, sides.model.predictor)]
+    alone = [judge(sides.model.predictor, [item])[0] for item in every]
+    for ours, theirs, by_itself in zip(*found, alone, strict=True):
+        assert ours.scores == pytest.approx(theirs.scores, abs=1e-4)
+        assert theirs.scores == pytest.approx(by_itself.scores, abs=1e-5)
+        assert (ours.difference > 0) == (theirs.difference > 0) or abs(ours.difference) < TIE
+
+
+def test_a_filling_that_is_given_has_its_own_probability_and_others_stay_as_they_were(masked: Peer) -> None:
+    text = "the kings [MASK] [MASK] ."
+    free = masked.model(text)
+    best = [masked.ours.featurizer.tokenizer.token_to_id(word) for word in free["words"]]
+    forced = masked.model(text, filling=best)
+    assert forced["score"] == pytest.approx(free["score"], abs=1e-5)
+    assert forced["generated_text"] == free["generated_text"]
+    other = masked.model(text, filling=["the", "the"], n_best=2)
+    assert [answer["words"] for answer in other] == [["the", "the"]]
+    assert other[0]["score"] < free["score"]
+    with pytest.raises(UsageError, match="filling: 'qqqq' is no token"):
+        masked.model(text, filling=["qqqq"])
+
+
+def test_scores_by_group_count_ties_and_say_what_chance_is(causal: Peer) -> None:
+    same = {"sentence_good": "the zzz sleeps .", "sentence_bad": "the yyy sleeps .", "UID": "unknown"}
+    every = [*items(), item_of(same)]
+    judged = judge(causal.ours, every)
+    scores = pair_scores(judged)
+    groups = scores["groups"]
+    assert groups["unknown"] == {"accuracy": 0.0, "chance": 0.5, "mean_difference": 0.0, "ties": 1, "items": 1}
+    assert groups["pronoun_gender"]["chance"] == pytest.approx(1 / 3)
+    right = sum(result.difference > TIE for result in judged)
+    assert scores["accuracy"] == right / len(every)
+    assert sum(group["items"] for group in groups.values()) == scores["items"] == len(every)
+    assert len(wrong_preferences(judged)) == len(every) - right
+    assert judged[-1].unknown == ("zzz", "yyy")
+    assert set(pair_scores(judged[:-1], "linguistics_term")["groups"]) == {"agreement", "reference", "polarity"}
+    with pytest.raises(DataError, match="no field 'linguistics_term' to split by"):
+        pair_scores(judged, "linguistics_term")
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"sentence_good": "a"}, "needs 'sentence_good' and 'sentence_bad', or 'alternatives'"),
+        ({"sentence_good": "a", "sentence_bad": "a"}, "are the same text 'a'; a pair has two"),
+        ({"sentence_good": "a", "sentence_bad": " "}, "must be texts that are not empty"),
+        ({"sentence_good": "a", "sentence_bad": 3}, "must be texts that are not empty"),
+        ({"alternatives": "ab", "answer": 0}, "'alternatives' must be a list of texts, not str"),
+        ({"alternatives": ["a"], "answer": 0}, "two or more texts that differ"),
+        ({"alternatives": ["a", "b", "a"], "answer": 0}, "two or more texts that differ"),
+        ({"alternatives": ["a", "b"], "answer": 2}, "'answer' must be the position of the right one, 0 to 1, not 2"),
+        ({"alternatives": ["a", "b"], "answer": True}, "0 to 1, not True"),
+        ({"text": "[MASK] [MASK]", "alternatives": ["a", "b"], "answer": 0}, "with \\[MASK\\] at most once"),
+    ],
+)
+def test_what_is_no_pair_is_refused_with_its_place(tmp_path: Path, record: dict[str, Any], message: str) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"sentence_good": "x", "sentence_bad": "y"}\n\n' + json.dumps(record))
+    with pytest.raises(DataError, match=f"pairs.jsonl:3: .*{message}"):
+        [*read_items(path)]
+
+
+def test_files_that_hold_no_pairs_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    for content, message in (("\n", "there are no pairs"), ("a, b", ":1: this is not JSON"), ("[1]", "not list")):
+        path.write_text(content)
+        with pytest.raises(DataError, match=message):
+            [*read_items(path)]
+    with pytest.raises(DataError, match="cannot be read"):
+        [*read_items(tmp_path / "absent.jsonl")]
+
+
+def test_a_table_of_pairs_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("sentence_good\tsentence_bad\tUID\nthe king sleeps .\tthe king sleep .\tagreement\n")
+    (item,) = read_items(path)
+    assert item.texts == ("the king sleeps .", "the king sleep .")
+    assert item.record["UID"] == "agreement"
+
+
+def test_texts_that_a_model_cannot_score_are_refused(masked: Peer, causal: Peer, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"contains \[MASK\]; a text whose probability is asked for has no gap"):
+        masked.scores(["the [MASK] sleeps ."])
+    with pytest.raises(DataError, match="has no token"):
+        causal.scores([""])
+    with pytest.raises(UsageError, match="'word' is for masked language models"):
+        causal.scores(["the king sleeps ."], masking="word")
+    encoder = {"use": "transformer", "causal": True, "layers": 1, "heads": 2, "positions": "learned", "longest": 4}
+    short = peer(tmp_path, export=False, **LM | {"encoder": encoder})
+    with pytest.raises(DataError, match=r"pairs\.jsonl:7: 6 tokens are over the limit of"):
+        [*text_scores(short.ours, [ScoredText({"text": "the king and the king .", "where": "pairs.jsonl:7"})])]
+
+
+def test_a_model_without_probabilities_of_texts_is_refused(tmp_path: Path) -> None:
+    electra = peer(tmp_path, export=False, encoder=MLM["encoder"], head={"use": "electra"})
+    message = "an answer of kind score gives no probability of a text: take a model whose only head is a causal or"
+    with pytest.raises(UsageError, match=message):
+        judge(electra.ours, items(2))
