@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,12 +60,6 @@ class PieceStream:
         if lacking := {*self._reader.outputs}.difference(output.name for output in model.session.get_outputs()):
             raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._begin()
-
     def feed(self, piece: str | Sequence[str]) -> Answer:
         """What one more piece makes known.
 
@@ -95,7 +89,7 @@ class PieceStream:
         tags, rest = self.tags, self._reader.finish()
         self._begin()
         self.tags = tags
-        return answer + rest if isinstance(rest, list) and self._model.predictor.kind.tags_words else rest
+        return answer + rest if self._model.predictor.kind.tags_words else rest
 
     def _begin(self) -> None:
         """Forget the text."""

@@ -427,6 +427,14 @@ class TestBadInput:
             with pytest.raises(ConfigError, match=f"writes token by token, and this encoder is not causal, .*; {cure}"):
                 load(yaml(tmp_path, encoder=encoder))
 
+    def test_an_embedding_that_needs_more_than_ids(self, tmp_path: Path) -> None:
+        for embedding, cure in (
+            ("positions", "knows whole texts only"),
+            ("char-cnn", "reads more of a token than its"),
+        ):
+            with pytest.raises(ConfigError, match=f"this embedding {cure}.*; choose lookup"):
+                load(yaml(tmp_path, embedding=["lookup", embedding]))
+
     def test_an_encoder_with_an_unknown_option_is_told_once(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no such option") as caught:
             load(yaml(tmp_path, encoder={"use": "lstm", "directions": "forward"}))

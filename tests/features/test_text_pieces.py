@@ -1,0 +1,60 @@
+"""A text that comes bit by bit is cut behind whole words, and tokenizers that need more than a word are found out."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from seqpipe.export.parity.text_pieces import split_otherwise
+from seqpipe.features.document import words_of
+from seqpipe.features.text_pieces import TextPieces, smallest_pieces
+from seqpipe.features.text_source import TextSource
+from seqpipe_plugins.tokenizers.bpe import BPE
+from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.words import Words
+
+TEXTS = ["Ada  flew\tto Rome .", " it rains\u00a0 in Oslo\n\ntoday .  ", "", "   ", "don't stop", "播播 e\u0301\u3000x"]
+
+
+def test_pieces_end_behind_words_and_are_the_text() -> None:
+    assert [*smallest_pieces(" Ada  flew ")] == [" Ada", "  flew", " "]
+    assert [*smallest_pieces("Ada")] == ["Ada"]
+    dice = random.Random(0)
+    for text in TEXTS * 5:
+        pieces, whole, rest = TextPieces(), [], text
+        while rest:
+            size = dice.randint(1, 5)
+            whole.append(pieces.feed(rest[:size]))
+            rest = rest[size:]
+            assert not whole[-1] or not whole[-1][-1].isspace()
+        assert "".join(whole) + pieces.finish() == text
+
+
+def source(tokenizer: Any) -> TextSource:
+    return TextSource(tokenizer.train(TEXTS * 3), {})
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [Words(), Words(lowercase=True, normalize="NFKC"), Chars(), BPE(max_size=60), BPE(byte_level=True)]
+)
+def test_usual_tokenizers_split_a_text_in_pieces_as_the_whole(tokenizer: Any) -> None:
+    assert split_otherwise(source(tokenizer), [{"text": text} for text in TEXTS]) is None
+
+
+@pytest.mark.parametrize("pattern", [r"\w+ \w+|\S+", r"\w+|\.(?=\s*$)"])
+def test_a_tokenizer_that_looks_beyond_a_word_is_found_out(pattern: str) -> None:
+    records = [{"text": text} for text in ("Ada", "Dr. Ada flew . home .")]
+    assert split_otherwise(source(Words(pattern=pattern)), records) == "Dr. Ada flew . home ."
+
+
+def test_words_of_a_text_are_a_text() -> None:
+    for tokenizer in (Words(), BPE(max_size=60)):
+        (doc,) = source(tokenizer).docs([{"text": "Ada flew to  Rome ."}])
+        parts = [words_of(doc, a, b) for a, b in ((0, 0), (0, 2), (2, 3), (3, len(doc.word_offsets)))]
+        assert "".join(part.text for part in parts) == doc.text
+        assert [i for part in parts for i in part.ids] == doc.ids
+        assert all(
+            part.text[a:b] == word for part in parts for word, (a, b) in zip(part.words, part.offsets, strict=True)
+        )
