@@ -29,14 +29,8 @@ TYPED = "".join(
     if block.how != "no"
 )
 FEW = {"train": 60, "dev": 10, "test": 12}
-KIN = (
-    "agreement-zh",
-    "poem",
-    "reverse",
-    "sort",
-    "summarise",
-    "tour",
-)  # of what other tests train, export and ask already
+# Of what other tests train, export and ask already.
+KIN = ("agreement-zh", "poem", "reverse", "sort", "summarise", "tour")
 Runs = Callable[[Path], list[str]]
 
 
@@ -184,13 +178,7 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
     scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
     expected = result["scores"]
-    if path.stem in (
-        "agreement",
-        "bilm",
-        "gpt",
-        "poem",
-        "reviews",
-    ):  # what they measure are means of numbers, not of decisions
+    if path.stem in ("agreement", "bilm", "gpt", "poem", "reviews"):  # means of numbers, not of decisions
         expected = {name: pytest.approx(one, rel=1e-5) for name, one in expected.items()}
     assert json.loads(scored.out) == expected
     texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
