@@ -39,7 +39,7 @@ def everything() -> Iterator[tuple[str, str]]:
 
 
 def noun_phrases(text: str) -> Iterator[tuple[str, list[str], str]]:
-    """Article, adjectives and noun of each phrase with an article, which is no relative pronoun, and a noun of `GENDERS`."""
+    """Article, adjectives and noun of each phrase with a noun of `GENDERS`; relative pronouns are left out."""
     articles = "|".join({article for endings in ENDINGS.values() for article in endings})
     for article, adjectives, noun in re.findall(rf"(?<!, )\b({articles})((?: [a-zäöüß]+)*) ([A-ZÄÖÜ]\w+)", text):
         if noun in GENDERS and all(word[-1] in "enrs" for word in adjectives.split()):
