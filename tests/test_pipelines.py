@@ -198,12 +198,12 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
 
 def check_alignment(bundle: Path, text: str) -> None:
     """`seqpipe explain` has a row for each word that was written and a column for each of the source, of sum 1."""
-    explained = seqpipe("explain", bundle, text, "--option", "prefix=Der Hund", "--device", "cpu", "--json")
+    explained = seqpipe("explain", bundle, text, "--option", "prefix=Der", "--device", "cpu", "--json")
     assert explained.code == 0, explained.err
     content = json.loads(explained.out)
     alignment = content["attentions"]["head.attention"]
     assert [text[start:end] for start, end in alignment["places"]] == re.findall(r"\w+|[^\w\s]", text)
-    assert alignment["written"][:2] == ["Der", "Hund"]
+    assert alignment["written"][0] == "Der"
     assert alignment["written"] == re.findall(r"\w+|[^\w\s]", content["answer"]["generated_text"])
     weights = torch.tensor(alignment["weights"])
     assert weights.shape == (len(alignment["written"]), len(alignment["places"]))
