@@ -118,7 +118,7 @@ def _renumbered(
 ) -> list[int]:
     """Puts the tokens of these names first, under their new names; returns the old id of each new one.
 
-    Added tokens that are special or hide a token stand in the model then, and the other special ones are left out.
+    Added tokens of these names and the one that hides a token are put into the model; other special ones are dropped.
     """
     model, vocabulary = content["model"], content["model"]["vocab"]
     entries = vocabulary.items() if isinstance(vocabulary, dict) else ((t, i) for i, (t, _) in enumerate(vocabulary))

@@ -212,7 +212,7 @@ def test_the_graph_answers_as_pytorch_at_any_length(folders: dict[str, Path], fa
         ids, mask = rows(folders[family], *lengths)
         made = graph(ids=ids, mask=mask)
         for name, tensor in encoder(ids, mask).items():
-            assert (torch.from_numpy(made[name]).float() - tensor.float()).abs().max() < 1e-4, (name, lengths)
+            assert (torch.from_numpy(made[name]).float() - tensor.float()).abs().max() < 1e-5, (name, lengths)
 
 
 def test_layers_may_be_left_out_or_averaged(folders: dict[str, Path]) -> None:
