@@ -58,6 +58,8 @@ def shown(name: str, scores: Scores) -> str:
     """The scores of a test set as the table has them."""
     if name == "slots-and-intent":
         return f"{100 * scores['intent']['accuracy']:.1f} % intents, {FORMATS['f1'](scores['slots']['f1'])}"
+    if name.startswith("translate"):
+        return f"{100 * scores['bleu']:.1f} BLEU, {FORMATS['exact_match'](scores['exact_match'])}"
     if name == "tour":
         longer = 100 * (scores["tour_length"] / scores["optimal_length"] - 1)
         return (

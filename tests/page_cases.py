@@ -16,7 +16,8 @@ from starlette.routing import Route
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.candidates import Candidate, Candidates
+from seqpipe.answers.candidate_set import Candidates
+from seqpipe.answers.candidates import Candidate
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan

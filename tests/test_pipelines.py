@@ -29,14 +29,8 @@ TYPED = "".join(
     if block.how != "no"
 )
 FEW = {"train": 60, "dev": 10, "test": 12}
-KIN = (
-    "agreement-zh",
-    "poem",
-    "reverse",
-    "sort",
-    "summarise",
-    "tour",
-)  # of what other tests train, export and ask already
+# Of what other tests train, export and ask already.
+KIN = ("agreement-zh", "poem", "reverse", "sort", "summarise", "tour")
 Runs = Callable[[Path], list[str]]
 
 
@@ -143,6 +137,8 @@ def test_there_are_pipelines() -> None:
         "sort",
         "summarise",
         "tour",
+        "translate",
+        "translate-rnn",
     } <= {path.stem for path in PIPELINES}
 
 
@@ -184,13 +180,7 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
     scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
     expected = result["scores"]
-    if path.stem in (
-        "agreement",
-        "bilm",
-        "gpt",
-        "poem",
-        "reviews",
-    ):  # what they measure are means of numbers, not of decisions
+    if path.stem in ("agreement", "bilm", "gpt", "poem", "reviews"):  # means of numbers, not of decisions
         expected = {name: pytest.approx(one, rel=1e-5) for name, one in expected.items()}
     assert json.loads(scored.out) == expected
     texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
@@ -207,3 +197,19 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
         texts = "".join(f"{json.dumps({'points': rows[:count]})}\n" for count in (9, 2, 0, 1))
     answered = seqpipe("predict", bundle, "--device", "cpu", stdin=texts.encode())
     assert (answered.code, len(answered.out.splitlines())) == (0, 4), answered.err
+    if path.stem.startswith("translate"):
+        check_alignment(bundle, "The boy who laughed, sees a dog.")
+
+
+def check_alignment(bundle: Path, text: str) -> None:
+    """`seqpipe explain` has a row for each word that was written and a column for each of the source, of sum 1."""
+    explained = seqpipe("explain", bundle, text, "--option", "prefix=Der", "--device", "cpu", "--json")
+    assert explained.code == 0, explained.err
+    content = json.loads(explained.out)
+    alignment = content["attentions"]["head.attention"]
+    assert [text[start:end] for start, end in alignment["places"]] == re.findall(r"\w+|[^\w\s]", text)
+    assert alignment["written"][0] == "Der"
+    assert alignment["written"] == re.findall(r"\w+|[^\w\s]", content["answer"]["generated_text"])
+    weights = torch.tensor(alignment["weights"])
+    assert weights.shape == (len(alignment["written"]), len(alignment["places"]))
+    torch.testing.assert_close(weights.sum(1), torch.ones(len(weights)), atol=1e-4, rtol=0)

@@ -27,7 +27,7 @@ def sentence(draw: Combinations) -> str:
     modifier = f"{dice.pick(NEAR)} the {form(dice.pick(NOUNS), dice.below(2))}"
     forms: list[Callable[[], str]] = [
         lambda: f"the {form(noun, number)} {form(action, number)} .",
-        lambda: f"the {form(noun, number)} often {form(action, number)} .",
+        lambda: f"the {form(noun, number)} already {form(action, number)} .",
         lambda: f"no {form(noun, number)} ever {form(action, number)} .",
         lambda: f"the {form(noun, number)} {modifier} {form(action, number)} .",
         lambda: f"the {form(noun, number)} {relative_clause(draw, dice.below(2))} {form(action, number)} .",
@@ -130,9 +130,11 @@ def reflexive_gender(draw: Combinations) -> dict[str, Any]:
 
 
 def polarity(draw: Combinations) -> dict[str, Any]:
+    """Behind "no" stands "ever", and "already" behind "the"."""
     (noun, action), number = draw.pair(NOUNS, ACTIONS), draw.dice.below(2)
-    rest = f"{form(noun, number)} ever {form(action, number)} ."
-    return pair(f"no {rest}", f"the {rest}")
+    determiner, right, wrong = draw.dice.pick([("no", "ever", "already"), ("the", "already", "ever")])
+    start, end = f"{determiner} {form(noun, number)}", f"{form(action, number)} ."
+    return pair(f"{start} {right} {end}", f"{start} {wrong} {end}")
 
 
 def pronoun_gender(draw: Combinations) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Retrieval(Vector):
         super().__init__(dim, pool=pool, score=score, width=width, dropout=dropout, temperature=temperature)
         self.register_buffer("vectors", unit(torch.randn(len(labels), width or dim)))  # (N, D), until they are encoded
 
-    def decide(  # type: ignore[override]
+    def decide(
         self,
         x: Tensor,
         mask: Tensor,

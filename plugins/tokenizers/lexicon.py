@@ -18,7 +18,7 @@ from seqpipe.errors import DataError, UsageError
 from . import Form, folding
 from .lexicon_pattern import longest_match
 
-MOST = 200_000  # words; a bundle builds their pattern each time it is opened, about 4 s for 100,000
+MOST = 200_000  # words; a bundle builds their pattern each time it is opened, which takes seconds
 _COUNT = re.compile(r"(\S.*?)(?:\t.*| +\d+(?: +\S+)?)?")  # a word, and a count behind a tab or blanks; a tag may follow
 _COMPARED = 2_000  # texts of dev, at most, that a run segments for the report
 
@@ -33,8 +33,9 @@ class Lexicon:
 
     The lexicon is a file, or the words that the training data is split into, or those into which the bundle of a
     trained run splits the training texts. Of the last two, words are left out at which maximum matching is wrong more
-    often than right in the training texts, as with words that are chance neighbours elsewhere. Words that records have
-    (`words`) stay as they are. The vocabulary holds the words of the training data; others are [UNK], each by itself.
+    often than right in the training texts, as with words that are chance neighbours elsewhere; of more than 200,000 the
+    most frequent are taken. Words that records have (`words`) stay as they are. The vocabulary holds the words of the
+    training data; others are [UNK], each by itself.
 
     Args:
         path: File of the lexicon: a word a line; what follows a tab, or a count behind a blank, is not read.
@@ -111,7 +112,8 @@ class Lexicon:
 
     def _learned_splitter(self, sentences: Sequence[Sequence[str]]) -> PreTokenizer:
         """Splits at the words of sentences, but for those at which it would be wrong more often than right."""
-        words = {word for sentence in sentences for word in sentence}
+        counts = Counter(word for sentence in sentences for word in sentence)
+        words = [word for word, _ in counts.most_common(MOST)]
         splitter, balance = _splitter(words), Counter[str]()
         for sentence in sentences:
             places, start = set[tuple[int, int]](), 0

@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers import decision_checks
+from seqpipe.answers.candidate_set import Candidates
 from seqpipe.answers.json_schema import TEXT, Schema, array, obj
 from seqpipe.answers.pieces import PieceReader, WholeSoFar
 from seqpipe.answers.span_rules import SpanRules
@@ -201,6 +202,7 @@ class HeadAnswer(AnswerKind):
     choices: tuple[Choice, ...] = ()  # outputs whose decision the head's `score` rates
     subject: ClassVar[str] = WHOLE_TEXT  # what a decision is about; PASSAGE: the second text of a pair
     has_labels: ClassVar[bool] = False  # whether a head is built from `labels`
+    has_candidates: ClassVar[bool] = False  # whether it chooses from a set of texts
     counts_words: ClassVar[bool] = False  # whether a reference numbers words, so that all must be split as in the data
     may_self_supervise: ClassVar[bool] = False  # whether a self-supervised head may give it
     metric_packages: ClassVar[Mapping[str, str]] = {}  # packages that scores are absent without, and these scores
@@ -215,6 +217,7 @@ class HeadAnswer(AnswerKind):
     copies: Any = None  # the feature by which words of the input are copied, if they are
     self_supervised: bool = False  # whether no record says what is right
     labels: Sequence[str] = ()
+    candidates: Candidates | None = None  # the texts that it chooses from
     target: str | None = None  # the record field of the reference
 
     # what a head declares

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, with_score
+from seqpipe.answers.candidate_set import ANSWER, Candidates
 from seqpipe.answers.classification import label_of
 from seqpipe.answers.json_schema import TEXT, Schema, array, obj, or_null
 from seqpipe.answers.metrics.ranking import RankCounter
@@ -33,52 +33,6 @@ from seqpipe.features.vocabulary import Vocabulary
 VECTORS = "pipeline.heads.0.vectors"  # the initializer of a graph that holds the vectors (N, D) of the candidates
 MOST_BYTES = 32 << 20  # of texts, labels and answers: they are in bundle.json, which may have twice as many
 COSINE: Schema = {"type": "number", "minimum": -1, "maximum": 1}
-_ANSWER = "answer"  # the field of what is to be answered where a candidate is the nearest
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """A set of texts to choose from, in the order of their file.
-
-    Attributes:
-        texts: The texts.
-        labels: The label of each; None where the texts have no label: then each is its own.
-        answers: What each says in its field `answer`; None where none has that field.
-    """
-
-    texts: tuple[str, ...]
-    labels: tuple[str, ...] | None = None
-    answers: tuple[str | None, ...] | None = None
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """What a reference is compared with: the label of each, or its text."""
-        return self.texts if self.labels is None else self.labels
-
-    def entry(self, number: int) -> dict[str, Any]:
-        """A candidate as an answer states it."""
-        entry: dict[str, Any] = {"text": self.texts[number]}
-        if self.labels is not None:
-            entry["label"] = self.labels[number]
-        if self.answers is not None:
-            entry[_ANSWER] = self.answers[number]
-        return entry
-
-    def manifest(self) -> dict[str, Any]:
-        columns = {"texts": self.texts, "labels": self.labels, "answers": self.answers}
-        return {name: list(values) for name, values in columns.items() if values is not None}
-
-    @staticmethod
-    def from_manifest(manifest: Mapping[str, Any]) -> Candidates:
-        """ValueError for columns that are not equally long lists of texts."""
-        columns = {"texts": None, **manifest}
-        for name, column in columns.items():
-            allowed = (str, type(None)) if name == "answers" else str
-            if not isinstance(column, list) or not all(isinstance(value, allowed) for value in column):
-                raise ValueError(f"candidates: {name} is no list of texts")
-            if not column or len(column) != len(manifest["texts"]):
-                raise ValueError(f"candidates: there are {len(column)} {name}")
-        return Candidates(**{name: tuple(column) for name, column in manifest.items()})
 
 
 def candidates_of(records: Sequence[Record], field: str, target: str | None) -> Candidates:
@@ -93,14 +47,14 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
     has_labels = any(record.get(target) is not None for record in records)
     rows: dict[tuple[str, str | None, str | None], None] = {}
     for record in records:
-        text, answer = record.get(field), record.get(_ANSWER)
+        text, answer = record.get(field), record.get(ANSWER)
         if not isinstance(text, str) or not text.strip():
             raise DataError.at(record, f"field {field!r} is {text!r}; a candidate is a text that is not empty")
         if has_labels and record.get(target) is None:
             message = f"no field {target!r}, which other candidates have; write it for each, or for none"
             raise DataError.at(record, message)
         if answer is not None and not isinstance(answer, str):
-            raise DataError.at(record, f"field {_ANSWER!r} is {answer!r}; the answer of a candidate is a text")
+            raise DataError.at(record, f"field {ANSWER!r} is {answer!r}; the answer of a candidate is a text")
         rows[text, label_of(record, target) if has_labels else None, answer] = None
     if sum(len(part.encode("utf-8", "surrogatepass")) for row in rows for part in row if part) > MOST_BYTES:
         raise DataError(f"the candidates have more than {MOST_BYTES:,} bytes; give fewer, or shorter ones")
@@ -127,7 +81,9 @@ class Candidate(HeadAnswer):
     metrics = {"accuracy": Metric(), "mrr": Metric(), "recall_at_k": Metric()}
     choices = (Choice(("nearest",), ranked=True),)
     has_labels = True
+    has_candidates = True
     is_numeric = True
+    candidates: Candidates
 
     def __init__(self, candidates: Candidates, target: str | None = None):
         self.candidates, self.target = candidates, target
@@ -196,12 +152,12 @@ class Candidate(HeadAnswer):
         if self.candidates.labels is not None:
             entry["label"] = TEXT
         if self.candidates.answers is not None:
-            entry[_ANSWER] = or_null(TEXT)
+            entry[ANSWER] = or_null(TEXT)
         best = {name: or_null(TEXT) for name in entry}
         return obj({**best, "score": COSINE, "nearest": array(obj({**entry, "score": COSINE}))})
 
     def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part.get(_ANSWER) or part["text"], part)]
+        return [with_score(part.get(ANSWER) or part["text"], part)]
 
     def empty(self, several: bool) -> Answer:
         """No candidate."""

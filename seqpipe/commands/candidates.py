@@ -1,4 +1,4 @@
-"""`seqpipe candidates`: other texts for a bundle of the head retrieval to choose from, without training."""
+"""`seqpipe candidates`: other texts for a bundle to choose its answers from, without training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def candidates(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Replace the texts that a bundle of the head retrieval chooses from, without training. Needs no PyTorch."""
+    """Replace the texts that a bundle chooses its answers from (retrieval), without training. Needs no PyTorch."""
     try:
         from seqpipe.export.candidates import replace_candidates
     except ModuleNotFoundError as error:

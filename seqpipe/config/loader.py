@@ -83,7 +83,10 @@ class _PipelineCheck(ComponentChecks):
         heads = tuple(head for head in stages if head)
         self.needs_dev(top, train, heads)
         if data and data.candidates and len(heads) == len(stages) and not any(map(has_candidates, heads)):
-            self.complain(("data", "candidates"), "no head chooses from them; take head: retrieval, or delete it")
+            self.complain(
+                ("data", "candidates"),
+                "no head chooses from them; take one that answers with a candidate, or delete it",
+            )
         if len(heads) == len(stages) and inputs:
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):

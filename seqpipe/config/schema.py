@@ -230,7 +230,7 @@ class DataKeys(_Keys):
     test: PathText | Paths | None = Field(default=None, description="Test data: a file, or several by name.")
     candidates: PathText | None = Field(
         default=None,
-        description="The texts that the head retrieval chooses from; null: those of the training data.",
+        description="The texts that retrieval chooses its answers from; null: those of the training data.",
     )
     misaligned: Literal["error", "widen", "skip"] = Field(
         default="error", description="What to do with a span that begins or ends within a token."

@@ -35,9 +35,9 @@ def replace_candidates(path: Path, records: Sequence[Record], output: Path) -> M
     """
     content = bundle.read(path)
     model = Model(content, "cpu")
-    kind = model.predictor.kind
-    if not isinstance(kind, Candidate):
-        raise UsageError(f"{path} answers with {kind.kind}; candidates are those of a bundle of the head retrieval")
+    kind = model.predictor.kind.parts.get("")
+    if kind is None or not kind.has_candidates:
+        raise UsageError(f"{path} answers with {model.predictor.kind.kind}, and chooses from no candidates")
     candidates = candidates_of(records, model.fields[0], kind.target)
     docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts])
     for text, doc in zip(candidates.texts, docs, strict=True):

@@ -42,7 +42,7 @@ class Recurrent(InitialStateEncoder):
     """
 
     returns: ClassVar = ("x", "state", "first")
-    carried_state: Tensor | None = None  # (M, B, H) states of the rows before, B = 0 before the first; None: none are
+    carried_state: Tensor | None = None  # (M, B, H) of the rows before, (M, 0, H) at initial states; None: not stateful
 
     def __init__(
         self,

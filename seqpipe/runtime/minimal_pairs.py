@@ -26,15 +26,25 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True)
 class Judged:
-    """The scores of an item's texts, what is compared, and the unknown words of the texts."""
+    """The scores of an item's texts.
+
+    Args:
+        item: The texts.
+        scores: What is compared.
+        unknown: The unknown words of the texts.
+        is_comparable: Whether the same words of all texts are left out of the scores.
+    """
 
     item: Item
     scores: tuple[float, ...]
     unknown: tuple[str, ...]
+    is_comparable: bool
 
     @property
     def difference(self) -> float:
-        """By how much the score of the right text is greater than the greatest of the others."""
+        """By how much the score of the right text is greater than the greatest of the others; 0 if incomparable."""
+        if not self.is_comparable:
+            return 0.0
         return self.scores[self.item.answer] - max(s for i, s in enumerate(self.scores) if i != self.item.answer)
 
 
@@ -55,11 +65,13 @@ def judge(
     for item in items:
         scores: list[float] = []
         unknown: list[str] = []
+        uncounted = set()
         for score in islice(found, len(item.texts)):
             lengths = {"none": 1, "token": score.tokens, "character": score.characters}
             scores.append(score.log_p / max(1, lengths[normalize]))
             unknown += score.unknown
-        judged.append(Judged(item, tuple(scores), tuple(dict.fromkeys(unknown))))
+            uncounted.add(score.uncounted)
+        judged.append(Judged(item, tuple(scores), tuple(dict.fromkeys(unknown)), len(uncounted) == 1))
     return judged
 
 

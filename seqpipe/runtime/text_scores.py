@@ -32,12 +32,21 @@ class ScoredText:
 
 @dataclass(frozen=True)
 class TextScore:
-    """The log-probability of a text, the tokens and characters that it is of, and the unknown words of the text."""
+    """The log-probability of a text, and what it is of.
+
+    Args:
+        log_p: The sum of the tokens' log-probabilities.
+        tokens: How many they are.
+        characters: How many characters of the text they span.
+        unknown: The unknown words of the text.
+        uncounted: Those of them that add nothing: a masked language model never predicts an unknown word.
+    """
 
     log_p: float
     tokens: int
     characters: int
     unknown: tuple[str, ...]
+    uncounted: tuple[str, ...]
 
 
 def text_scores(predictor: Predictor, texts: Iterable[ScoredText], masking: Masking = "token") -> Iterator[TextScore]:
@@ -97,10 +106,12 @@ def _scores(
     for doc, text, log_p, tokens in zip(docs, texts, sums, counted, strict=True):
         if not math.isfinite(log_p):
             raise DataError(f"{place_of(text.record)}the log-probability of {doc.text!r} is {log_p}; train again")
-        unknown = (word for word, number in zip(doc.words, doc.ids, strict=True) if number == _UNKNOWN)
+        unknown = [i for i, number in enumerate(doc.ids) if number == _UNKNOWN]
         places = [doc.offsets[i] for i in tokens]
         characters = max((end for _, end in places), default=0) - min((start for start, _ in places), default=0)
-        yield TextScore(float(log_p), len(tokens), characters, tuple(unknown))
+        uncounted = tuple(doc.words[i] for i in unknown if i not in tokens)
+        words = tuple(doc.words[i] for i in unknown)
+        yield TextScore(float(log_p), len(tokens), characters, words, uncounted)
 
 
 def _rows(kind: AnswerKind, source: TextSource, doc: Doc, text: ScoredText, masking: Masking) -> list[ScoringRow]:

@@ -78,7 +78,9 @@ class ToyEmbedding(nn.Module):
 
 
 class ToyEncoder(nn.Module):
-    """x plus sinusoids of the position, its halves as `forwards` and `backwards`, and as `state` the mean of each row.
+    """x plus sinusoids of the position, its halves as `forwards` and `backwards`, and the mean of each row.
+
+    The mean is `state`, and all that is `around` the text.
 
     Without the position equal words would have equal vectors: a head that points at words, or copies them, would give
     them the same probability, and rounding would decide.
@@ -87,6 +89,7 @@ class ToyEncoder(nn.Module):
     returns: ClassVar = {
         "x": "",
         "state": "",
+        "around": "(B, E, D) float32",
         "forwards": "(B, T, H) float32",
         "backwards": "(B, T, H) float32",
     }
@@ -100,7 +103,8 @@ class ToyEncoder(nn.Module):
         x = x + (places[:, None] * rates).float().sin()
         real = torch.where(mask[..., None], x, 0.0)
         halves = dict(zip(("forwards", "backwards"), x.chunk(2, 2), strict=True))
-        return {"x": x, "state": real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1), **halves}
+        state = real.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+        return {"x": x, "state": state, "around": state[:, None], **halves}
 
 
 class ToyCausal(nn.Module):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from seqpipe.answers.candidates import Candidate
+from seqpipe.answers.candidate_set import Candidates
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
 from seqpipe.runtime.limits import refuse_long
@@ -20,10 +20,10 @@ from seqpipe.training.measures import evaluation
 from seqpipe.training.pipeline import Pipeline
 
 
-def candidate_kind(artifacts: Artifacts) -> Candidate | None:
-    """The answer kind of a pipeline that chooses from candidates; None of any other."""
-    kinds = [kind for task in artifacts.tasks if isinstance(kind := task.kind, Candidate)]
-    return kinds[0] if kinds else None
+def candidates_of(artifacts: Artifacts) -> Candidates | None:
+    """The texts that a pipeline chooses from; None where it does not."""
+    sets = [kind.candidates for task in artifacts.tasks if (kind := task.kind).candidates]
+    return sets[0] if sets else None
 
 
 def candidate_docs(artifacts: Artifacts, texts: Sequence[str]) -> list[Doc]:
@@ -38,28 +38,27 @@ def candidate_docs(artifacts: Artifacts, texts: Sequence[str]) -> list[Doc]:
 
 def refuse_long_candidates(pipeline: Pipeline) -> None:
     """DataError, before training, for a candidate that is longer than a stage can read."""
-    if kind := candidate_kind(pipeline.artifacts):
-        docs = candidate_docs(pipeline.artifacts, kind.candidates.texts)
+    if candidates := candidates_of(pipeline.artifacts):
+        docs = candidate_docs(pipeline.artifacts, candidates.texts)
         refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
 
 
 def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> list[Example]:
     """The examples, each with a candidate of its label that is another text, taking turns; without where none is."""
-    kind = candidate_kind(artifacts)
-    if kind is None:
+    candidates = candidates_of(artifacts)
+    if candidates is None:
         return list(data)
-    ids = {label: i for i, label in enumerate(kind.labels)}
-    keys, docs = kind.candidates.keys, candidate_docs(artifacts, kind.candidates.texts)
+    ids = {label: i for i, label in enumerate(artifacts.tasks[0].kind.labels)}
     by_label: dict[int, list[Example]] = defaultdict(list)
-    for key, doc in zip(keys, docs, strict=True):
+    for key, doc in zip(candidates.keys, candidate_docs(artifacts, candidates.texts), strict=True):
         by_label[ids[key]].append(Example(doc, {"label": ids[key]}))
     turns: dict[int, int] = defaultdict(int)
     matched = []
     for example in data:
         label = example.targets["label"]
         assert isinstance(label, int)
-        candidates = by_label[label]
-        in_turn = (candidates[(turns[label] + i) % len(candidates)] for i in range(len(candidates)))
+        alike = by_label[label]
+        in_turn = (alike[(turns[label] + i) % len(alike)] for i in range(len(alike)))
         match = next((candidate for candidate in in_turn if candidate.doc.text != example.doc.text), None)
         turns[label] += 1
         matched.append(replace(example, match=match))
@@ -68,13 +67,13 @@ def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> list[Example]
 
 def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") -> None:
     """Give the head the vectors of its candidates, by the weights as they are; equal texts have equal vectors."""
-    kind = candidate_kind(pipeline.artifacts)
-    if kind is None:
+    candidates = candidates_of(pipeline.artifacts)
+    if candidates is None:
         return
-    texts = list(dict.fromkeys(kind.candidates.texts))
+    texts = list(dict.fromkeys(candidates.texts))
     vectors = _encode(pipeline, candidate_docs(pipeline.artifacts, texts), device)
     numbers = {text: i for i, text in enumerate(texts)}
-    pipeline.head.set_candidates(vectors[[numbers[text] for text in kind.candidates.texts]])
+    pipeline.head.set_candidates(vectors[[numbers[text] for text in candidates.texts]])
 
 
 def _encode(pipeline: Pipeline, docs: Sequence[Doc], device: torch.device | str) -> torch.Tensor:  # (N, D)

@@ -243,6 +243,11 @@ class Pipeline(nn.Module):
         tokens = min([MOST_TOKENS, *(most for most in max_tokens if most is not None)])
         return {"tokens": tokens} | ({"first_tokens": min(firsts)} if firsts else {})
 
+    @property
+    def refuses_long_texts(self) -> bool:
+        """Whether a stage cannot read a text of any length; a language model reads texts in pieces."""
+        return not self.is_language_model and self.limits != {"tokens": MOST_TOKENS}
+
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
         """The first head's own score of one of its decisions, (B,)."""
         head = self.head_stages[0]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.candidates import Candidate, Candidates
+from seqpipe.answers.candidate_set import Candidates
+from seqpipe.answers.candidates import Candidate
 from seqpipe.answers.classification import Label, Labels, label_of
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan

@@ -97,7 +97,10 @@ SINGLE = {"inputs": None, "tokenizer": "words", "embedding": "lookup", "encoder"
     [
         (inputs(starts({"source": "titel"}), None), "input 'titel', which does not exist; did you mean 'title'?"),
         (inputs(starts({"source": "text"}), None), "the state of its own source 'text'; name another input"),
-        (inputs(starts({"source": "title"}), starts({"source": "text"})), "the state of 'text', which in turn starts"),
+        (
+            inputs(starts({"source": "title"}), starts({"source": "text"})),
+            "the state of 'text', which waits for itself in a cycle",
+        ),
         (inputs(starts("zero"), starts({"source": "text"})), "it cannot be the first input; move it down"),
         ({"inputs": NUMBERS}, "the input 'numbers' has no x, and so no state; add an embedding to it"),
         (SINGLE, "of another input, 'title', and there is one input only; write inputs: "),

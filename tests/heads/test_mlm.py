@@ -257,6 +257,7 @@ def test_both_sides_are_scored_on_minimal_pairs_and_list_the_wrong_preferences(
     assert ours["accuracy"] == theirs["accuracy"] == 1 - len(ours_wrong) / 14
     assert ours["mean_difference"] == pytest.approx(theirs["mean_difference"], abs=1e-4)
     assert ours["accuracy"] >= 12 / 14
+    assert ours["ties"] == 1
     assert [line["where"] for line in ours_wrong] == [line["where"] for line in theirs_wrong]
     assert all({"scores", "difference", "sentence_good"} <= line.keys() for line in ours_wrong)
     for flags, message in (

@@ -323,3 +323,13 @@ def test_readers_schemes_and_metrics_import_no_torch() -> None:
     )
     command = [sys.executable, "-c", f"import sys, {modules}; print('torch' in sys.modules)"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_tags_of_word_segmentation_are_words_without_a_label(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("小\tB\n学\tE\n生\tS\n", encoding="utf-8")
+    (record,) = Conll(scheme="BMES", joiner="").read(path)
+    assert (record["text"], record["tags"]) == ("小学生", ["B-_", "I-_", "B-_"])
+    path.write_text("小\tB\n学\tS\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"a\.conll:2: 'S' cannot follow 'B' in BMES"):
+        list(Conll(scheme="BMES", joiner="").read(path))

@@ -193,7 +193,7 @@ def test_what_was_written_looks_at_the_text() -> None:
     both = explanation(doc.text, attentions=(found,))
     titles = [given["title"] for tag, given in Page(page(both)).tags if tag == "td"]
     assert titles == [f"{y} → {x}: {i / 12:.6f}" for i, (y, x) in enumerate(itertools.product("XY", "abc"))]
-    assert "head.attention, over written:\n  0.4167  Y  c\n  0.3333  Y  b" in both.table()
+    assert both.table().endswith("head.attention, over written:\n  0.1667  X  c\n  0.4167  Y  c")
     assert picture(both)
     with pytest.raises(BundleError, match=r"head\.attention has the shape"):
         attention(Attended("head.attention", "written", "sequence_length"), doc, weights[:, :2], None, ["X", "Y"])

@@ -205,6 +205,20 @@ def test_a_filling_that_is_given_has_its_own_probability_and_others_stay_as_they
         masked.model(text, filling=["qqqq"])
 
 
+def test_a_masked_model_does_not_prefer_a_text_for_its_unknown_words(masked: Peer) -> None:
+    for good, bad, comparable in (
+        ("the kings sleep .", "the kings 龍龍 sleep .", False),
+        ("the kings see 龍 .", "the king see 龍 .", True),
+        ("the kings see 龍 .", "the kings see 虎 .", False),
+    ):
+        (judged,) = judge(masked.ours, [item_of({"sentence_good": good, "sentence_bad": bad})])
+        assert judged.unknown
+        assert judged.is_comparable is comparable
+        assert (abs(judged.difference) > TIE) is comparable
+    choice = item_of({"text": "the kings see [MASK] .", "alternatives": ["themselves", "龍"], "answer": 0})
+    assert not judge(masked.ours, [choice])[0].is_comparable
+
+
 def test_scores_by_group_count_ties_and_say_what_chance_is(causal: Peer) -> None:
     same = {"sentence_good": "the zzz sleeps .", "sentence_bad": "the yyy sleeps .", "UID": "unknown"}
     every = [*items(), item_of(same)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from seqpipe.config.component import build_component
 from seqpipe.config.loader import Config
-from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.console import Console
 from seqpipe.errors import DataError
 from seqpipe.features.overlaps import resolve_overlaps
@@ -35,7 +34,7 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
 
 def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
     """Raise DataError, before training, for a text, or the first of a pair, that a stage cannot read as a whole."""
-    if pipeline.limits == {"tokens": MOST_TOKENS} or pipeline.is_language_model:
+    if not pipeline.refuses_long_texts:
         return
     reader, featurizer = build_component(config.data.reader), pipeline.artifacts.featurizer
     for path in (config.data.train, config.data.dev, *config.data.tests.values()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from seqpipe.answers.candidates import Candidate
 from seqpipe.config.component import Component, Input
 from seqpipe.config.head_answers import answer_kind
 from seqpipe.errors import PluginError
@@ -13,7 +12,7 @@ from seqpipe.errors import PluginError
 def has_candidates(head: Component) -> bool:
     """Whether a head answers with one of a set of texts."""
     try:
-        return issubclass(answer_kind(head), Candidate)
+        return answer_kind(head).has_candidates
     except PluginError:  # the head's answer is wrong, and that is reported
         return False
 

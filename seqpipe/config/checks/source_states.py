@@ -13,7 +13,7 @@ _INPUTS = "inputs: {NAME: {field: …}, …}"
 
 def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, str]]:
     """What hinders encoders from starting from the state of another source, each at its stage."""
-    names, ordered, is_sound = [source.name for source in inputs], [], True
+    names, is_sound = [source.name for source in inputs], True
     starts = {
         source.name: [(stage, name) for stage in source.encoder if (name := declaration(stage, "state_source"))]
         for source in inputs
@@ -29,9 +29,9 @@ def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, 
     for source in names:
         if source not in ordered:
             stage, name = starts[source][0]
-            message = f"source {source!r} starts from the state of {name!r}, which in turn starts from {source!r}"
-            yield stage, f"{message} or waits for a source that does; let one of them start otherwise"
-    if not any(source is inputs[0] for source in read_by_heads(inputs)) and len(ordered) == len(names):
+            message = f"it starts from the state of {name!r}, which waits for itself in a cycle of initial states"
+            yield stage, f"{message}; let one of the inputs in it start otherwise"
+    if len(ordered) == len(names) and inputs[0] not in read_by_heads(inputs):
         stage, name = next(start for of_source in starts.values() for start in of_source if start[1] == names[0])
         yield stage, f"it starts from {name!r}, which no head reads, so it cannot be the first input; move it down"
 

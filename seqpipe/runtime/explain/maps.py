@@ -19,7 +19,7 @@ from seqpipe.features.kinds.base import SENTENCES, TOKENS
 from seqpipe.runtime.explain.figures import Figure
 
 Places = tuple[tuple[int, int], ...]
-TOP = 10  # lines of the table for each attention
+TOP = 10  # lines of the table for each attention, but of a written text one for each token
 
 
 @dataclass(frozen=True)
@@ -170,11 +170,13 @@ class Explanation:
         ]
 
     def table(self) -> str:
-        """The answer, and of each attention the places with the greatest weights."""
+        """The answer, and of each attention the greatest weights; of a written text each token's, its alignment."""
         parts = [[*self.answer_lines]]
         for attention in self.attentions:
             shown = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
             left_out = attention.weights.size and attention.mean.size - len(shown)
+            if attention.written is not None:
+                left_out = 0
             more = [f"  … and {left_out:,} more"] if left_out else []
             parts.append([f"{attention.name}, over {attention.over}:", *_indented(shown), *more])
         for name, origins in self.copied.items():
@@ -184,8 +186,11 @@ class Explanation:
 
     def _greatest(self, attention: Attention) -> list[tuple[float, list[str]]]:
         weights = attention.mean
-        order = np.argsort(-weights, axis=None, kind="stable")[:TOP]
-        places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
+        if attention.written is not None and attention.places:
+            places = list(enumerate(weights.argmax(1).tolist()))
+        else:
+            order = np.argsort(-weights, axis=None, kind="stable")[:TOP]
+            places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
         words = [_short(self.text[a:b]) for a, b in attention.places]
         axes = [words] if weights.ndim == 1 else [attention.written or words, words]
         return [(float(weights[at]), [axis[i] for axis, i in zip(axes, at, strict=True)]) for at in places]
