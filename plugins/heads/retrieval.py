@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -57,6 +57,10 @@ class Retrieval(Vector):
     ):
         super().__init__(dim, pool=pool, score=score, width=width, dropout=dropout, temperature=temperature)
         self.register_buffer("vectors", unit(torch.randn(len(labels), width or dim)))  # (N, D), until they are encoded
+
+    @staticmethod
+    def streaming_problem(options: Mapping[str, Any]) -> str:
+        return "a query is looked up as a whole; use the head vector, and compare its vectors with the candidates'"
 
     def decide(
         self,

@@ -9,6 +9,7 @@ import numpy as np
 from seqpipe.answers.types import Answer
 from seqpipe.export.example_inputs import random_doc
 from seqpipe.export.parity.decisions import CLOSE, RELATIVE, TIE, DecisionParity, margins
+from seqpipe.export.parity.trial_options import option_inputs
 from seqpipe.features.document import Arrays, Doc, words_of
 from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.model import same_answer
@@ -28,7 +29,9 @@ def compare_streams(parity: DecisionParity, seed: int) -> None:
     for lengths in LENGTHS:
         docs = [random_doc(source, length, random) for length in lengths]
         for size in SIZES:
-            _compare(parity, docs, [*pieces_of(docs, size)])
+            texts = _Texts(parity, docs)
+            texts.answer(size)
+            texts.add_to_tally()
 
 
 def pieces_of(docs: Sequence[Doc], size: int) -> Iterable[list[Doc]]:
@@ -47,47 +50,72 @@ def pieces_of(docs: Sequence[Doc], size: int) -> Iterable[list[Doc]]:
         done, turn = ends, turn + 1
 
 
-def _compare(parity: DecisionParity, docs: Sequence[Doc], pieces: Sequence[Sequence[Doc]]) -> None:
-    pipeline, tally, B = parity.pipeline, parity.tally, len(docs)
-    source, (kind,) = pipeline.artifacts.featurizer, pipeline.artifacts.kind.parts.values()
-    feeds = source.collate(docs)
-    whole = parity.torch_run(feeds)
-    joined = {name: np.zeros_like(whole[name]) for name in kind.outputs if whole[name].dtype.kind == "i"}
-    readers, answers = [kind.piece_reader() for _ in docs], [list[Answer]() for _ in docs]
-    past = {entry.input: entry.zeros(1, 0) for entry in pipeline.cache}
-    done, other, off = np.zeros(B, int), np.zeros(B, bool), np.zeros(B, bool)
-    for some in pieces:
-        inputs = source.collate(some) | past
-        expected, got = parity.torch_run(inputs), parity.onnx_run(inputs)
-        past = next_inputs(pipeline.cache, got)
-        for row, doc in enumerate(some):
-            count = len(doc.word_offsets)
-            if not count:
-                continue
-            alone = {name: array[row : row + 1] for name, array in got.items()}
-            other[row] |= any((alone[name] != expected[name][row]).any() for name in joined)
-            off[row] |= not other[row] and _is_off(
-                {name: array[row : row + 1] for name, array in expected.items()}, alone
-            )
-            for name, array in joined.items():
-                if kind.decided[name].shape.startswith("(B, T"):
-                    array[row, done[row] : done[row] + count] = alone[name][0, :count]
-                else:
-                    array[row] = alone[name][0]
-            (answer,) = kind.answers([doc], alone)
-            answers[row].append(readers[row].read(doc, alone, answer))
-            done[row] += count
-    other |= np.any([(joined[name] != whole[name]).reshape(B, -1).any(1) for name in joined] or [other], 0)
-    tied = other & (margins(pipeline, feeds, whole, {**whole, **joined}) < TIE) if other.any() else other
-    for row, answer in enumerate(kind.answers(docs, whole)):
-        last = readers[row].finish()
-        parts = [part for some in answers[row] for part in some] + last if isinstance(last, list) else last
-        off[row] |= not other[row] and not same_answer(parts, answer, CLOSE)
-    different = off | (other & ~tied)
-    tally.decisions, tally.ties = tally.decisions + B, tally.ties + int(tied.sum())
-    tally.different += int(different.sum())
-    if different.any():
-        tally.where = tally.where or WHERE
+class _Texts:
+    """A batch of texts that is answered as a whole by PyTorch, and piece by piece by both."""
+
+    def __init__(self, parity: DecisionParity, docs: Sequence[Doc]):
+        self.parity, self.docs = parity, docs
+        self.source = parity.pipeline.artifacts.featurizer
+        (self.kind,) = parity.pipeline.artifacts.kind.parts.values()
+        self.feeds = self.source.collate(docs)
+        self.options = option_inputs(self.feeds, parity.options, {})
+        self.whole = parity.torch_run(self.feeds | self.options)
+        decisions = [name for name in self.kind.outputs if self.whole[name].dtype.kind == "i"]
+        self.joined = {name: np.zeros_like(self.whole[name]) for name in decisions}  # of the pieces
+        self.readers = [self.kind.piece_reader() for _ in docs]
+        self.answers: list[list[Answer]] = [[] for _ in docs]
+        self.done = [0] * len(docs)  # words
+        self.other, self.off = np.zeros(len(docs), bool), np.zeros(len(docs), bool)  # decisions, and numbers
+
+    def answer(self, size: int) -> None:
+        """Run both on all pieces from `size` words on."""
+        cache = self.parity.pipeline.cache
+        past = {entry.input: entry.zeros(1, 0) for entry in cache}
+        for pieces in pieces_of(self.docs, size):
+            inputs = self.source.collate(pieces) | past | self.options
+            expected, got = self.parity.torch_run(inputs), self.parity.onnx_run(inputs)
+            past = next_inputs(cache, got)
+            for row, piece in enumerate(pieces):
+                if len(piece.word_offsets):
+                    self._add(row, piece, *(_row(decision, row) for decision in (expected, got)))
+
+    def _add(self, row: int, piece: Doc, expected: Arrays, got: Arrays) -> None:
+        """One more piece of a text, as PyTorch and the graph decide it."""
+        begin, end = self.done[row], self.done[row] + len(piece.word_offsets)
+        self.done[row] = end
+        self.other[row] |= any((got[name] != expected[name]).any() for name in self.joined)
+        self.off[row] |= not self.other[row] and _is_off(expected, got)
+        for name, array in self.joined.items():
+            if self.kind.decided[name].shape.startswith("(B, T"):
+                array[row, begin:end] = got[name][0, : end - begin]
+            else:
+                array[row] = got[name][0]
+        (answer,) = self.kind.answers([piece], got)
+        self.answers[row].append(self.readers[row].read(piece, got, answer))
+
+    def add_to_tally(self) -> None:
+        """Compare the pieces with the whole."""
+        tally, B = self.parity.tally, len(self.docs)
+        for name, array in self.joined.items():
+            self.other |= (array != self.whole[name]).reshape(B, -1).any(1)
+        tied = self.other
+        if self.other.any():
+            alternative = self.whole | self.joined
+            tied = self.other & (margins(self.parity.pipeline, self.feeds, self.whole, alternative) < TIE)
+        for row, answer in enumerate(self.kind.answers(self.docs, self.whole)):
+            parts = self.readers[row].finish()
+            if self.kind.tags_words:
+                parts = [part for some in self.answers[row] for part in some] + parts
+            self.off[row] |= not self.other[row] and not same_answer(parts, answer, CLOSE)
+        different = self.off | (self.other & ~tied)
+        tally.decisions, tally.ties = tally.decisions + B, tally.ties + int(tied.sum())
+        tally.different += int(different.sum())
+        if different.any():
+            tally.where = tally.where or WHERE
+
+
+def _row(decision: Arrays, row: int) -> Arrays:
+    return {name: array[row : row + 1] for name, array in decision.items()}
 
 
 def _is_off(expected: Arrays, got: Arrays) -> bool:
