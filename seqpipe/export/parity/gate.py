@@ -150,7 +150,9 @@ class _Trials:
 
 def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[Record]) -> _Trials:
     ours, draw = comparison.ours, random.Random(SEED)
-    short = [ours.kind.question(probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
+    questions = [ours.kind.question(probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
+    # A question may be of the raw text where its record has words, so that its length is its own.
+    short = [question for question in questions if _length(ours, question) <= PROBED]
     texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
     without_targets = [ours.kind.question(record) for record in records]
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
