@@ -184,9 +184,8 @@ def _marian_files(checkpoint: str | Path) -> dict[str, Path]:
     content, _ = PreTrainedConfig.get_config_dict(name, **place)
     if content.get("model_type") != "marian":
         return {}
-    paths = {
-        file: cached_file(name, file, _raise_exceptions_for_missing_entries=False, **place) for file in _MARIAN_FILES
-    }
+    place |= {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}  # as None
+    paths = {file: cached_file(name, file, **place) for file in _MARIAN_FILES}
     files = {file: Path(path) for file, path in paths.items() if path is not None}
     return files if {*_MARIAN_FILES[:3]} <= {*files} else {}
 

@@ -44,6 +44,8 @@ def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) 
     """
     settings = _json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
     separate = settings.get("separate_vocabs", False)
+    if separate and "target_vocab.json" not in files:
+        raise DataError(f"{checkpoint}: holds no target_vocab.json, though it has separate_vocabs; get it whole")
     vocabulary = _json(files["target_vocab.json" if separate and side == "target" else "vocab.json"])
     own = _pieces(files[f"{side}.spm"], checkpoint)
     sides = [own] if separate else [_pieces(files[f"{name}.spm"], checkpoint) for name in SIDES]

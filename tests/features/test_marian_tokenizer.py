@@ -116,6 +116,13 @@ def test_a_model_that_is_no_unigram_model_is_refused(tmp_path: Path) -> None:
         pretrained_tokenizer(folder)
 
 
+def test_a_checkpoint_without_its_second_vocabulary_is_refused(tmp_path: Path) -> None:
+    folder = marian(tmp_path / "marian", SOURCE, TARGET)
+    rewrite(folder / "tokenizer_config.json", separate_vocabs=True)
+    with pytest.raises(DataError, match=r"holds no target_vocab\.json, though it has separate_vocabs"):
+        pretrained_tokenizer(folder)
+
+
 def test_a_vocabulary_without_its_special_tokens_is_refused(tmp_path: Path) -> None:
     folder = marian(tmp_path / "marian", SOURCE, TARGET)
     rewrite(folder / "tokenizer_config.json", pad_token="<blank>")

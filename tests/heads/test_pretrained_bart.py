@@ -15,6 +15,7 @@ import transformers
 from factory import QUIET, seqpipe, write_jsonl
 from onnx import numpy_helper
 from pretrained import bart, marian, mbart, rewrite
+from torch.nn.utils.rnn import pad_sequence
 
 from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
@@ -136,12 +137,15 @@ class Peer:
         return [[self.ids[i] for i in row if i not in (PAD, EOS)] for row in made[:, 0].tolist()]
 
     def theirs(self, given: Sequence[str], **options: Any) -> list[list[int]]:
-        generation, made = self.model.generation_config, []
+        generation, made, ids = self.model.generation_config, list[list[int]](), self.source_ids(given)
         special = {generation.eos_token_id, generation.pad_token_id}
-        for ids in self.source_ids(given):
-            settings = {"max_length": WRITTEN + self.begun, "do_sample": False, **options}
-            tokens = self.model.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, self.begun :].tolist()
-            made.append([token for token in tokens if token not in special])
+        settings = {"max_length": WRITTEN + self.begun, "do_sample": False, **options}
+        for first in range(0, len(ids), 50):
+            rows = [row[0] for row in ids[first : first + 50]]
+            batch = pad_sequence(rows, batch_first=True, padding_value=generation.pad_token_id)
+            mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+            tokens = self.model.generate(batch, attention_mask=mask, **settings)[:, self.begun :].tolist()
+            made += [[token for token in row if token not in special] for row in tokens]
         return made
 
     def source_ids(self, given: Sequence[str]) -> list[torch.Tensor]:
