@@ -174,9 +174,8 @@ class Explanation:
         parts = [[*self.answer_lines]]
         for attention in self.attentions:
             shown = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
-            left_out = attention.weights.size and attention.mean.size - len(shown)
-            if attention.written is not None:
-                left_out = 0
+            whole = attention.written is not None or not attention.weights.size
+            left_out = 0 if whole else attention.mean.size - len(shown)
             more = [f"  … and {left_out:,} more"] if left_out else []
             parts.append([f"{attention.name}, over {attention.over}:", *_indented(shown), *more])
         for name, origins in self.copied.items():
