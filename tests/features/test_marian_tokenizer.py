@@ -1,4 +1,4 @@
-"""Marian's SentencePiece tokenizers against enumeration and, where it is installed, the package `sentencepiece`."""
+"""Marian's SentencePiece tokenizers against enumeration and the package `sentencepiece`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,6 @@ def test_ids_are_those_of_the_best_split_in_the_checkpoints_vocabulary(folder: P
 @pytest.mark.filterwarnings("ignore:Recommended")
 @pytest.mark.parametrize("text", TEXTS)
 def test_ids_are_those_of_the_package_sentencepiece(folder: Path, text: str) -> None:
-    pytest.importorskip("sentencepiece")
     original: Any = transformers.MarianTokenizer.from_pretrained(folder)
     for side, given in (("source", {"text": text}), ("target", {"text_target": text})):
         tokenizer, ids, _ = pretrained_tokenizer(folder, "source" if side == "source" else "target")
