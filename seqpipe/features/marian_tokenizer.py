@@ -47,45 +47,47 @@ def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) 
     if separate and "target_vocab.json" not in files:
         raise DataError(f"{checkpoint}: holds no target_vocab.json, though it has separate_vocabs; get it whole")
     vocabulary = _json(files["target_vocab.json" if separate and side == "target" else "vocab.json"])
-    own = _pieces(files[f"{side}.spm"], checkpoint)
-    sides = [own] if separate else [_pieces(files[f"{name}.spm"], checkpoint) for name in SIDES]
+    model = _pieces(files[f"{side}.spm"], checkpoint)
+    models = [model] if separate else [_pieces(files[f"{name}.spm"], checkpoint) for name in SIDES]
     roles = {role: settings.get(role) or token for role, token in _ROLES.items()}
     tokens = {role: token["content"] if isinstance(token, dict) else token for role, token in roles.items()}
     if lacking := [token for token in tokens.values() if token not in vocabulary]:
         raise DataError(f"{checkpoint}: vocab.json lacks the special token {lacking[0]!r}; get the checkpoint again")
     pad, unknown, end = (vocabulary[token] for token in tokens.values())
     others = sorted({*vocabulary} - {*tokens.values()}, key=vocabulary.__getitem__)
-    extra = dict.fromkeys(piece for one in sides for piece in one.scores if piece not in vocabulary)
+    extra = dict.fromkeys(piece for each in models for piece in each.scores if piece not in vocabulary)
     if doubled := [special for special in SPECIALS if special in vocabulary or special in extra]:
-        raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
+        raise DataError(
+            f"{checkpoint}: the token {doubled[0]!r} is an ordinary piece of its vocabulary, and special in seqpipe; choose another checkpoint"
+        )
     ids = [pad, unknown, LACKING, end] + [vocabulary[token] for token in others] + [unknown] * len(extra)
-    return _tokenizer(own, others, list(extra)), ids
+    return _tokenizer(model, others, list(extra)), ids
 
 
-def _tokenizer(own: _Pieces, others: list[str], extra: list[str]) -> Tokenizer:
+def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer:
     """A unigram model in which only pieces of this side, and single letters of the other one, are found in texts."""
-    least = min(own.scores.values())
+    least = min(model.scores.values())
 
     def entry(token: str) -> tuple[str, float]:
-        if token in own.scores:
-            return token, own.scores[token]
+        if token in model.scores:
+            return token, model.scores[token]
         if len(token) == 1:
             return token, least - _UNKNOWN_PENALTY  # unknown to SentencePiece, which then is looked up as it is
         return (token if _LANGUAGE.fullmatch(token) else _HIDDEN + token), least
 
     specials = [(special, least) for special in SPECIALS]
     known, unknown = [entry(token) for token in others], [entry(token) for token in extra]
-    unknown = [(_HIDDEN + piece if piece not in own.scores else piece, score) for piece, score in unknown]
+    unknown = [(_HIDDEN + piece if piece not in model.scores else piece, score) for piece, score in unknown]
     tokenizer = Tokenizer(Unigram([*specials, *known, *unknown], unk_id=1))
-    spec = own.normalization
+    spec = model.normalization
     steps: list[Any] = [normalizers.Precompiled(spec.precompiled_charsmap)] if spec.precompiled_charsmap else []
     if spec.remove_extra_whitespaces:
         steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
-    if any(len(token) == 1 and token not in own.scores for token in others):
-        steps.append(_unknown_runs(own, others))
+    if any(len(token) == 1 and token not in model.scores for token in others):
+        steps.append(_unknown_runs(model, others))
     tokenizer.normalizer = normalizers.Sequence(steps)
     scheme = "always" if spec.add_dummy_prefix else "never"
-    words = not any("▁" in piece[1:] for piece in own.scores)  # else pieces may hold several words
+    words = not any("▁" in piece[1:] for piece in model.scores)  # else pieces may hold several words
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=words)
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(_HIDDEN, ""), decoders.Metaspace(prepend_scheme=scheme, split=words)]
@@ -97,13 +99,13 @@ def _tokenizer(own: _Pieces, others: list[str], extra: list[str]) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(content))
 
 
-def _unknown_runs(own: _Pieces, others: list[str]) -> normalizers.Replace:
+def _unknown_runs(model: _Pieces, others: list[str]) -> normalizers.Replace:
     """Two letters and more in a row that this side does not know are one unknown piece to SentencePiece."""
-    known = {ord(letter) for piece in own.scores for letter in piece} | {ord(" "), ord("▁")}
+    known = {ord(letter) for piece in model.scores for letter in piece} | {ord(" "), ord("▁")}
     starts = [code for code in sorted(known) if code - 1 not in known]
     ends = [code for code in sorted(known) if code + 1 not in known]
     ranges = "".join(rf"\x{{{start:x}}}-\x{{{end:x}}}" for start, end in zip(starts, ends, strict=True))
-    sign = next(letter for letter in map(chr, range(0xE000, 0xF900)) if letter not in {*others, *own.scores})
+    sign = next(letter for letter in map(chr, range(0xE000, 0xF900)) if letter not in {*others, *model.scores})
     return normalizers.Replace(Regex(f"[^{ranges}]{{2,}}"), sign)
 
 
@@ -116,8 +118,8 @@ def _pieces(file: Path, checkpoint: object) -> _Pieces:
     if proto.trainer_spec.model_type != _UNIGRAM:
         problem = f"{file.name} is no unigram model of SentencePiece"
         raise DataError(f"{checkpoint}: {problem}; choose a checkpoint with one, or with a tokenizer.json")
-    found = (piece for piece in proto.pieces if piece.type in (_NORMAL, _USER_DEFINED))
-    return _Pieces({piece.piece: piece.score for piece in found}, proto.normalizer_spec)
+    kept = (piece for piece in proto.pieces if piece.type in (_NORMAL, _USER_DEFINED))
+    return _Pieces({piece.piece: piece.score for piece in kept}, proto.normalizer_spec)
 
 
 def _json(file: Path) -> dict[str, Any]:
