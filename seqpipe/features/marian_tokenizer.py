@@ -57,9 +57,8 @@ def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) 
     others = sorted({*vocabulary} - {*tokens.values()}, key=vocabulary.__getitem__)
     extra = dict.fromkeys(piece for each in models for piece in each.scores if piece not in vocabulary)
     if doubled := [special for special in SPECIALS if special in vocabulary or special in extra]:
-        raise DataError(
-            f"{checkpoint}: the token {doubled[0]!r} is an ordinary piece of its vocabulary, and special in seqpipe; choose another checkpoint"
-        )
+        problem = f"its token {doubled[0]!r} is a special one in seqpipe"
+        raise DataError(f"{checkpoint}: {problem}; choose another checkpoint")
     ids = [pad, unknown, LACKING, end] + [vocabulary[token] for token in others] + [unknown] * len(extra)
     return _tokenizer(model, others, list(extra)), ids
 
