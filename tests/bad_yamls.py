@@ -377,7 +377,11 @@ BAD = [
     Bad(data(*READER, "test: {a: 3}"), ["4:13: data.test.a"], "3 does not fit here"),
     Bad(data(*READER, "test: {a b: train.txt}"), ["4:15: data.test.a b"], "does not fit here"),
     Bad(data(*READER, "misaligned: ignore"), ["4:15: data.misaligned"], "'error', 'widen' or 'skip', not 'ignore'"),
-    Bad(data(*READER, "valid: dev.txt"), ["4:3: data.valid"], "there is: reader, train, dev, test, misaligned"),
+    Bad(
+        data(*READER, "valid: dev.txt"),
+        ["4:3: data.valid"],
+        "there is: reader, train, dev, test, candidates, misaligned",
+    ),
     Bad(data(*READER, "overlaps: last"), ["4:13: data.overlaps"], "'error', 'longest' or 'first', not 'last'"),
     Bad(data(*READER, "tests: dev.txt"), ["4:3: data.tests"], "did you mean 'test'?"),
     Bad(

@@ -171,7 +171,7 @@ class Source:
 
     def split(self, places: Sequence[tuple[int, int]], text: str) -> list[Token]:
         """The pieces of words that are given by their places."""
-        ends = [0, *(b for _, b in places[:-1])]
+        ends = [0, *(b for _, b in places)][: len(places)]
         gaps = [re.findall(f"[{WHITE}]*$", text[end:a])[0] for end, (a, _) in zip(ends, places, strict=True)]
         begins = [a - len(gap) for gap, (a, _) in zip(gaps, places, strict=True)]
         strings = [text[begin:b] for begin, (_, b) in zip(begins, places, strict=True)]

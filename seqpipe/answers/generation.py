@@ -46,7 +46,7 @@ class Generation(Text):
     warns_of_length = False
 
     def __init__(self, tokenizer: Tokenizer, adds_bos: bool, context: int):
-        super().__init__(tokenizer)
+        super().__init__(tokenizer, every_token=self.every_token)
         self.adds_bos, self.context = adds_bos, context
 
     @property

@@ -193,4 +193,4 @@ def put(cache: Tensor, new: Tensor, places: State) -> Tensor:
 
     A loop's state has no other shape than its own here: in onnxruntime that would be another copy.
     """
-    return cache.index_put(places, new)
+    return cache.index_put(places, new.type_as(cache))  # autocast makes it bfloat16

@@ -167,7 +167,7 @@ def test_what_is_known_of_scores_is_that_of_all_heads_and_of_all_together() -> N
 
 def test_spans_need_a_tagging_scheme() -> None:
     with pytest.raises(
-        ValueError, match="spans need the setting `scheme`, one of IOB1, IOB2, BIOES, BILOU, not 'none'"
+        ValueError, match="spans need the setting `scheme`, one of IOB1, IOB2, BIOES, BILOU, BMES, not 'none'"
     ):
         completed(ANSWER_KINDS["spans"], {})
     assert completed(ANSWER_KINDS["spans"], {"scheme": "BIOES"}) == {"scheme": "BIOES"}
