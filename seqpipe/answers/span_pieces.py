@@ -19,7 +19,7 @@ STOPS = "stops"  # the output (B,): what `closes` of the last word of the piece 
 
 @dataclass
 class _Span:
-    """A span that may go on: its label, its place in the whole text, and the log-probabilities of its ends."""
+    """A span that may be incomplete: its label, its place in the whole text, and the log-probabilities of its ends."""
 
     label: str
     start: int

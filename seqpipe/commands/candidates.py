@@ -34,8 +34,10 @@ def candidates(
     path = output or bundle
     refuse_other(path)
     manifest, _ = read_manifest(bundle)
-    records = list(reader_from(manifest["reader"], Plugins()).read(file))
+    records = reader_from(manifest["reader"], Plugins()).read(file)  # read once the bundle is known to take them
     with lock_around(path):
         model = replace_candidates(bundle, records, path)
     count = len(model.manifest["answer"]["candidates"]["texts"])
-    make_console(quiet).say(f"{path}: {count:,} candidates\n\nnext: seqpipe predict {path}")
+    make_console(quiet).say(
+        f"{path}: {count:,} {'candidate' if count == 1 else 'candidates'}\n\nnext: seqpipe predict {path}"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ CLOSE = 1e-4  # how far a cosine of the graph may be from NumPy's
 ASKED = 64  # candidates that are asked for, to compare the new graph with NumPy
 
 
-def replace_candidates(path: Path, records: Sequence[Record], output: Path) -> Model:
+def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> Model:
     """Write the bundle at `path` to `output` with the texts of these records as its candidates; return it, open.
 
     The golden examples are answered anew. The scores of the old candidates are left out.
@@ -37,8 +37,9 @@ def replace_candidates(path: Path, records: Sequence[Record], output: Path) -> M
     model = Model(content, "cpu")
     kind = model.predictor.kind.parts.get("")
     if kind is None or not kind.has_candidates:
-        raise UsageError(f"{path} answers with {model.predictor.kind.kind}, and chooses from no candidates")
-    candidates = candidates_of(records, model.fields[0], kind.target)
+        problem = f"{path} answers with {model.predictor.kind.kind}, and chooses from no candidates"
+        raise UsageError(f"{problem}; take a bundle with the head retrieval")
+    candidates = candidates_of([*records], model.fields[0], kind.target)
     docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts])
     for text, doc in zip(candidates.texts, docs, strict=True):
         if not len(doc):

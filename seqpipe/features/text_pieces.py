@@ -41,7 +41,7 @@ def smallest_pieces(text: str) -> Iterator[str]:
 def _last_blank(text: str) -> int:
     """Where the last white space behind a word begins; 0 if there is none."""
     word = len(text.rstrip())
-    if word == len(text):  # the last word may go on
+    if word == len(text):  # the last word may be incomplete
         while word and not text[word - 1].isspace():
             word -= 1
     return len(text[:word].rstrip())

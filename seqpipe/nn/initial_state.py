@@ -47,7 +47,7 @@ class InitialState(nn.Module):
         super().__init__()
         self.shape, width = shape, math.prod(shape)
         self.states = nn.Parameter(torch.zeros(shape)) if option == "learned" else None
-        kind, _ = _given(option)
+        kind, _ = _origin(option)
         self.labels = nn.Embedding(sizes[LABEL], width) if kind == "column" else None
         self.linear = nn.Linear(sizes[SOURCE_STATE], width) if kind == "source" else None
         self.register_buffer("is_hidden", torch.arange(shape[2])[:, None] == 0, persistent=False)  # (S, 1)
@@ -57,13 +57,13 @@ class InitialState(nn.Module):
         if self.states is not None:
             return self.states[..., None, :].expand(-1, -1, -1, rows, -1)
         if self.labels is not None and label is not None:
-            given = self.labels(label[:, 0])  # (B, layers * directions * S * H)
+            projected = self.labels(label[:, 0])  # (B, layers * directions * S * H)
         elif self.linear is not None and source is not None:
-            given = self.linear(source)
+            projected = self.linear(source)
         else:
             missing = SOURCE_STATE if self.labels is None else LABEL
             raise UsageError(f"initial_state: it is computed from {missing!r}, which is not given here; pass it")
-        states: Tensor = given.unflatten(1, self.shape)
+        states: Tensor = projected.unflatten(1, self.shape)
         return torch.where(self.is_hidden, states.tanh(), states).permute(1, 2, 3, 0, 4)
 
 
@@ -74,12 +74,12 @@ class InitialStateEncoder(nn.Module):
 
     @staticmethod
     def features(options: Mapping[str, Any]) -> dict[str, FeatureKind]:
-        kind, name = _given(options.get("initial_state"))
+        kind, name = _origin(options.get("initial_state"))
         return {LABEL: Column(name)} if kind == "column" else {}
 
     @staticmethod
     def state_source(options: Mapping[str, Any]) -> str:
-        kind, name = _given(options.get("initial_state"))
+        kind, name = _origin(options.get("initial_state"))
         return name if kind == "source" else ""
 
     @property
@@ -102,7 +102,7 @@ class InitialStateEncoder(nn.Module):
         return [tuple(state.contiguous() for state in layer.unbind(1)) for layer in states]
 
 
-def _given(option: Any) -> tuple[str, str]:
+def _origin(option: Any) -> tuple[str, str]:
     """`column` or `source`, by which the states are given, and its name; twice "" if they are not."""
     if not isinstance(option, dict):
         return "", ""
