@@ -397,7 +397,8 @@ class Bundle:
                 for number, cosine in zip(out["nearest"][b].tolist(), out["scores"][b], strict=True)
                 if number >= 0
             ]
-            return {**found[0], "nearest": found}
+            nothing = {**dict.fromkeys(candidate(answer["candidates"], 0)), "score": 0.0}
+            return {**(found[0] if found else nothing), "nearest": found}
         if kind == "span":
             found = [
                 stretch(text, tokens, int(first), int(last), score(np.exp(log)))

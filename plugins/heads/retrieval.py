@@ -69,14 +69,19 @@ class Retrieval(Vector):
         state: Tensor | None = None,
         *,
         k: Annotated[Size, Field(le=MOST)] = 5,
+        threshold: Annotated[float, Field(ge=-1, le=1)] = -1.0,
     ) -> dict[str, Tensor]:
-        """The k nearest candidates (B, K), -1 where there are fewer, their cosines, and the text's vector (B, D)."""
+        """The k nearest candidates (B, K), -1 where there are fewer, their cosines, and the text's vector (B, D).
+
+        Candidates whose cosine is below the threshold do not count.
+        """
         decision = super().decide(x, mask, state)
         scores = F.linear(decision["vector"], self.vectors)  # (B, N)
         scores, nearest = best(F.pad(scores, (0, MOST), value=ABSENT), MOST)
         first = torch.arange(k, device=x.device)
         scores, nearest = scores.index_select(1, first), nearest.index_select(1, first)
-        return {"nearest": torch.where(scores > ABSENT, nearest, -1), "scores": scores, **decision}
+        counts = (scores > ABSENT) & (scores.clamp(min=-1.0) >= threshold)  # rounding may give less than -1
+        return {"nearest": torch.where(counts, nearest, -1), "scores": scores, **decision}
 
     def score(self, x: Tensor, mask: Tensor, nearest: Tensor, state: Tensor | None = None) -> Tensor:  # -> (B,)
         """The cosine of the first of these candidates (B, K)."""

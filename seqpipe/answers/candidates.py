@@ -67,8 +67,8 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
 class Candidate(HeadAnswer):
     """`{"text", "label", "answer", "score", "nearest": […]}`: the nearest candidate and the k nearest, best first.
 
-    `label` and `answer` are there where the candidates have them; the score is the cosine of the two vectors. Without a
-    token the text is None and `nearest` empty.
+    `label` and `answer` are there where the candidates have them; the score is the cosine of the two vectors. Where no
+    candidate counts, and for a text without a token, the text is None and `nearest` empty.
     """
 
     kind = "candidate"
@@ -145,7 +145,7 @@ class Candidate(HeadAnswer):
     def _answer(self, numbers: Sequence[int], scores: Sequence[float]) -> dict[str, Any]:
         there = [(number, cosine(score)) for number, score in zip(numbers, scores, strict=True) if number >= 0]
         nearest = [{**self.candidates.entry(number), "score": score} for number, score in there]
-        return {**nearest[0], "nearest": nearest}
+        return {**nearest[0], "nearest": nearest} if nearest else self._nothing()
 
     def part_schema(self) -> Schema:
         entry: dict[str, Schema] = {"text": TEXT}
@@ -161,8 +161,10 @@ class Candidate(HeadAnswer):
 
     def empty(self, several: bool) -> Answer:
         """No candidate."""
-        answer: dict[str, Any] = {**dict.fromkeys(self.candidates.entry(0)), "score": 0.0, "nearest": []}
-        return [answer] if several else answer
+        return [self._nothing()] if several else self._nothing()
+
+    def _nothing(self) -> dict[str, Any]:
+        return {**dict.fromkeys(self.candidates.entry(0)), "score": 0.0, "nearest": []}
 
     def gold(self, record: Record) -> str:
         """The label of the right candidates, or the text of the right one."""

@@ -132,10 +132,22 @@ def test_a_candidate_itself_is_nearest_to_itself_and_a_text_without_a_token_to_n
         model("when", k=101)
 
 
+def test_candidates_below_the_threshold_do_not_count(faq: tuple[Path, dict[str, Any]]) -> None:
+    model = open_bundle(faq[0], "cpu")
+    scores = [near["score"] for near in model("where is the bus please")["nearest"]]
+    between = (scores[0] + scores[1]) / 2
+    assert [near["score"] for near in model("where is the bus please", threshold=between)["nearest"]] == scores[:1]
+    assert model("where is the bus please", threshold=1.0) == model("")
+    assert model.predictor.kind.parts[""].part_lines(model("", threshold=1.0)) == ["(nothing) (0.0000)"]
+    with pytest.raises(UsageError, match="threshold: 1.5 is not between -1 and 1"):
+        model("where", threshold=1.5)
+
+
 def test_the_independent_reader_gives_the_same_answers(faq: tuple[Path, dict[str, Any]]) -> None:
     ours, theirs = open_bundle(faq[0], "cpu"), Bundle(faq[0])
     for text in ("when open", "the bus where", "unknown words", "", "a a a"):
-        assert same(theirs(text, k=3), ours(text, k=3))
+        for options in ({"k": 3}, {"threshold": 0.5}, {"threshold": 1.0}):
+            assert same(theirs(text, **options), ours(text, **options))
 
 
 def test_the_set_is_replaced_without_training(faq: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ def _off_default(option: Mapping[str, Any]) -> Any:
     further = default + (2 if option["type"] == "int" else 4.0)
     if high is None or further <= high:
         return further
-    return default - 1 if option["type"] == "int" else ((low or 0) + default) / 2
+    if option["type"] == "int":
+        return default - 1
+    return ((high if default == low else low or 0) + default) / 2
 
 
 def with_short_texts(options: Known, chosen_options: Mapping[str, Any]) -> dict[str, Any]:

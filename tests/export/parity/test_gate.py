@@ -245,6 +245,9 @@ def test_every_option_is_tried_off_its_default(writer: Trained) -> None:
     assert options_off_default({"a.top_p": {"type": "float", "default": 1.0, "minimum": 0.0, "maximum": 1.0}}) == {
         "a.top_p": [{"a.seed": 7, "a.top_p": 0.5}]
     }
+    assert options_off_default({"threshold": {"type": "float", "default": -1.0, "minimum": -1.0, "maximum": 1.0}}) == {
+        "threshold": [{"threshold": 0.0}]
+    }
 
 
 def test_many_records_are_read_and_a_part_of_them_that_a_seed_chooses_is_answered(
