@@ -31,10 +31,10 @@ def streaming_pipeline(folder: Path, encoder: Any, **changes: Any) -> tuple[Conf
     return config, pipeline
 
 
-def streaming_bundle(folder: Path, encoder: Any, text: bool = True, **changes: Any) -> Path:
+def streaming_bundle(folder: Path, encoder: Any, cut: str | None = "word", **changes: Any) -> Path:
     """Its bundle, written without the comparison of `seqpipe.export.exporter`."""
     config, pipeline = streaming_pipeline(folder, encoder, **changes)
-    manifest = bundle_manifest(pipeline, config, {}, {}) | {"streaming": {"text": text}}
+    manifest = bundle_manifest(pipeline, config, {}, {}) | {"streaming": {"cut": cut}}
     manifest["no_golden"] = "its weights are random"
     bundle.write(folder / "bundle", bundle_files(pipeline, to_onnx(pipeline, {}, config.export.opset)), manifest)
     return folder / "bundle"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,12 @@ from seqpipe.export.parity.answers import Comparison
 from seqpipe.export.parity.gate import PROBED, SEED, sampled, verify_parity
 from seqpipe.export.parity.generated_records import probe_records
 from seqpipe.export.parity.precision import judge_int8
-from seqpipe.export.parity.text_pieces import split_otherwise
+from seqpipe.export.parity.text_pieces import possible_cut, split_otherwise
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.export.verified import use_graph
 from seqpipe.features import encoding
 from seqpipe.features.document import Record
+from seqpipe.features.text_pieces import Cut
 from seqpipe.features.text_source import TextSource
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
@@ -67,7 +67,7 @@ def export(
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     manifest["training"] = dict(outcome or {})
     if pipeline.streams:
-        manifest["streaming"] = {"text": _streams_text(pipeline, records, console)}
+        manifest["streaming"] = {"cut": _cut_of_texts(pipeline, records, console)}
     console.say("exporting to ONNX")
     start = time.monotonic()
 
@@ -104,16 +104,17 @@ class _ComparedBundle:
     golden: list[dict[str, Any]]
 
 
-def _streams_text(pipeline: Pipeline, records: Sequence[Record], console: Console) -> bool:
-    """Whether texts can be read in pieces, and not only words, as their tokenizer splits them."""
+def _cut_of_texts(pipeline: Pipeline, records: Sequence[Record], console: Console) -> Cut | None:
+    """What texts may be cut behind, as their tokenizer splits them; None where only words can be streamed."""
     source = pipeline.artifacts.featurizer
     assert isinstance(source, TextSource)
-    probes = probe_records(source, PROBED, SEED)
-    text = split_otherwise(source, itertools.chain(sampled(records), probes))
-    if text is not None:
-        message = f"the tokenizer splits {encoding.shown(text)} otherwise in pieces"
+    texts = [*sampled(records), *probe_records(source, PROBED, SEED)]
+    cut = possible_cut(source, texts)
+    if cut is None:
+        text = encoding.shown(split_otherwise(source, texts, "word") or "")
+        message = f"the tokenizer splits {text} otherwise in pieces"
         console.say(f"note: {message}: streamed texts must be given as words (--format conll)")
-    return text is None
+    return cut
 
 
 def _read_back(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Model:

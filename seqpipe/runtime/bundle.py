@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import BundleError, UsageError
+from seqpipe.features.text_pieces import CUTS
 from seqpipe.files import json_bytes, sha256, writing_folder
 
 FORMAT, VERSION = "seqpipe-bundle", 2
@@ -142,9 +143,9 @@ def _check(manifest: dict[str, Any], what: str) -> None:
             raise BundleError(f"{what}: {key}: missing, or not a {names}")
     if not isinstance(manifest.get("cache", []), list):
         raise BundleError(f"{what}: cache: must be a list")
-    streaming = manifest.get("streaming", {"text": True})
-    if not isinstance(streaming, dict) or not isinstance(streaming.get("text"), bool):
-        raise BundleError(f"{what}: streaming: must be an object with `text`, true or false")
+    streaming = manifest.get("streaming", {"cut": None})
+    if not isinstance(streaming, dict) or streaming.get("cut", "") not in (None, *CUTS):
+        raise BundleError(f"{what}: streaming: must be an object with `cut`, which is {', '.join(CUTS)} or null")
     _check_packages(manifest, what)
     reason = manifest.get("no_golden", "")
     if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:

@@ -11,7 +11,7 @@ from seqpipe.answers.pieces import PieceReader
 from seqpipe.answers.types import Answer
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Doc
-from seqpipe.features.text_pieces import TextPieces
+from seqpipe.features.text_pieces import Cut, TextPieces
 from seqpipe.features.text_source import TextSource
 from seqpipe.runtime.cache_entries import next_inputs
 
@@ -47,7 +47,7 @@ class PieceStream:
         if "streaming" not in model.manifest or not isinstance(source, TextSource):
             raise UsageError(f"this bundle answers whole texts only; {CURE}")
         self._model, self._source, self._fields = model, source, dict(fields or {})
-        self._streams_text: bool = model.manifest["streaming"]["text"]
+        self._cut: Cut | None = model.manifest["streaming"]["cut"]
         self._grows = any(entry.grows for entry in model.cache)
         self.tags: list[str] = []
         self._is_text: bool | None = None  # whether this text comes as text, or as words; None before its first piece
@@ -63,17 +63,18 @@ class PieceStream:
     def feed(self, piece: str | Sequence[str]) -> Answer:
         """What one more piece makes known.
 
-        A word of a text is complete when white space stands behind it, one of a list at once.
+        A word of a text is complete when white space stands behind it, one of a list at once. Where every character is
+        a token, a text is answered character by character.
 
         Raises:
             DataError: if the text has too many tokens, or a number of the answer is NaN.
-            UsageError: for a text after words or words after a text, and for a text that the bundle's tokenizer does
-                not split at white space.
+            UsageError: for a text after words or words after a text, and for a text that the bundle's tokenizer splits
+                otherwise in pieces.
         """
         is_text = isinstance(piece, str)
         if self._is_text not in (None, is_text):
             raise UsageError("a text is fed either as text or as words; finish it before the other begins")
-        if is_text and not self._streams_text:
+        if is_text and self._cut is None:
             raise UsageError("this bundle's tokenizer splits a text otherwise in pieces; feed lists of words")
         if not is_text and self._source.fields != ("text",):
             raise UsageError(f"this bundle reads the field {self._source.fields[0]!r}, which has no words; feed text")
@@ -95,7 +96,7 @@ class PieceStream:
         """Forget the text."""
         kind = self._model.predictor.kind
         self._is_text, self._has_words, self._skipped, self._count = None, False, "", 0
-        self._pieces, self._reader, self._cache = TextPieces(), kind.piece_reader(), {}
+        self._pieces, self._reader, self._cache = TextPieces(self._cut or "word"), kind.piece_reader(), {}
         self._answer = kind.empty(False)  # to the text so far, of kinds that answer it as a whole
 
     def _read(self, text: str, words: list[str] | None) -> Answer:

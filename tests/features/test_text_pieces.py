@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqpipe.export.parity.text_pieces import split_otherwise
+from seqpipe.export.parity.text_pieces import possible_cut, split_otherwise
 from seqpipe.features.document import words_of
 from seqpipe.features.text_pieces import TextPieces, smallest_pieces
 from seqpipe.features.text_source import TextSource
@@ -16,11 +16,13 @@ from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.words import Words
 
 TEXTS = ["Ada  flew\tto Rome .", " it rains\u00a0 in Oslo\n\ntoday .  ", "", "   ", "don't stop", "播播 e\u0301\u3000x"]
+RECORDS = [{"text": text} for text in TEXTS]
 
 
 def test_pieces_end_behind_words_and_are_the_text() -> None:
-    assert [*smallest_pieces(" Ada  flew ")] == [" Ada", "  flew", " "]
-    assert [*smallest_pieces("Ada")] == ["Ada"]
+    assert [*smallest_pieces(" Ada  flew ", "word")] == [" Ada", "  flew", " "]
+    assert [*smallest_pieces("Ada", "word")] == ["Ada"]
+    assert [*smallest_pieces(" 播e\u0301", "character")] == [" ", "播", "e", "\u0301"]
     dice = random.Random(0)
     for text in TEXTS * 5:
         pieces, whole, rest = TextPieces(), [], text
@@ -37,16 +39,22 @@ def source(tokenizer: Any) -> TextSource:
 
 
 @pytest.mark.parametrize(
-    "tokenizer", [Words(), Words(lowercase=True, normalize="NFKC"), Chars(), BPE(max_size=60), BPE(byte_level=True)]
+    "tokenizer", [Words(), Words(lowercase=True, normalize="NFKC"), Chars(normalize="NFC"), BPE(byte_level=True)]
 )
-def test_usual_tokenizers_split_a_text_in_pieces_as_the_whole(tokenizer: Any) -> None:
-    assert split_otherwise(source(tokenizer), [{"text": text} for text in TEXTS]) is None
+def test_usual_tokenizers_split_a_text_that_is_cut_behind_words_as_the_whole(tokenizer: Any) -> None:
+    assert possible_cut(source(tokenizer), RECORDS) == "word"
+
+
+@pytest.mark.parametrize("tokenizer", [Chars(), Chars(keep_spaces=False, lowercase=True)])
+def test_a_text_of_characters_may_be_cut_anywhere(tokenizer: Any) -> None:
+    assert possible_cut(source(tokenizer), RECORDS) == "character"
 
 
 @pytest.mark.parametrize("pattern", [r"\w+ \w+|\S+", r"\w+|\.(?=\s*$)"])
 def test_a_tokenizer_that_looks_beyond_a_word_is_found_out(pattern: str) -> None:
     records = [{"text": text} for text in ("Ada", "Dr. Ada flew . home .")]
-    assert split_otherwise(source(Words(pattern=pattern)), records) == "Dr. Ada flew . home ."
+    assert split_otherwise(source(Words(pattern=pattern)), records, "word") == "Dr. Ada flew . home ."
+    assert possible_cut(source(Words(pattern=pattern)), records) is None
 
 
 def test_words_of_a_text_are_a_text() -> None:

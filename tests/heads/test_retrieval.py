@@ -139,7 +139,7 @@ def test_candidates_below_the_threshold_do_not_count(faq: tuple[Path, dict[str, 
     assert [near["score"] for near in model("where is the bus please", threshold=between)["nearest"]] == scores[:1]
     assert model("where is the bus please", threshold=1.0) == model("")
     assert model.predictor.kind.parts[""].part_lines(model("", threshold=1.0)) == ["(nothing) (0.0000)"]
-    with pytest.raises(UsageError, match="threshold: 1.5 is not between -1 and 1"):
+    with pytest.raises(UsageError, match=r"threshold: 1\.5 is not between -1 and 1"):
         model("where", threshold=1.5)
 
 

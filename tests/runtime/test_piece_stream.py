@@ -16,6 +16,7 @@ from streamed_bundles import streaming_bundle
 
 from seqpipe import Model, load
 from seqpipe.errors import BundleError, DataError, UsageError
+from seqpipe.export.passes.int8 import in_int8
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import same_answer
 
@@ -72,6 +73,21 @@ def test_tags_and_spans_of_a_text_in_any_pieces_are_those_of_the_whole(tagger: P
         assert len(known) >= 10
 
 
+def test_pieces_in_int8_are_the_whole_in_int8(tmp_path: Path) -> None:
+    encoder = {"use": "transformer", "causal": True, "heads": 2, "hidden": 128}
+    embedding = {"use": "lookup", "dim": 64}
+    head = {"use": "tags", "scheme": "IOB2"}
+    path = streaming_bundle(tmp_path, encoder, embedding=embedding, head=head)
+    content, dice = bundle.read(path), random.Random(0)
+    graph = in_int8(content.files["model.onnx"])
+    assert len(graph) < 0.6 * len(content.files["model.onnx"])
+    model = Model(bundle.Bundle(path, content.manifest, {**content.files, "model.onnx": graph}), "cpu")
+    wholes = [model(text) for text in TEXTS]
+    assert sum(map(len, wholes)) >= 10
+    for text, whole in zip(TEXTS, wholes, strict=True):
+        assert same_answer(fed(model, cut(text, dice)), whole, 1e-5)
+
+
 def test_words_that_are_split_already_are_answered_at_once(tagger: Path, spans: Path) -> None:
     dice = random.Random(0)
     for path in (tagger, spans):
@@ -106,6 +122,17 @@ def test_the_label_of_the_text_so_far_is_known_after_each_piece(classifier: Path
     assert same_answer(stream.finish(), model(so_far), 1e-5)
 
 
+def test_a_text_of_characters_is_answered_character_by_character(tmp_path: Path) -> None:
+    head = {"use": "label", "pool": "mean", "target": "topic"}
+    changes = {"embedding": {"use": "lookup", "dim": 6}, "tokenizer": {"use": "chars", "keep_spaces": False}}
+    model = load(streaming_bundle(tmp_path, {"use": "lstm", **FORWARD}, "character", head=head, **changes))
+    stream, so_far = model.open_stream(), ""
+    for character in "Ada  flew\tto Rome .":
+        so_far += character
+        assert same_answer(stream.feed(character), model(so_far), 1e-5)
+    assert same_answer(stream.finish(), model(so_far), 1e-5)
+
+
 def test_a_text_is_limited_where_a_cache_grows_with_it(tagger: Path, classifier: Path) -> None:
     growing, constant = load(tagger), load(classifier)
     growing.predictor.limits = constant.predictor.limits = {"tokens": 4}
@@ -131,7 +158,7 @@ def test_what_a_bundle_cannot_do_in_pieces_is_refused(tiny: Model, spans: Path, 
     with pytest.raises(UsageError, match="either as text or as words"):
         stream.feed(["met"])
     content = bundle.read(spans)
-    words_only = Model(bundle.Bundle(spans, {**content.manifest, "streaming": {"text": False}}, content.files))
+    words_only = Model(bundle.Bundle(spans, {**content.manifest, "streaming": {"cut": None}}, content.files))
     with pytest.raises(UsageError, match="feed lists of words"):
         words_only.open_stream().feed("Ada ")
     assert words_only.open_stream().feed(["Ada"]) is not None

@@ -1,24 +1,29 @@
-"""Whether a tokenizer splits a text that comes in pieces as it splits the whole: else only words can be streamed."""
+"""Find where a text may be cut into pieces that its tokenizer splits as it splits the whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.raw_text import with_raw_text
-from seqpipe.features.text_pieces import smallest_pieces
+from seqpipe.features.text_pieces import CUTS, Cut, smallest_pieces
 from seqpipe.features.text_source import TextSource
 
 Token = tuple[int, int, int]  # id, start, end
 
 
-def split_otherwise(source: TextSource, records: Iterable[Record]) -> str | None:
+def possible_cut(source: TextSource, records: Sequence[Record]) -> Cut | None:
+    """What texts such as these may be cut behind; None where only words can be streamed."""
+    return next((cut for cut in CUTS if split_otherwise(source, records, cut) is None), None)
+
+
+def split_otherwise(source: TextSource, records: Iterable[Record], cut: Cut) -> str | None:
     """The first text whose tokens in pieces are not those of the whole; None if there is none."""
     for record in records:
         raw = {name: value for name, value in with_raw_text(record).items() if name != "words"}
         text = source.text(raw)
         (whole,) = source.docs([raw])
-        pieces = [*smallest_pieces(text)]
+        pieces = [*smallest_pieces(text, cut)]
         docs = source.docs([{**raw, source.fields[0]: piece} for piece in pieces])
         if _tokens([whole]) != _tokens(docs) or _words([whole]) != _words(docs):
             return text
