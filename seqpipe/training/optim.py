@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from seqpipe.config.contract import member
 from seqpipe.config.loader import Config
@@ -32,7 +35,24 @@ def autocast(precision: str, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype, enabled=dtype is not torch.float32)
 
 
-def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
+def _eager(optimizer: type[Optimizer]) -> type[Optimizer]:
+    """The optimizer without what its methods do for `torch.compile`: they import `torch._dynamo`.
+
+    That takes a second, as long as a whole short training, and nothing is compiled here.
+    """
+    names = ("add_param_group", "zero_grad", "state_dict")
+    eager: dict[str, Any] = {name: inspect.unwrap(getattr(optimizer, name)) for name in names}
+    return type(optimizer.__name__, (optimizer,), {**eager, "step": torch.no_grad()(inspect.unwrap(optimizer.step))})
+
+
+OPTIMIZERS: Mapping[str, Any] = {
+    "sgd": _eager(torch.optim.SGD),
+    "adam": _eager(torch.optim.Adam),
+    "adamw": _eager(torch.optim.AdamW),
+}
+
+
+def make_optimizer(pipeline: Pipeline, config: Config) -> Optimizer:
     """The optimiser of the YAML: a group of parameters for each learning rate, `lr` times `learning_rate_factor`."""
     settings = config.train.optimizer
     groups: dict[float, list[Tensor]] = {}
@@ -49,8 +69,8 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> torch.optim.Optimizer:
         for module in pipeline.modules():
             if isinstance(module, torch.nn.EmbeddingBag):  # a step moves the rows of its batch alone
                 module.sparse = not options["momentum"] and not options["weight_decay"]
-        return torch.optim.SGD(parameters, **options)  # fused it takes no sparse gradient
-    return {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[settings.use](parameters, fused=True, **options)
+        return OPTIMIZERS[settings.use](parameters, **options)  # fused it takes no sparse gradient
+    return OPTIMIZERS[settings.use](parameters, fused=True, **options)
 
 
 def clip_gradients(parameters: Iterable[Tensor], most: float) -> None:

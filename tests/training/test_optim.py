@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,32 @@ def test_a_step_of_plain_sgd_moves_the_rows_of_its_batch_alone(tmp_path: Path, o
     assert gradient.any()
     if sparse:
         assert torch.allclose(table.weight.detach(), before - 0.5 * gradient)
+
+
+def test_an_optimizer_steps_as_the_library_does_without_its_compiler() -> None:
+    script = """
+import sys
+import torch
+from seqpipe.training.optim import OPTIMIZERS
+
+weights = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+ours = {name: torch.nn.Parameter(weights.detach().clone()) for name in OPTIMIZERS}
+for name, optimizer in OPTIMIZERS.items():
+    steps = optimizer([ours[name]], lr=0.1)
+    for _ in range(3):
+        steps.zero_grad()
+        ours[name].square().sum().backward()
+        steps.step()
+    assert steps.state_dict()["param_groups"]
+assert "torch._dynamo" not in sys.modules
+for name, library in (("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)):
+    theirs = torch.nn.Parameter(weights.detach().clone())
+    steps = library([theirs], lr=0.1)
+    for _ in range(3):
+        steps.zero_grad()
+        theirs.square().sum().backward()
+        steps.step()
+    assert torch.equal(ours[name], theirs), name
+assert "torch._dynamo" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
