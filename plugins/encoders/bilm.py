@@ -58,14 +58,14 @@ class BiLM(InitialStateEncoder):
             nn.ModuleList(nn.LSTM(hidden, hidden, batch_first=True) for _ in range(layers)) for _ in range(2)
         )
         self.dropout = nn.Dropout(dropout)
-        self.start_from(initial_state, sizes, (2 * layers, 1, 2, hidden))
+        self.add_initial_state(initial_state, sizes, (2 * layers, 1, 2, hidden))
 
     def forward(
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
     ) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, 1), (B, S)
         lengths = mask.sum(1).clamp(min=1)
         x = torch.where(mask[..., None], self.input(torch.where(mask[..., None], x, 0.0)), 0.0)  # (B, T, H)
-        starts = self.start_states(x.shape[0], initial_label, source_state)
+        starts = self.initial_states(x.shape[0], initial_label, source_state)
         half = len(starts) // 2
         forward_way, backward_way = self.ways
         both = [

@@ -106,7 +106,9 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         around = source["around"]  # behind all, since the order of what is attended to does not matter
         x = torch.cat([torch.where(mask[..., None], x, 0.0), around], 1)
         mask = F.pad(mask, (0, around.shape[1]), value=True)
-        return Source(_Read(self.stack.memories(x), table if self.own_table is None else self.own_table, mask), mask)
+        return Source(
+            _SourceParts(self.stack.memories(x), table if self.own_table is None else self.own_table, mask), mask
+        )
 
     def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
         x = sources[0]["x"]
@@ -166,7 +168,7 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         return F.linear(self.scale * x, source.parts.table if self.output is None else self.output, bias)
 
 
-class _Read(NamedTuple):
+class _SourceParts(NamedTuple):
     """A source's projected keys and values for each layer, its mask, and the table of token vectors."""
 
     memories: tuple[Memory, ...]

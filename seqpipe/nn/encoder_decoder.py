@@ -28,13 +28,13 @@ class Attention(nn.Module):
         self,
         query: nn.Linear,
         keys_and_values: nn.Linear,
-        mix: nn.Linear,
+        output: nn.Linear,
         heads: int,
         dropout: float,
         scale: float | None = None,
     ):
         super().__init__()
-        self.query, self.keys_and_values, self.mix, self.heads = query, keys_and_values, mix, heads
+        self.query, self.keys_and_values, self.output, self.heads = query, keys_and_values, output, heads
         self.scale, self.dropout = scale, nn.Dropout(dropout)
 
     def memory(self, x: Tensor) -> Memory:  # (B, S, D)
@@ -45,7 +45,7 @@ class Attention(nn.Module):
         """x (B, n, D) to its context (B, n, D), and the weights (B, H, n, S)."""
         query = self.query(x) if self.scale is None else self.query(x) * self.scale
         weights = (self._split(query) @ memory.keys + bias).softmax(3)
-        return self.mix((self.dropout(weights) @ memory.values).transpose(1, 2).flatten(2)), weights
+        return self.output((self.dropout(weights) @ memory.values).transpose(1, 2).flatten(2)), weights
 
     def _split(self, x: Tensor) -> Tensor:  # (B, n, H d) -> (B, H, n, d)
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
@@ -71,25 +71,25 @@ class Layer(nn.Module):
         self.dropout, self.pre_norm = nn.Dropout(out), pre_norm
 
     @property
-    def itself(self) -> Attention:
+    def self_attention(self) -> Attention:
         return cast("Attention", self.attentions[0])
 
     @property
-    def source(self) -> Attention:
+    def cross_attention(self) -> Attention:
         return cast("Attention", self.attentions[1])
 
-    def first(self, x: Tensor) -> Tensor:
+    def attention_input(self, x: Tensor) -> Tensor:
         """The input of self-attention."""
         return self._before(x, 0)
 
     def self_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> Tensor:
         """x (B, n, D) and the context of self-attention."""
-        return self._after(x, self.itself(self.first(x), memory, bias)[0], 0)
+        return self._after(x, self.self_attention(self.attention_input(x), memory, bias)[0], 0)
 
     def cross_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
         """x (R, n, D), R being B times the beams that stand side by side, and the weights (B, H, R / B * n, S)."""
         rows = self._before(x, 1).reshape(memory.values.shape[0], -1, x.shape[2])
-        context, weights = self.source(rows, memory, bias)
+        context, weights = self.cross_attention(rows, memory, bias)
         return self._after(x, context.reshape(x.shape), 1), weights
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -125,32 +125,32 @@ class Stack(nn.Module, ABC):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D)
         """An encoder: each token looks at all."""
         t = torch.arange(x.shape[1], device=x.device)
-        bias = self.position_bias(t - t[:, None]) + hidden(mask)
+        bias = self.position_bias(t - t[:, None]) + padding_bias(mask)
         x = self.enter(x, t)
-        for layer in self._each:
-            x = layer.feed_forward(layer.self_attend(x, layer.itself.memory(layer.first(x)), bias))
+        for layer in self._layers:
+            x = layer.feed_forward(layer.self_attend(x, layer.self_attention.memory(layer.attention_input(x)), bias))
         return self.leave(x)
 
     def memories(self, x: Tensor) -> tuple[Memory, ...]:  # (B, S, D)
         """The source's projected keys and values for each layer of a decoder."""
-        return tuple(layer.source.memory(x) for layer in self._each)
+        return tuple(layer.cross_attention.memory(x) for layer in self._layers)
 
     def teacher_forced(self, x: Tensor, source: tuple[Memory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
         """A decoder: x (B, N, D), each token looking at those before it and at the source; the weights (B, N, S)."""
         t, weights = torch.arange(x.shape[1], device=x.device), x
         bias = self.position_bias(t - t[:, None]) + torch.where(t <= t[:, None], 0.0, LOG_ZERO)
         x = self.enter(x, t)
-        for layer, memory in zip(self._each, source, strict=True):
-            x = layer.self_attend(x, layer.itself.memory(layer.first(x)), bias)
-            x, weights = layer.cross_attend(x, memory, hidden(mask))
+        for layer, memory in zip(self._layers, source, strict=True):
+            x = layer.self_attend(x, layer.self_attention.memory(layer.attention_input(x)), bias)
+            x, weights = layer.cross_attend(x, memory, padding_bias(mask))
             x = layer.feed_forward(x)
         return self.leave(x), weights.mean(1)
 
     def init_cache(self, x: Tensor, max_length: int) -> State:
         """Of each layer keys and values (B, H, N, d) of at most N tokens; and the number of tokens so far, (B,)."""
-        heads = self._each[0].itself.heads
-        each = self._each[0].itself.query.out_features // heads
-        caches = (x.new_zeros(x.shape[0], heads, max_length, each) for _ in self._each for _ in range(2))
+        heads = self._layers[0].self_attention.heads
+        each = self._layers[0].self_attention.query.out_features // heads
+        caches = (x.new_zeros(x.shape[0], heads, max_length, each) for _ in self._layers for _ in range(2))
         return (*caches, torch.zeros(x.shape[0], dtype=torch.int64, device=x.device))
 
     def step(
@@ -161,30 +161,30 @@ class Stack(nn.Module, ABC):
         x, weights, N = x[:, None], x, caches[0].shape[2]
         times, now = torch.arange(N, device=x.device)[None], t[:1, None]
         bias = self.position_bias(times - now) + torch.where(times <= now, 0.0, LOG_ZERO)  # (H, 1, N)
-        heads = self._each[0].itself.heads
+        heads = self._layers[0].self_attention.heads
         slots = places_of(t, heads)
         x = self.enter(x, t[:1])
         after: list[Tensor] = []
-        for number, (layer, memory) in enumerate(zip(self._each, source, strict=True)):
-            new = layer.itself.memory(layer.first(x))
+        for number, (layer, memory) in enumerate(zip(self._layers, source, strict=True)):
+            new = layer.self_attention.memory(layer.attention_input(x))
             keys = put(caches[2 * number], new.keys[..., 0], slots)
             values = put(caches[2 * number + 1], new.values[:, :, 0], slots)
             after += [keys, values]
             x = layer.self_attend(x, Memory(keys.transpose(2, 3), values), bias)
-            x, weights = layer.cross_attend(x, memory, hidden(mask))
+            x, weights = layer.cross_attend(x, memory, padding_bias(mask))
             x = layer.feed_forward(x)
         return self.leave(x)[:, 0], (*after, t + 1), weights.mean(1)
 
     @property
     def dim(self) -> int:
-        return self._each[0].itself.mix.out_features
+        return self._layers[0].self_attention.output.out_features
 
     @property
-    def _each(self) -> list[Layer]:
+    def _layers(self) -> list[Layer]:
         return cast("list[Layer]", list(self.layers))
 
 
-def hidden(mask: Tensor) -> Tensor:  # (B, S) -> (B, 1, 1, S)
+def padding_bias(mask: Tensor) -> Tensor:  # (B, S) -> (B, 1, 1, S)
     """The bias of attention scores: 0 for tokens, LOG_ZERO for padding."""
     return torch.where(mask, 0.0, LOG_ZERO)[:, None, None]
 

@@ -87,14 +87,14 @@ class InitialStateEncoder(nn.Module):
         given_by_label = self.initial is not None and self.initial.labels is not None
         return {"initial.labels.weight": (LABEL,)} if given_by_label else {}
 
-    def start_from(
+    def add_initial_state(
         self, option: InitialStateOption, sizes: Mapping[str, int], shape: tuple[int, int, int, int]
     ) -> None:
         """Add the `InitialState` of these arguments, for zeros none."""
         self._layer_count = shape[0]
         self.initial = None if option == "zero" else InitialState(option, sizes, shape)
 
-    def start_states(self, rows: int, label: Tensor | None, source: Tensor | None) -> list[State]:
+    def initial_states(self, rows: int, label: Tensor | None, source: Tensor | None) -> list[State]:
         """The initial states (directions, B, H) of each layer; none where they are 0."""
         if self.initial is None:
             return [()] * self._layer_count

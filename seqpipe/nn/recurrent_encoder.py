@@ -65,7 +65,7 @@ class Recurrent(InitialStateEncoder):
         widths = [dim] + [self.dim] * (layers - 1)
         self.layers = nn.ModuleList(make(width, hidden, bias=bias, bidirectional=both) for width in widths)
         self.dropout, self.locked_dropout = nn.Dropout(dropout), LockedDropout(locked_dropout)
-        self.start_from(initial, sizes, (layers, 2 if both else 1, self._states, hidden))
+        self.add_initial_state(initial, sizes, (layers, 2 if both else 1, self._states, hidden))
 
     def forward(
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
@@ -73,7 +73,7 @@ class Recurrent(InitialStateEncoder):
         if self.carried_state is not None and self.training:
             return self._forward_stateful(self.carried_state, x)
         lengths = mask.sum(1).clamp(min=1)  # (B,)
-        starts = self.start_states(x.shape[0], initial_label, source_state)
+        starts = self.initial_states(x.shape[0], initial_label, source_state)
         for depth, (rnn, start) in enumerate(zip(self._layers, starts, strict=True)):
             x = self.locked_dropout(self.dropout(x) if depth else x)
             states, last = ragged_rnn(rnn, x, lengths, backward=self.backward, start=start)
