@@ -19,12 +19,15 @@ def possible_cut(source: TextSource, records: Sequence[Record]) -> Cut | None:
 
 def split_otherwise(source: TextSource, records: Iterable[Record], cut: Cut) -> str | None:
     """The first text whose tokens in pieces are not those of the whole; None if there is none."""
+    known: dict[str, Doc] = {}  # each piece, split once
     for record in records:
         raw = {name: value for name, value in with_raw_text(record).items() if name != "words"}
         text = source.text(raw)
         (whole,) = source.docs([raw])
         pieces = [*smallest_pieces(text, cut)]
-        docs = source.docs([{**raw, source.fields[0]: piece} for piece in pieces])
+        new = [piece for piece in dict.fromkeys(pieces) if piece not in known]
+        known |= zip(new, source.docs([{**raw, source.fields[0]: piece} for piece in new]), strict=True)
+        docs = [known[piece] for piece in pieces]
         if _tokens([whole]) != _tokens(docs) or _words([whole]) != _words(docs):
             return text
     return None
