@@ -39,11 +39,13 @@ def answer_pieces(model: Model, source: BinaryIO, name: str, form: str, write: W
 
 def _lines(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> None:
     """Each line is a text, answered while it comes."""
-    begun = False
+    begun, held = False, ""
     for text in _decoded(source, name):
-        *lines, rest = text.split("\n")
+        *lines, rest = (held + text).split("\n")
+        held = rest[len(rest.removesuffix("\r")) :]  # the end of a line, perhaps
+        rest = rest.removesuffix("\r")
         for line in lines:
-            _put(stream.feed(line), write)
+            _put(stream.feed(line.removesuffix("\r")), write)
             _put(stream.finish(), write)
             write(b"\n")
         _put(stream.feed(rest), write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import random
@@ -19,6 +20,7 @@ from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import same_answer
+from seqpipe.runtime.piece_io import answer_pieces
 
 FORWARD = {"hidden": 6, "direction": "forward"}
 HARD = ["", "  ", "Ada", " Ada\t\u00a0in  Rome .\u3000", "Dee Dee Fox met Bob Ray.", "e\u0301 Ꮎ 👩‍💻 New York"]
@@ -51,6 +53,14 @@ def fed(model: Model, pieces: Sequence[str | list[str]]) -> list[Any]:
     """Everything that a stream makes known, of a bundle of tags or spans."""
     stream = model.open_stream()
     return [part for piece in pieces for part in stream.feed(piece)] + stream.finish()
+
+
+def texts_of(output: str) -> list[list[Any]]:
+    """What was written of each text, behind the last of which nothing is."""
+    blocks: list[list[Any]] = [[]]
+    for line in output.splitlines():
+        blocks[-1:] = [[*blocks[-1], json.loads(line)]] if line else [blocks[-1], []]
+    return blocks
 
 
 def cut(whole: Any, dice: random.Random) -> list[Any]:
@@ -196,10 +206,7 @@ def test_the_command_writes_a_tag_before_the_next_piece_is_there(tagger: Path, t
 def test_the_command_streams_spans_words_and_labels(spans: Path, classifier: Path) -> None:
     model, texts = load(spans), [text for text in TEXTS if "\u3000" not in text]
     done = seqpipe("predict", spans, "--stream", stdin="\n".join(texts).encode())
-    blocks: list[list[Any]] = [[]]
-    for line in done.out.splitlines():
-        blocks[-1:] = [[*blocks[-1], json.loads(line)]] if line else [blocks[-1], []]
-    assert same_answer(blocks, [*map(model, texts), []], 1e-5)
+    assert same_answer(texts_of(done.out), [*map(model, texts), []], 1e-5)
     columns = "\n\n".join("\n".join(words) for words, _ in sentences(12, 5)).encode()
     whole = seqpipe("predict", spans, "--format", "conll", stdin=columns)
     assert seqpipe("predict", spans, "--format", "conll", "--stream", stdin=columns).out == whole.out
@@ -209,6 +216,23 @@ def test_the_command_streams_spans_words_and_labels(spans: Path, classifier: Pat
     expected = [model("Ada left"), model("Ada left\nit rains"), model("Ada left")]
     assert lines[2] == ""
     assert same_answer([json.loads(line) for line in lines if line], expected, 1e-5)
+
+
+def test_the_end_of_a_line_is_no_character_of_its_text(tmp_path: Path) -> None:
+    changes = {
+        "embedding": {"use": "lookup", "dim": 6},
+        "tokenizer": "chars",
+        "head": {"use": "tags", "scheme": "none"},
+    }
+    model = load(streaming_bundle(tmp_path, {"use": "lstm", **FORWARD}, "character", **changes))
+    written: list[bytes] = []
+
+    class Source(io.BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            return self.read(1)  # as it comes
+
+    answer_pieces(model, Source(b"Ada\r\nBo\rb \r\n\r\nx\r"), "texts", "text", written.append)
+    assert same_answer(texts_of(b"".join(written).decode()), [model("Ada"), model("Bo\rb "), [], model("x"), []], 1e-5)
 
 
 @pytest.mark.parametrize(
