@@ -25,6 +25,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -71,12 +72,13 @@ class Place:
     variables: dict[str, str]
     fresh: bool
     _python: subprocess.Popen[str] | None = field(default=None, repr=False)
+    _groups: list[int] = field(default_factory=list, repr=False)  # of processes, of the shells so far
 
     def shell(self, code: str) -> tuple[int, str]:
         """Runs lines by bash; where it stands and its variables are kept for the next block."""
         state = self.folder.parent / "state"
         script = f"trap 'code=$?; {{ pwd; env -0; }} > \"{state}\"; exit $code' EXIT\nset -euo pipefail\n{code}"
-        done = subprocess.run(
+        with subprocess.Popen(
             ["bash", "-c", script],
             cwd=self.variables["PWD"],
             env=self.variables,
@@ -84,10 +86,13 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-        )
+            start_new_session=True,
+        ) as done:
+            self._groups.append(done.pid)
+            output, _ = done.communicate()
         where, _, rest = state.read_text().partition("\n")
         self.variables = dict(pair.split("=", 1) for pair in rest.split("\0") if "=" in pair) | {"PWD": where}
-        return done.returncode, done.stdout
+        return done.returncode, output
 
     def python(self, code: str) -> tuple[int, str]:
         """Runs lines in the page's interpreter."""
@@ -111,6 +116,11 @@ class Place:
         return failed, output
 
     def close(self) -> None:
+        """Ends the page's interpreter, and what a page that failed has left in the background, such as a server."""
+        for group in self._groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        self._groups.clear()
         if self._python is not None:
             self._python.communicate()
             self._python = None

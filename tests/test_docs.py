@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,17 @@ def place(tmp_path: Path) -> Place:
 )
 def test_a_page_does_what_it_says(name: str, place: Place) -> None:
     assert run_page(DOCS / name, place)
+
+
+def test_pages_that_run_beside_each_other_start_servers_at_ports_of_their_own() -> None:
+    pages: dict[str, list[str]] = {}
+    for name in filter(runs, PAGES):
+        page_blocks = [block for block in blocks((DOCS / name).read_text(encoding="utf-8")) if block.how != "no"]
+        code = "\n".join(block.code for block in page_blocks if block.language in RUNNABLE)
+        for port in sorted(set(re.findall(r"seqpipe serve .*--port (\d+)", code))):
+            pages.setdefault(port, []).append(name)
+    assert len(pages) >= 4
+    assert {port: names for port, names in pages.items() if len(names) > 1} == {}
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if not runs(name)])
@@ -167,6 +179,16 @@ two
 def test_a_page_that_lies_is_found_out(text: str, message: str, tmp_path: Path, place: Place) -> None:
     with pytest.raises(PageError, match=re.escape(message)):
         run_page(page_of(tmp_path, text), place)
+
+
+def test_a_page_that_fails_leaves_no_process_behind(tmp_path: Path, place: Place) -> None:
+    os.mkfifo(place.folder / "held")
+    held = os.open(place.folder / "held", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(PageError, match="code 1"):
+        run_page(page_of(tmp_path, "```sh\nsleep 60 > held 2>&1 &\n```\n```sh\nfalse\n```\n"), place)
+    assert select.select([held], [], [], 10)[0]  # at the end of what the process could have written
+    assert os.read(held, 1) == b""
+    os.close(held)
 
 
 def test_a_block_may_say_that_it_is_not_run(tmp_path: Path, place: Place) -> None:
