@@ -106,9 +106,8 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         around = source["around"]  # behind all, since the order of what is attended to does not matter
         x = torch.cat([torch.where(mask[..., None], x, 0.0), around], 1)
         mask = F.pad(mask, (0, around.shape[1]), value=True)
-        return Source(
-            _SourceParts(self.stack.memories(x), table if self.own_table is None else self.own_table, mask), mask
-        )
+        table = table if self.own_table is None else self.own_table
+        return Source(_SourceParts(self.stack.memories(x), table, mask), mask)
 
     def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
         x = sources[0]["x"]

@@ -20,7 +20,7 @@ class TextPieces:
         cut: What a piece ends behind: a word, or any character.
     """
 
-    def __init__(self, cut: Cut = "word") -> None:
+    def __init__(self, cut: Cut) -> None:
         self.cut = cut
         self._rest = ""
 

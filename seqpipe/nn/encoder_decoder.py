@@ -149,8 +149,8 @@ class Stack(nn.Module, ABC):
     def init_cache(self, x: Tensor, max_length: int) -> State:
         """Of each layer keys and values (B, H, N, d) of at most N tokens; and the number of tokens so far, (B,)."""
         heads = self._layers[0].self_attention.heads
-        each = self._layers[0].self_attention.query.out_features // heads
-        caches = (x.new_zeros(x.shape[0], heads, max_length, each) for _ in self._layers for _ in range(2))
+        width = self._layers[0].self_attention.query.out_features // heads
+        caches = (x.new_zeros(x.shape[0], heads, max_length, width) for _ in self._layers for _ in range(2))
         return (*caches, torch.zeros(x.shape[0], dtype=torch.int64, device=x.device))
 
     def step(

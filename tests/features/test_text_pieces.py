@@ -25,7 +25,7 @@ def test_pieces_end_behind_words_and_are_the_text() -> None:
     assert [*smallest_pieces(" 播e\u0301", "character")] == [" ", "播", "e", "\u0301"]
     dice = random.Random(0)
     for text in TEXTS * 5:
-        pieces, whole, rest = TextPieces(), [], text
+        pieces, whole, rest = TextPieces("word"), [], text
         while rest:
             size = dice.randint(1, 5)
             whole.append(pieces.feed(rest[:size]))

@@ -59,7 +59,8 @@ def _off_default(option: Mapping[str, Any]) -> Any:
         return further
     if option["type"] == "int":
         return default - 1
-    return ((high if default == low else low or 0) + default) / 2
+    bound = high if default == low else low
+    return ((bound or 0) + default) / 2
 
 
 def with_short_texts(options: Known, chosen_options: Mapping[str, Any]) -> dict[str, Any]:
