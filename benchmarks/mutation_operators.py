@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGES = {"seqpipe": "seqpipe", "plugins": "seqpipe_plugins"}  # folder -> import name
+PACKAGES = {"seqpipe": "seqpipe", "seqpipe_plugins": "plugins/seqpipe_plugins"}  # import name -> folder
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ OPERATORS: dict[str, Operator] = {
 
 
 def sources(root: Path) -> list[Path]:
-    return [path for folder in PACKAGES for path in sorted((root / folder).rglob("*.py"))]
+    return [path for folder in PACKAGES.values() for path in sorted((root / folder).rglob("*.py"))]
 
 
 def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:

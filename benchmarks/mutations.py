@@ -33,7 +33,7 @@ from nearest_tests import nearest_tests
 ROOT = Path(__file__).resolve().parent.parent
 TEST_SECONDS = 60  # of one test: it takes less without a mutation
 EQUIVALENT = {  # mutations that change no behaviour, by their key, with the reason
-    "plugins/heads/crf.py CRF.decide: torch.where(real, found.tag_p, 0.0).transpose(0, 1) -> "
+    "plugins/seqpipe_plugins/heads/crf.py CRF.decide: torch.where(real, found.tag_p, 0.0).transpose(0, 1) -> "
     "torch.where(real, found.tag_p, 0.0).transpose(1, 0)": "two axes swapped are the same two axes",
 }
 
@@ -67,7 +67,7 @@ def draw(root: Path, seed: int, count: int) -> list[Mutation]:
 
 
 def scratch(folder: Path) -> Path:
-    """A copy of what git tracks or would, under which `seqpipe_plugins` can be imported too."""
+    """A copy of what git tracks or would, of which both packages can be imported."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True
     )
@@ -75,7 +75,6 @@ def scratch(folder: Path) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
-    (folder / "seqpipe_plugins").symlink_to("plugins")
     return folder
 
 
@@ -83,7 +82,11 @@ def run_tests(root: Path, tests: Sequence[str], limit: float, *options: str) -> 
     """The exit code, None if the time is up, and what was printed."""
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-rfE"]
     command += [f"--timeout={TEST_SECONDS}", *options, *tests]
-    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment: Mapping[str, str] = {
+        **os.environ,
+        "PYTHONPATH": f"{root}{os.pathsep}{root / 'plugins'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     with tempfile.TemporaryFile() as file:
         process = subprocess.Popen(
             command, cwd=root, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True

@@ -15,8 +15,10 @@ FILES = 8  # test files of a mutation
 
 
 def module_of(path: Path, root: Path) -> str:
-    folder, *rest = path.relative_to(root).with_suffix("").parts
-    return ".".join([PACKAGES.get(folder, folder), *(part for part in rest if part != "__init__")])
+    parts = path.relative_to(root).with_suffix("").parts
+    if parts[0] == "plugins":
+        parts = parts[1:]
+    return ".".join(part for part in parts if part != "__init__")
 
 
 @cache
@@ -28,7 +30,7 @@ def imports(path: Path) -> frozenset[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return frozenset(name for name in names if name.split(".")[0] in PACKAGES.values())
+    return frozenset(name for name in names if name.split(".")[0] in PACKAGES)
 
 
 def nearest_tests(mutation: Mutation, root: Path) -> list[str]:

@@ -21,7 +21,7 @@ from seqpipe.version import VERSION
 
 pytestmark = pytest.mark.xdist_group("wheel")  # with --dist loadfile a file stays in one process anyway
 
-PACKAGES = {"seqpipe": "seqpipe", "seqpipe_plugins": "plugins"}  # name: folder
+PACKAGES = {"seqpipe": "seqpipe", "seqpipe_plugins": "plugins/seqpipe_plugins"}  # name: folder
 NOT_CODE = (
     "commands/deploy/templates/*.txt",
     "commands/plugins/templates/*.txt",

@@ -7,11 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Install
@@ -190,15 +188,6 @@ def test_the_apache_licence_is_whole(tmp_path: Path) -> None:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if "Copyright 20" not in line]
 
     assert without_owner(write_package("toy", "reader", tmp_path) / "LICENSE") == without_owner(ROOT / "LICENSE")
-
-
-def test_the_templates_are_shipped() -> None:
-    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["seqpipe.commands.plugins"]
-    folder = ROOT / "seqpipe" / "commands" / "plugins"
-    templates = {path for path in (folder / "templates").rglob("*") if path.is_file()}
-    assert templates
-    assert templates <= {path for pattern in patterns for path in folder.glob(pattern)}
 
 
 # Names
