@@ -39,7 +39,7 @@ def distill_vectors(
     from seqpipe.commands.runs.run_lock import lock_around
     from seqpipe.commands.runs.training_run import resolve_device
     from seqpipe.commands.word_vectors import is_word, word2vec
-    from seqpipe.nn.distill import Distiller, check_dim, principal_components, zipf_weights
+    from seqpipe.nn.pretrained import Distiller, check_dim, principal_components, zipf_weights
 
     if vocabulary and pipeline:
         raise UsageError("--vocabulary and --pipeline each say which words; leave one of them out")

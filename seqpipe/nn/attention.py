@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
+from seqpipe.nn.layers import feed_forward
+from seqpipe.nn.loops import State
 
 Score = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
 
@@ -227,3 +229,184 @@ def _refuse_unfit(score: Score, width: int, key_dim: int, heads: int) -> None:
     if width % heads:
         fit = ", ".join(str(n) for n in range(1, min(width, 16) + 1) if not width % n)
         raise UsageError(f"heads: {heads} heads do not divide the width {width}; choose {fit}, or another width")
+
+
+# A glimpse: a decoder's state attends to the positions that can still be chosen.
+
+
+class Glimpse(nn.Module):
+    """A glimpse at what can be chosen (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017), as a Transformer looks.
+
+    Of a state h it makes y = h + a(LN(h)), a being attention of several heads to the positions, and then y + f(LN(y)).
+
+    Args:
+        hidden: H, the width of a state.
+        dim: D, the width of a position's vector.
+        heads: Heads of the attention; they divide H.
+        dropout: Dropout probability of a, f and the hidden layer of f.
+    """
+
+    def __init__(self, hidden: int, dim: int, heads: int, dropout: float):
+        super().__init__()
+        self.attention = Attention(hidden, dim, score="multi-head", heads=heads)
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(2))
+        self.feedforward = feed_forward(hidden, 2 * hidden, "relu", dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, projected: Projected, seen: Tensor) -> Tensor:  # (B, M, H), …, (B, M, T)
+        first, second = self.norms
+        h = h + self.dropout(self.attention.attend(first(h), projected, seen)[0])
+        states: Tensor = h + self.dropout(self.feedforward(second(h)))
+        return states
+
+
+# Hard attention: each query attends to one position, and how that is trained.
+
+Estimator = Literal["straight-through", "reinforce"]
+TIED = 1e-4  # two weights as near as that, as shares of the greater one, may stand either way round in another runtime
+DECAY, ENTROPY, EXPECTED = 0.9, 0.01, 0.5
+
+
+class HardAttention(Attention):
+    """Attention to one position at a time (Xu et al. 2015): the context is the value at the position of most weight.
+
+    Of several positions of most weight it is the first, here and in onnxruntime; the weights that come back are 1 there
+    and 0 elsewhere. A text without any real position has the context 0. What position is best has no gradient; in
+    training the weights learn by one of two estimates of it:
+
+    - `straight-through` (Bengio et al. 2013): the position is that of most weight, and the gradient what it would be
+      if the context were the mean by the weights.
+    - `reinforce` (Williams 1992; Xu et al. 2015): the position is drawn from the weights, or, for half of the queries,
+      the context is their mean. `auxiliary_loss` makes the weights learn from how likely the true token was.
+
+    Args:
+        query_dim: Dq, the width of a query.
+        key_dim: Dk, the width of the keys.
+        trained: How the weights learn.
+        score: What says how well a query and a key match, as in `Attention`; `multi-head` with one head.
+        units: Width of W q and U k in `additive` and `concat-tanh`.
+        heads: Heads of `multi-head`: 1.
+
+    Raises:
+        UsageError: if there are several heads, or the widths do not fit the score.
+    """
+
+    average: Tensor
+
+    def __init__(
+        self,
+        query_dim: int,
+        key_dim: int,
+        *,
+        trained: Estimator,
+        score: Score = "additive",
+        units: int = 128,
+        heads: int = 1,
+    ):
+        if heads > 1:
+            cure = "set heads: 1, or hard_attention: none"
+            raise UsageError(f"hard_attention: it attends to one position and has one head, not {heads}; {cure}")
+        super().__init__(query_dim, key_dim, score=score, units=units, heads=heads)
+        self.draws = trained == "reinforce"
+        if self.draws:
+            self.register_buffer("average", torch.zeros(2))  # of the rewards so far, decaying: their sum, their weight
+
+    def attend(self, query: Tensor | None, projected: Projected, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The context (B, N, D) and the weights (B, 1, N, T), as `Attention` has them, 1 at one position.
+
+        In training by `reinforce` the weights are those that were drawn from, with a minus at what was drawn, and
+        without any where the context is their mean.
+        """
+        p = self._weights(query, projected, mask)
+        if not self.training:
+            chosen = first(p)
+            return self._context(query, projected, chosen), chosen
+        if not self.draws:
+            chosen = first(p) + (p - p.detach())
+            return self._context(query, projected, chosen), chosen
+        expected = torch.rand(p.shape[:3], device=p.device)[..., None] < EXPECTED  # (B, 1, N, 1)
+        drawn = _drawn(p) & ~expected
+        return self._context(query, projected, torch.where(expected, p, drawn.to(p))), torch.where(drawn, -p, p)
+
+    def auxiliary_loss(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
+        """The auxiliary loss of `reinforce`: 0, with the gradient of -(log p - b) log a - λ H.
+
+        log p is that of the true token, b its average over the steps so far, by 0.1 of each new one; a is the weight
+        of the position that was drawn for it, H the entropy of the weights, λ 0.01. Of what follows on a token nothing
+        is credited to its position: the gradient is exact where a context is read by one token alone, and of much less
+        variance anyhow.
+
+        Args:
+            weights: As `attend` gave them, (B, N, T).
+            log_p: Log-probabilities of the true tokens, (B, N).
+            mask: Which of them there are, (B, N).
+        """
+        log_p, p = log_p.detach(), weights.abs()
+        self.average.mul_(DECAY).add_((1 - DECAY) * torch.stack([log_p[mask].mean(), torch.ones_like(log_p[0, 0])]))
+        reward = log_p - self.average[0] / self.average[1]
+        log_a = torch.where(weights < 0, p, 1.0).log().sum(2)  # (B, N)
+        entropy = -(p * p.clamp_min(torch.finfo(p.dtype).tiny).log()).sum(2)
+        each = torch.where((weights < 0).any(2) & mask, reward * log_a + ENTROPY * entropy, 0.0)
+        aim = each.sum() / mask.sum()
+        return aim.detach() - aim
+
+
+def first(weights: Tensor) -> Tensor:  # (…, T) -> (…, T)
+    """1 at the greatest of each row, at the first of those that are as great, and 0 elsewhere; of a row of 0 all 0."""
+    near = (weights >= (1 - TIED) * weights.amax(-1, keepdim=True)) & (weights > 0)
+    return (near & (near.long().cumsum(-1) == 1)).to(weights.dtype)
+
+
+def _drawn(weights: Tensor) -> Tensor:  # (…, T) -> (…, T)
+    """True at one position of each row, drawn by its weight; nowhere in a row of 0."""
+    noise = torch.empty_like(weights).exponential_()
+    places = torch.where(weights > 0, weights / noise, -1.0).argmax(-1, keepdim=True)
+    return (torch.arange(weights.shape[-1], device=weights.device) == places) & (weights > 0)
+
+
+# Intra-attention: a decoder attends to its own earlier states.
+
+
+class Written(nn.Module):
+    """Intra-decoder attention (Paulus et al. 2018).
+
+    The state h(t) attends to h(1), …, h(t - 1): a softmax over them of h(t) · W h(s), and their mean by these weights,
+    which is 0 at the first token. Step by step the states so far are kept in a tensor as long as the longest text, so
+    that search can repeat and reorder its rows.
+
+    Args:
+        dim: H, the width of a state.
+    """
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+        self.query = nn.Linear(dim, dim, bias=False)
+        self.attention = Attention(dim, dim, score="dot")
+
+    def start(self, like: Tensor, max_length: int) -> State:
+        """Nothing written: states (B, N, H) and their number (B,), with the rows and the device of `like` (B, …)."""
+        rows = like.shape[0]
+        return (
+            torch.zeros(rows, max_length, self.dim, device=like.device),
+            torch.zeros(rows, dtype=torch.int64, device=like.device),
+        )
+
+    def step(self, h: Tensor, kept: State) -> tuple[Tensor, State]:
+        """The context (R, H) of a state h (R, H) among the cached ones, and the cache with it."""
+        states, t = kept
+        times = torch.arange(states.shape[1], device=h.device)
+        context = self._attended(h[:, None], states, times < t[:, None])[:, 0]
+        return context, (torch.where((times == t[:, None])[..., None], h[:, None], states), t + 1)
+
+    def forward(self, h: Tensor) -> Tensor:  # (B, N, H) -> (B, N, H)
+        """The contexts of all states of a text at once."""
+        times = torch.arange(h.shape[1], device=h.device)
+        return self._attended(h, h, (times < times[:, None])[None])
+
+    def _attended(
+        self, h: Tensor, states: Tensor, before: Tensor
+    ) -> Tensor:  # (R, M, H), (R, N, H), (R, N) or (R, M, N)
+        values = states[:, None]  # of one head
+        context, _ = self.attention.attend(self.query(h), Projected(values.transpose(2, 3), values), before)
+        return context

@@ -1,16 +1,108 @@
-"""Recurrent cells for which PyTorch has no kernel, and single steps of those for which it has."""
+"""A layer of recurrent cells over ragged rows as one ONNX node: RNN, GRU or LSTM."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.nn.loops import State, scan
-from seqpipe.nn.rnn_node import Node, suffixes, weight_of
+
+
+@dataclass(frozen=True)
+class Node:
+    """How a cell is written as a node: for each gate of the node in its order, which of the cell's gates it is."""
+
+    operator: str
+    gates: tuple[int, ...]
+    peepholes: tuple[int, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+# PyTorch stacks a GRU's gates reset, update, new, an LSTM's input, forget, cell, output. ONNX wants update, reset, new,
+# and input, output, forget, cell.
+LIBRARY: Mapping[str, Node] = {  # by an `nn.RNNBase`'s mode
+    "RNN_TANH": Node("RNN", (0,)),
+    "RNN_RELU": Node("RNN", (0,)),
+    "GRU": Node("GRU", (1, 0, 2), attributes={"linear_before_reset": 1}),
+    "LSTM": Node("LSTM", (0, 3, 1, 2)),
+}
+_STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
+
+
+def suffixes(rnn: nn.Module) -> tuple[str, ...]:
+    """The suffix of a layer's weights for each of its directions."""
+    return ("", "_reverse") if rnn.bidirectional else ("",)
+
+
+def weight_of(rnn: nn.Module, name: str, suffix: str = "", layer: int = 0) -> Tensor:
+    """A weight of one layer and direction, by the name that `nn.RNNBase` gives it, such as `weight_ih`."""
+    return getattr(rnn, f"{name}_l{layer}{suffix}")
+
+
+def weights_of(rnn: nn.Module, suffix: str) -> list[Tensor]:
+    """(gates * H, D), (gates * H, H), and with biases (gates * H,) twice."""
+    names = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if rnn.bias else ()))
+    return [weight_of(rnn, name, suffix) for name in names]
+
+
+def as_node(
+    rnn: nn.Module, node: Node, x: Tensor, lengths: Tensor, backward: bool, start: Sequence[Tensor] = ()
+) -> list[Tensor]:
+    """The states (B, T, directions, H), 0 past the end, and the last (B, directions, H), of an LSTM the cells too.
+
+    `start` holds the states (directions, B, H) that it begins with; without it they are 0.
+
+    A layer of PyTorch's own, exported as it is, would bake the example's T into the graph.
+    """
+    B, T, _ = x.shape
+    H: Any = rnn.hidden_size
+    n = len(suffixes(rnn))
+    each = zip(*([_as_onnx(w, H, node.gates) for w in weights_of(rnn, s)] for s in suffixes(rnn)), strict=True)
+    W, R, *biases = (torch.stack(directions) for directions in each)  # (n, gates * H, D), (…, H), (n, gates * H) twice
+    inputs: list[Tensor | None] = [
+        x.transpose(0, 1),
+        W,
+        R,
+        torch.cat(biases, 1) if biases else None,
+        lengths.to(torch.int32),
+    ]
+    first: list[Tensor | None] = [*start] or [None, None]
+    if start:
+        inputs += first
+    if node.peepholes:
+        P = [_as_onnx(weight_of(rnn, "weight_ch", suffix), H, node.peepholes) for suffix in suffixes(rnn)]
+        inputs += [*([] if start else first), torch.stack(P)]
+    attributes: dict[str, Any] = {
+        "hidden_size": H,
+        "direction": "bidirectional" if n == 2 else "reverse" if backward else "forward",
+        **node.attributes,
+    }
+    if node.operator == "RNN":
+        attributes["activations"] = ["Relu" if rnn.mode == "RNN_RELU" else "Tanh"] * n
+    state_shapes = [[n, B, H]] * _STATES[node.operator]
+    Y, *last = torch.onnx.ops.symbolic_multi_out(
+        node.operator,
+        inputs,
+        attributes,
+        dtypes=(x.dtype,) * (1 + len(state_shapes)),
+        shapes=([T, n, B, H], *state_shapes),
+        version=14,
+    )
+    return [Y.permute(2, 0, 1, 3), *(state.transpose(0, 1) for state in last)]
+
+
+def _as_onnx(weight: Tensor, hidden: int, gates: tuple[int, ...]) -> Tensor:
+    """The same weights with the gates in ONNX's order."""
+    return torch.cat([weight[gate * hidden : (gate + 1) * hidden] for gate in gates])  # `split` would not be folded
+
+
+# Recurrent cells for which PyTorch has no kernel, and single steps of those for which it has.
 
 Weights = Mapping[str, Tensor]
 Step = Callable[[State, Tensor], State]
@@ -162,3 +254,104 @@ def _gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> 
 
 
 _STEPS: Mapping[str, Callable[..., State]] = {"RNN_TANH": _rnn, "RNN_RELU": _relu_rnn, "GRU": _gru, "LSTM": _lstm}
+
+
+# LSTM cells without some of their parts, or with full gate recurrence: the variants of Greff et al. (2017).
+
+
+@dataclass(frozen=True)
+class LSTMParts:
+    """Which parts an LSTM cell has; the defaults are those of a plain LSTM.
+
+    Args:
+        input_gate: Whether there is an input gate; otherwise i = 1.
+        forget_gate: Whether there is a forget gate; otherwise f = 1.
+        output_gate: Whether there is an output gate; otherwise o = 1.
+        input_activation: Whether the block input has a tanh; otherwise it is linear.
+        output_activation: Whether the cell has a tanh on its way out; otherwise it is linear.
+        full_gate_recurrence: Whether each gate also reads the activations of all gates of the step before.
+    """
+
+    input_gate: bool = True
+    forget_gate: bool = True
+    output_gate: bool = True
+    input_activation: bool = True
+    output_activation: bool = True
+    full_gate_recurrence: bool = False
+
+
+class LSTMVariant(Cell):
+    """An LSTM cell with `parts`, and if asked for with peepholes or a coupled forget gate; in export a Scan.
+
+    W and R have blocks of H rows for i, f, g and o, as far as the cell has them. `weight_ch` (gates * H) holds the
+    peepholes and `weight_gh` (gates * H, gates * H) the weights of full gate recurrence, both in the order i, f, o.
+    With full gate recurrence the activations of the gates are states too, behind h and the cell.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        parts: LSTMParts,
+        peephole: bool = False,
+        coupled: bool = False,
+        bias: bool = True,
+        bidirectional: bool = False,
+    ):
+        has = {"i": parts.input_gate, "f": parts.forget_gate and not coupled, "o": parts.output_gate}
+        gates = tuple(gate for gate, is_there in has.items() if is_there)
+        width = len(gates) * hidden
+        more: dict[str, tuple[int, ...]] = {}
+        if peephole:
+            more["weight_ch"] = (width,)
+        if parts.full_gate_recurrence:
+            more["weight_gh"] = (width, width)
+        super().__init__(
+            dim,
+            hidden,
+            gates=len(gates) + 1,
+            states=2 + (len(gates) if parts.full_gate_recurrence else 0),
+            bias=bias,
+            bidirectional=bidirectional,
+            more=more,
+        )
+        self.parts, self.peephole, self.coupled, self.gates = parts, peephole, coupled, gates
+
+    def step(self, weights: Weights) -> Step:
+        parts, gates, H = self.parts, self.gates, self.hidden_size
+        blocks = [block for block in "ifgo" if block == "g" or block in gates]
+        R, gate_recurrence = weights["weight_hh"], weights.get("weight_gh")
+        peepholes: dict[str, Tensor] = {}
+        if self.peephole:  # copies, because Scan takes no two views of one tensor
+            vectors = weights["weight_ch"].split(H, 2)
+            peepholes = {gate: vector.clone() for gate, vector in zip(gates, vectors, strict=True)}
+
+        def step(state: State, inward: Tensor) -> State:
+            h, cell, *previous_gates = state  # (n, B, H)
+            z = dict(zip(blocks, torch.baddbmm(inward, h, R).split(H, 2), strict=True))
+            if gate_recurrence is not None:
+                recurrent = torch.bmm(torch.cat(previous_gates, 2), gate_recurrence).split(H, 2)
+                z |= {gate: z[gate] + term for gate, term in zip(gates, recurrent, strict=True)}
+
+            def opened(gate: str, cell: Tensor) -> Tensor:
+                total = torch.addcmul(z[gate], peepholes[gate], cell) if gate in peepholes else z[gate]
+                return total.sigmoid()
+
+            activations = {gate: opened(gate, cell) for gate in gates if gate != "o"}
+            added = z["g"].tanh() if parts.input_activation else z["g"]
+            if "i" in activations:
+                added = activations["i"] * added
+            if self.coupled:
+                cell = (1 - activations["i"]) * cell + added
+            elif "f" in activations:
+                cell = activations["f"] * cell + added
+            else:
+                cell = cell + added
+            h = cell.tanh() if parts.output_activation else cell.clone()  # Scan takes no tensor twice
+            if "o" in gates:
+                activations["o"] = opened("o", cell)
+                h = activations["o"] * h
+            return (h, cell) if gate_recurrence is None else (h, cell, *activations.values())
+
+        return step

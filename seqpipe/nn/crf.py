@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT
+from seqpipe.nn.layers import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.loops import State, scan, while_loop
-from seqpipe.nn.selection import best
+from seqpipe.nn.search import best
 
 LEAST = -35.0  # in sums no emission is further below the token's best: products of two stay above 0. Paths are exact
 TINY = 1e-37  # what underflows all the same

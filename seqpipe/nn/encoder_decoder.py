@@ -9,8 +9,8 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from seqpipe.nn.constants import LOG_ZERO
-from seqpipe.nn.kv_cache import places_of, put
+from seqpipe.nn.incremental import places_of, put
+from seqpipe.nn.layers import LOG_ZERO
 from seqpipe.nn.loops import State
 
 

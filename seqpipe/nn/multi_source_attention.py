@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, Projected, Score
-from seqpipe.nn.hard_attention import Estimator, HardAttention
+from seqpipe.nn.attention import Attention, Estimator, HardAttention, Projected, Score
 
 Names = Mapping[str, Tensor]  # what the stages of a source made: x (B, S, D), mask (B, S), perhaps state (B, D) …
 Combination = Literal["concatenation", "hierarchy"]
@@ -156,3 +155,19 @@ def _summary(x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:
     if state is not None and state.shape[-1] == x.shape[-1]:
         return state
     return torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True)
+
+
+# Several sources as one: the first, with a vector of each other beside every position.
+
+_VECTORS = ("x", "other_x")  # names with a vector for each position; other_x is that of a neighbouring window
+
+
+def join_sources(sources: Sequence[Names]) -> dict[str, Tensor]:
+    """What the stages of the first source made, with [x_t; s_2; s_3; …] in place of x_t.
+
+    s_i is the summary of source i: its state, or where none is as wide as x, the mean of x.
+    """
+    first, *others = sources
+    context = summary(others)[:, None]  # (B, 1, D_2 + D_3 + …)
+    joined = {name: first[name] for name in _VECTORS if name in first}  # (B, T, D_1)
+    return {**first, **{name: torch.cat([x, context.expand(-1, x.shape[1], -1)], 2) for name, x in joined.items()}}

@@ -1,18 +1,27 @@
-"""Models of `transformers` from checkpoints, with the word vectors in the order of our ids."""
+"""Pretrained encoders: their checkpoints, long texts in windows, and static vectors made from them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.checkpoint_tokenizer import LACKING, SIDES, Side, is_folder, pretrained_tokenizer, reading, where
-from seqpipe.features.vocabulary import SPECIALS, vocabulary_of
-from seqpipe.nn.constants import BOS, UNK
+from seqpipe.features.encoding import encode_batch
+from seqpipe.features.vocabulary import MASK, SPECIALS, vocabulary_of
+from seqpipe.nn.layers import BOS, EOS, MASKED_LOGIT, UNK
+
+# Models of `transformers` from checkpoints, with the word vectors in the order of our ids.
 
 _DROPOUTS = (
     "hidden_dropout_prob",
@@ -249,3 +258,165 @@ def _refuse_pickles(checkpoint: str | Path) -> None:
         raise DataError(f"{checkpoint}: holds no weights (model.safetensors); get the whole checkpoint")
     cure = "load it where you trust it, and write it again with save_pretrained, which makes model.safetensors"
     raise DataError(f"{checkpoint}: its weights are pickled ({pickled[0]}), which could run any program; {cure}")
+
+
+# Stitching the tags of overlapping windows of a long text: which tags are permitted at the seams.
+#
+# Each token is decided by one window, and near a seam, where the deciding window changes, a neighbour holds it too. A
+# span stands across a seam only if the tags are the same in three readings of the text: by each token's own window, and
+# with what is near a seam read by the window on its left, and by the one on its right.
+
+Readings = tuple[Tensor, Tensor, Tensor]
+
+
+class Windows(NamedTuple):
+    """The window that decides each token, and the neighbour that has it too (or the same one), (B, T) int64 each."""
+
+    window: Tensor
+    neighbour: Tensor
+
+    def readings(self, rows: Tensor, neighbour_rows: Tensor) -> Readings:
+        """Rows (B, T, D) as each token's own window has them, and as those left and right of each seam have them."""
+        left, right = ((gap[..., None] < 0) for gap in (self.neighbour - self.window, self.window - self.neighbour))
+        return rows, torch.where(left, neighbour_rows, rows), torch.where(right, neighbour_rows, rows)
+
+    def limited(
+        self, scores: Tensor, neighbour_scores: Tensor, span_continues: Tensor, path: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Scores of tags (B, T, L) by each token's own window, lowered where a tag may not stand.
+
+        Args:
+            scores: The scores by each token's own window, (B, T, L).
+            neighbour_scores: Those by the neighbour that holds it too, (B, T, L).
+            span_continues: As `permitted` has it; of more than L tags those behind are for the padding.
+            path: The tags (3 B, T) of the rows (3 B, T, L) of all three readings, one below the other.
+        """
+        first, left, right = path(torch.cat(self.readings(scores, neighbour_scores))).unflatten(0, (3, -1)).unbind()
+        may = self.permitted((first, left, right), span_continues)[..., : scores.shape[2]]
+        return torch.where(may, scores, scores + MASKED_LOGIT)
+
+    def permitted(self, tags: Readings, span_continues: Tensor) -> Tensor:
+        """Which tags may stand where, (B, T, L) bool: none that takes a span across a seam without agreement.
+
+        Args:
+            tags: The tags of each reading, (B, T) int64, those of the padding included: they continue no span.
+            span_continues: Whether the column's tag continues the span in which the row's tag stands, (L, L) bool.
+        """
+        path, left, right = tags
+        inside, *others = (
+            _behind(span_continues.flatten()[reading[:, :-1] * span_continues.shape[0] + reading[:, 1:]])
+            for reading in tags
+        )
+        cut = (inside != others[0]) | (inside != others[1])  # where only some of the readings continue
+        doubtful = (path != left) | (path != right) | cut | F.pad(cut[:, 1:], (0, 1))
+        lower = torch.minimum(self.window, self.neighbour)
+        doubtful |= (self.window == self.neighbour) | (
+            inside & _behind(lower[:, 1:] != lower[:, :-1])
+        )  # not in both windows
+        span = (~inside).long().cumsum(1)  # (B, T) counts spans, and tokens that stand in none
+        doubts = torch.zeros_like(F.pad(span, (1, 0))).scatter_add(1, span, doubtful.long())  # (B, 1 + T)
+        agreed = inside & (doubts.gather(1, span) == 0)
+        seam = _behind(self.window[:, 1:] != self.window[:, :-1])
+        stays = path[..., None] == torch.arange(span_continues.shape[0], device=path.device)
+        return ~seam[..., None] | ~span_continues.any(0) | (agreed[..., None] & stays)
+
+
+def _behind(pairs: Tensor) -> Tensor:
+    """A value of each two neighbours (B, T - 1), placed at the second of them (B, T); False at the first token."""
+    return F.pad(pairs, (1, 0))
+
+
+# Static vectors distilled from a sentence encoder, as by Model2Vec (Tulkens and van Dongen 2024).
+
+BATCH = 256
+SIF = 1e-4  # a in a / (a + p), the weight of a word of probability p (Arora et al. 2017)
+_UNUSED = re.compile(r"\[unused\d+\]")  # rows of BERT's table that no text has
+
+
+class Distiller:
+    """A sentence encoder that makes a vector of each token of its vocabulary, or of each word of a list.
+
+    Args:
+        checkpoint: A folder, or a name on the hub.
+        device: Where the encoder runs.
+
+    Raises:
+        DataError: The checkpoint has no tokenizer or no weights, or is no encoder.
+        EnvError: It is a name on the hub, and the hub cannot be reached or has no such checkpoint.
+    """
+
+    def __init__(self, checkpoint: str, device: str = "cpu"):
+        self.checkpoint, self.device = checkpoint, device
+        self.tokenizer = pretrained_tokenizer(checkpoint).tokenizer
+        self.model, _ = pretrained_model(checkpoint, vocabulary_of(self.tokenizer))
+        family = self.model.config.model_type
+        if family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+            cure = "choose a checkpoint of an encoder, such as sentence-transformers/all-MiniLM-L6-v2"
+            raise DataError(f"{checkpoint}: {family} is no BERT-family encoder; {cure}")
+        self.model.to(device).eval()
+        self.dim: int = self.model.config.hidden_size
+
+    def tokens(self) -> dict[str, list[int]]:
+        """The ids of each token of the vocabulary, the most frequent first; special and unused tokens are left out."""
+        vocabulary = vocabulary_of(self.tokenizer)
+        ids = {token: [i] for i, token in enumerate(vocabulary) if i >= len(SPECIALS)}
+        return {token: i for token, i in ids.items() if token != MASK and not _UNUSED.fullmatch(token)}
+
+    def words(self, words: Sequence[str]) -> dict[str, list[int]]:
+        """The ids of the subwords of each word; words that the tokenizer does not know at all are left out."""
+        encodings = encode_batch(self.tokenizer, words, lambda i: f"word {i + 1}: ")
+        ids = {word: encoding.ids for word, encoding in zip(words, encodings, strict=True)}
+        return {word: subwords for word, subwords in ids.items() if {*subwords} - {UNK}}
+
+    @torch.no_grad()
+    def encode(self, ids: Mapping[str, Sequence[int]], tick: Callable[[int], None]) -> np.ndarray:
+        """The vectors (N, D): the mean of the last hidden states of [CLS] subwords [SEP], all of them.
+
+        That is the sentence vector of the text that has only this word, where the encoder pools by the mean. What is
+        longer than the encoder can read is cut.
+        """
+        most = longest(self.model)
+        sequences = [torch.tensor([BOS, *subwords[: most and most - 2], EOS]) for subwords in ids.values()]
+        by_length = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
+        rows = np.zeros((len(sequences), self.dim), np.float32)
+        for start in range(0, len(by_length), BATCH):
+            batch = by_length[start : start + BATCH]
+            rows[batch] = self._pooled([sequences[i] for i in batch]).cpu().numpy()
+            tick(start + len(batch))
+        return rows
+
+    def _pooled(self, sequences: Sequence[torch.Tensor]) -> torch.Tensor:  # (b, D)
+        padded = pad_sequence([*sequences], batch_first=True, padding_value=-1).to(self.device)  # (b, t)
+        mask = padded >= 0
+        embeddings = self.model.get_input_embeddings()(padded.clamp(min=0))
+        outputs: Any = self.model(inputs_embeds=embeddings, attention_mask=mask.long())
+        states = torch.where(mask[..., None], outputs.last_hidden_state, 0.0)
+        pooled: torch.Tensor = states.sum(1) / mask.sum(1, keepdim=True)
+        return pooled
+
+
+def principal_components(rows: np.ndarray, dim: int) -> np.ndarray:
+    """The rows (N, D) centred and projected on their first principal components (N, dim).
+
+    The largest weight of a component is positive, so that the signs are always the same.
+    """
+    centred = rows.astype(np.float64) - rows.mean(0, dtype=np.float64)
+    _, axes = np.linalg.eigh(centred.T @ centred)  # ascending
+    axes = axes[:, ::-1][:, :dim]  # (D, dim)
+    axes = axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(dim)])
+    return np.asarray(centred @ axes, np.float32)
+
+
+def check_dim(dim: int, width: int, count: int) -> None:
+    """UsageError if vectors of this width, so many of them, have fewer than `dim` principal components."""
+    most = min(width, count - 1)
+    if dim > most:
+        problem = f"{count:,} vectors of the encoder's width {width} have at most {most} principal components"
+        raise UsageError(f"--dim {dim}: {problem}; lower it")
+
+
+def zipf_weights(count: int) -> np.ndarray:
+    """The SIF weights (count, 1) of words, the most frequent first, whose frequencies follow Zipf's law."""
+    frequencies = 1 / np.arange(2, count + 2)
+    weights: np.ndarray = SIF / (SIF + frequencies / frequencies.sum())
+    return weights[:, None].astype(np.float32)

@@ -2,24 +2,353 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from seqpipe.nn import bart, t5
-from seqpipe.nn.encoder_decoder import DecoderParts, EncoderParts
-from seqpipe.nn.pretrained import Seq2SeqCheckpoint, pretrained_seq2seq
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqpipe.errors import DataError
+from seqpipe.features.checkpoint_tokenizer import language_tokens
+from seqpipe.nn.encoder_decoder import Attention, DecoderParts, EncoderParts, Layer, Stack
+from seqpipe.nn.layers import BOS, EOS, Gated, RMSNorm, linear_of
+from seqpipe.nn.pretrained import Seq2SeqCheckpoint, optional_attribute, pretrained_seq2seq
+
+# The encoder and the decoder of a BART, an mBART or a Marian, from a checkpoint's configuration and weights.
+#
+# BART (Lewis et al. 2020), mBART (Liu et al. 2020) and Marian (Junczys-Dowmunt et al. 2018) are Transformers of Vaswani
+# et al. (2017), their attention scaled and with biases. They differ in where norms stand, in positions and in special
+# tokens.
+
+_BART_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu_new": lambda: nn.GELU("tanh"),
+    "silu": nn.SiLU,
+    "swish": nn.SiLU,
+}
+
+
+class BartFamily(NamedTuple):
+    """How a family differs from the others.
+
+    Args:
+        pre_norm: Whether norms stand before attention and feed-forward networks, and one on top of each stack.
+        embedding_norm: Whether there is a norm of the sum of token and position vectors.
+        learned_positions: Whether position vectors are trained; else they are sinusoids.
+        languages: Whether the special tokens around a text name its language.
+        before: The special tokens before a text, where they do not.
+    """
+
+    pre_norm: bool
+    embedding_norm: bool
+    learned_positions: bool
+    languages: bool
+    before: Sequence[int]
+
+    def encoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> EncoderParts:
+        """The encoder; `dropout` is null for the checkpoint's own, `language` for that of its tokenizer."""
+        before, behind = self.before, [EOS]
+        if self.languages:
+            before, behind = _language_tokens(checkpoint, language)
+        else:
+            checkpoint.refuse_language(language)
+        stack, table = self._stack(checkpoint, "encoder", dropout), _table(checkpoint, "encoder")
+        return EncoderParts(stack, table, before, behind, checkpoint.known, len(stack.positions) - stack.offset)
+
+    def decoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> DecoderParts:
+        """The decoder; `dropout` is null for the checkpoint's own, `language` for what it begins texts with."""
+        stack, bias = self._stack(checkpoint, "decoder", dropout), checkpoint.state["final_logits_bias"][0]
+        output, table = checkpoint.state["lm_head.weight"], _own_table(checkpoint)
+        tied = torch.equal(output, checkpoint.state["model.decoder.embed_tokens.weight"])
+        return DecoderParts(
+            stack=stack,
+            table=table,
+            output=None if tied else output[checkpoint.ids],
+            bias=bias[checkpoint.ids] if bias.any() else None,
+            scale=1.0,
+            start=self._start(checkpoint, language),
+            known=checkpoint.known,
+            ends=checkpoint.generation.forced_eos_token_id is not None,
+            positions=len(stack.positions) - stack.offset,
+        )
+
+    def _start(self, checkpoint: Seq2SeqCheckpoint, language: str | None) -> list[int]:
+        """What a decoder begins with: its start token, then what `generate` of `transformers` forces to be first."""
+        first, forced = checkpoint.start_token, checkpoint.generation.forced_bos_token_id
+        if language is None and first is None:
+            raise DataError(f"{checkpoint.name}: it does not say what a text begins with; set the head's `language`")
+        if language is not None and self.languages:
+            before, behind = _language_tokens(checkpoint, language)
+            return [EOS, *before] if before else [token for token in behind if token != EOS]
+        checkpoint.refuse_language(language)
+        tokens = checkpoint.numbers([token for token in (first, forced) if token is not None])
+        return tokens if forced is not None else [*tokens, *self.before]
+
+    def _stack(self, checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> BartStack:
+        config, weights = checkpoint.config, _Weights(checkpoint.state, f"model.{side}")
+        if config.activation_function not in _BART_ACTIVATIONS:
+            problem = (
+                f"its activation {config.activation_function!r} is not known here ({', '.join(_BART_ACTIVATIONS)})"
+            )
+            raise DataError(f"{checkpoint.name}: {problem}; choose another checkpoint")
+        outer, inner, attended = (
+            p if dropout is None else dropout
+            for p in (config.dropout, config.activation_dropout, config.attention_dropout)
+        )
+        heads: int = getattr(config, f"{side}_attention_heads")
+
+        def attention(at: str) -> Attention:
+            both = weights.linear(f"{at}.k_proj", f"{at}.v_proj")
+            scale = (config.d_model // heads) ** -0.5
+            return Attention(
+                weights.linear(f"{at}.q_proj"), both, weights.linear(f"{at}.out_proj"), heads, attended, scale
+            )
+
+        def layer(at: str) -> Layer:
+            kinds = ["self_attn", "encoder_attn"] if side == "decoder" else ["self_attn"]
+            norms = [weights.norm(f"{at}.{kind}_layer_norm") for kind in kinds]
+            norms.append(weights.norm(f"{at}.final_layer_norm"))
+            feedforward = nn.Sequential(
+                weights.linear(f"{at}.fc1"),
+                _BART_ACTIVATIONS[config.activation_function](),
+                nn.Dropout(inner),
+                weights.linear(f"{at}.fc2"),
+            )
+            attentions = [attention(f"{at}.{kind}") for kind in kinds]
+            return Layer(norms, attentions, feedforward, outer, pre_norm=self.pre_norm)
+
+        positions = checkpoint.state[f"model.{side}.embed_positions.weight"]
+        return BartStack(
+            (layer(f"layers.{i}") for i in range(getattr(config, f"{side}_layers"))),
+            nn.Parameter(positions, requires_grad=self.learned_positions),
+            len(positions) - config.max_position_embeddings,
+            math.sqrt(config.d_model) if config.scale_embedding else 1.0,
+            weights.norm("layernorm_embedding") if self.embedding_norm else nn.Identity(),
+            weights.norm("layer_norm") if self.pre_norm else nn.Identity(),
+            outer,
+        )
+
+
+class BartStack(Stack):
+    """Layers over norm(scale · vectors + positions).
+
+    Args:
+        layers: The layers.
+        positions: (P + offset, D) the position vectors; a position past the last one has the last one's.
+        offset: The row of the first position (BART keeps two rows before it).
+        scale: Factor of the token vectors.
+        embedding_norm: The norm of the input.
+        norm: The norm of the output.
+        dropout: Dropout probability of the input.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[Layer],
+        positions: nn.Parameter,
+        offset: int,
+        scale: float,
+        embedding_norm: nn.Module,
+        norm: nn.Module,
+        dropout: float,
+    ):
+        super().__init__(layers, dropout)
+        self.positions, self.offset, self.scale = positions, offset, scale
+        self.embedding_norm, self.norm = embedding_norm, norm
+
+    def enter(self, x: Tensor, places: Tensor) -> Tensor:
+        rows = (places + self.offset).clamp(max=len(self.positions) - 1)
+        entered: Tensor = self.dropout(self.embedding_norm(self.scale * x + F.embedding(rows, self.positions)))
+        return entered
+
+    def position_bias(self, distance: Tensor) -> float:
+        return 0.0
+
+    def leave(self, x: Tensor) -> Tensor:
+        left: Tensor = self.norm(x)
+        return left
+
+
+class _Weights(NamedTuple):
+    """The weights of one side of a checkpoint, as layers."""
+
+    state: dict[str, Tensor]
+    side: str
+
+    def linear(self, *names: str) -> nn.Linear:
+        parts = (torch.cat([self.state[f"{self.side}.{name}.{part}"] for name in names]) for part in ("weight", "bias"))
+        return linear_of(*parts)
+
+    def norm(self, name: str) -> nn.LayerNorm:
+        state = {part: self.state[f"{self.side}.{name}.{part}"] for part in ("weight", "bias")}
+        norm = nn.LayerNorm(len(state["weight"]))
+        norm.load_state_dict(state)
+        return norm
+
+
+def _language_tokens(checkpoint: Seq2SeqCheckpoint, language: str | None) -> tuple[list[int], list[int]]:
+    before, behind = language_tokens(checkpoint.name, language)
+    return checkpoint.numbers(before), checkpoint.numbers(behind)
+
+
+def _shares_tables(checkpoint: Seq2SeqCheckpoint) -> bool:
+    """Whether the encoder and the decoder have one table of token vectors."""
+    return optional_attribute(checkpoint.config, "share_encoder_decoder_embeddings") is not False
+
+
+def _table(checkpoint: Seq2SeqCheckpoint, side: str) -> Tensor:
+    return checkpoint.state[f"model.{side}.embed_tokens.weight"][checkpoint.ids]
+
+
+def _own_table(checkpoint: Seq2SeqCheckpoint) -> Tensor | None:
+    return None if _shares_tables(checkpoint) else _table(checkpoint, "decoder")
+
+
+BART = BartFamily(pre_norm=False, embedding_norm=True, learned_positions=True, languages=False, before=(BOS,))
+MBART = BartFamily(pre_norm=True, embedding_norm=True, learned_positions=True, languages=True, before=())
+MARIAN = BartFamily(pre_norm=False, embedding_norm=False, learned_positions=False, languages=False, before=())
+
+
+# The encoder and the decoder of a T5, from a checkpoint's configuration and weights (Raffel et al. 2020).
+
+_T5_ACTIVATIONS = {"relu": "", "gelu_new": "tanh", "gelu": "none"}
+
+
+class Distances(nn.Module):
+    """A number for each head by how far behind a token the one stands that it looks at, which is added to its scores.
+
+    Distances share a number, the more the farther: half of them have one of their own, the others are logarithmic.
+
+    Args:
+        weight: The numbers, (buckets, H).
+        farthest: From which distance on all are alike.
+        both: Whether a token looks at those behind it too, which have half of the numbers.
+    """
+
+    buckets: Tensor
+
+    def __init__(self, weight: Tensor, farthest: int, both: bool):
+        super().__init__()
+        self.farthest, self.weight = farthest, nn.Parameter(weight)
+        count = len(weight) // 2 if both else len(weight)
+        near = count // 2
+        d = torch.arange(-farthest, farthest + 1)  # of the other token from the one that looks
+        far = d.abs() if both else (-d).clamp(min=0)
+        logarithmic = (far.float() / near).clamp(min=1).log() / math.log(farthest / near) * (count - near)
+        buckets = torch.where(far < near, far, (near + logarithmic.long()).clamp(max=count - 1))
+        self.register_buffer("buckets", buckets + count * (d > 0) * both, persistent=False)  # (2 farthest + 1,)
+
+    def forward(self, distance: Tensor) -> Tensor:  # (n, m) -> (H, n, m)
+        place = distance.clamp(-self.farthest, self.farthest) + self.farthest
+        return F.embedding(F.embedding(place, self.buckets[:, None])[..., 0], self.weight).permute(2, 0, 1)
+
+
+class T5Stack(Stack):
+    """Pre-norm layers with scores that are not scaled, the distances that they share, and the norm on top."""
+
+    def __init__(self, layers: Iterable[Layer], distances: Distances, norm: RMSNorm, dropout: float):
+        super().__init__(layers, dropout)
+        self.distances, self.norm = distances, norm
+
+    def enter(self, x: Tensor, places: Tensor) -> Tensor:
+        entered: Tensor = self.dropout(x)
+        return entered
+
+    def position_bias(self, distance: Tensor) -> Tensor:
+        bias: Tensor = self.distances(distance)
+        return bias
+
+    def leave(self, x: Tensor) -> Tensor:
+        left: Tensor = self.dropout(self.norm(x))
+        return left
+
+
+class T5Family:
+    """The encoder and the decoder of a T5 or an mT5."""
+
+    def encoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> EncoderParts:
+        """The encoder; `dropout` is null for the checkpoint's own. A text ends with the end token."""
+        checkpoint.refuse_language(language)
+        table = checkpoint.state["shared.weight"][checkpoint.ids]
+        return EncoderParts(_stack(checkpoint, "encoder", dropout), table, (), (EOS,), len(table), None)
+
+    def decoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> DecoderParts:
+        """The decoder. T5 1.0 ties the output layer to the token vectors and scales what it reads."""
+        checkpoint.refuse_language(language)
+        config, output = checkpoint.config, checkpoint.state["lm_head.weight"]
+        tied = torch.equal(output, checkpoint.state["shared.weight"])
+        scales = optional_attribute(config, "scale_decoder_outputs")
+        return DecoderParts(
+            stack=_stack(checkpoint, "decoder", dropout),
+            table=None,
+            output=None if tied else output[checkpoint.ids],
+            bias=None,
+            scale=config.d_model**-0.5 if (config.tie_word_embeddings if scales is None else scales) else 1.0,
+            start=(BOS,),
+            known=len(checkpoint.ids),
+            ends=False,
+            positions=None,
+        )
+
+
+def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T5Stack:
+    """The `encoder` or the `decoder`; DataError if its activation is not known here."""
+    config, state = checkpoint.config, checkpoint.state
+    if config.dense_act_fn not in _T5_ACTIVATIONS:
+        known = ", ".join(_T5_ACTIVATIONS)
+        problem = f"its activation {config.dense_act_fn!r} is not known here ({known}); choose another checkpoint"
+        raise DataError(f"{checkpoint.name}: {problem}")
+    p = config.dropout_rate if dropout is None else dropout
+    form = _T5_ACTIVATIONS[config.dense_act_fn]
+    g = nn.GELU(form) if form else nn.ReLU()
+
+    def linear(*names: str) -> nn.Linear:
+        return linear_of(torch.cat([state[f"{side}.{name}.weight"] for name in names]))
+
+    def norm(name: str) -> RMSNorm:
+        return RMSNorm(state[f"{side}.{name}.weight"], config.layer_norm_epsilon)
+
+    def attention(at: str) -> Attention:
+        return Attention(linear(f"{at}.q"), linear(f"{at}.k", f"{at}.v"), linear(f"{at}.o"), config.num_heads, p)
+
+    def layer(number: int) -> Layer:
+        at, kinds = f"block.{number}.layer", ["SelfAttention"]
+        kinds += ["EncDecAttention"] if side == "decoder" else []
+        attentions = [attention(f"{at}.{i}.{kind}") for i, kind in enumerate(kinds)]
+        inner, norms = (
+            f"{at}.{len(kinds)}.DenseReluDense",
+            [norm(f"{at}.{i}.layer_norm") for i in range(len(kinds) + 1)],
+        )
+        if config.is_gated_act:
+            feedforward: nn.Module = Gated(
+                linear(f"{inner}.wi_0"), linear(f"{inner}.wi_1"), linear(f"{inner}.wo"), g, p
+            )
+        else:
+            feedforward = nn.Sequential(linear(f"{inner}.wi"), g, nn.Dropout(p), linear(f"{inner}.wo"))
+        return Layer(norms, attentions, feedforward, p)
+
+    count = config.num_layers if side == "encoder" else config.num_decoder_layers
+    weight = state[f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
+    distances = Distances(weight, config.relative_attention_max_distance, side == "encoder")
+    return T5Stack((layer(i) for i in range(count)), distances, norm("final_layer_norm"), p)
+
+
+# Pretrained encoder-decoders of every known family, by the `model_type` of their configuration.
 
 
 class Family(Protocol):
-    """What makes an encoder and a decoder of a checkpoint: a module or an object."""
+    """Makes the encoder and the decoder of a checkpoint."""
 
     def encoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> EncoderParts: ...
 
     def decoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> DecoderParts: ...
 
 
-FAMILIES: Mapping[str, Family] = {"t5": t5, "mt5": t5, "bart": bart.BART, "mbart": bart.MBART, "marian": bart.MARIAN}
+FAMILIES: Mapping[str, Family] = {"t5": T5Family(), "mt5": T5Family(), "bart": BART, "mbart": MBART, "marian": MARIAN}
 
 
 def encoder_parts(

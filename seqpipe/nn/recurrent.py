@@ -1,16 +1,27 @@
-"""Recurrent cells over ragged sequences: padded in PyTorch, one node or Scan a layer in export."""
+"""Recurrent layers over ragged batches, their initial states, and the encoders made of them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from seqpipe.nn.cells import Cell, recurrent_step
+from seqpipe.config.names import SOURCE_STATE
+from seqpipe.errors import UsageError
+from seqpipe.features.kinds.base import FeatureKind
+from seqpipe.features.kinds.column import Column
+from seqpipe.nn.cells import LIBRARY, Cell, as_node, recurrent_step, suffixes, weights_of
+from seqpipe.nn.incremental import CacheSlots, PrefixCache
+from seqpipe.nn.layers import LockedDropout
 from seqpipe.nn.loops import State, scan
-from seqpipe.nn.rnn_node import LIBRARY, as_node, suffixes, weights_of
+from seqpipe.types import Means
+
+# Recurrent cells over ragged sequences: padded in PyTorch, one node or Scan a layer in export.
 
 _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the library's own loop over time
     "RNN_TANH": torch.rnn_tanh,
@@ -163,3 +174,246 @@ def _reversed(lengths: Tensor, x: Tensor) -> Tensor:
 
 def pick(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)
     return x.gather(1, positions[..., None].expand(-1, -1, x.shape[2]))
+
+
+# Initial states of recurrent layers: learned, or computed from a label or from the state of another source.
+
+LABEL = "initial_label"  # the feature that a label's states are computed from
+Given = Annotated[
+    dict[Literal["column", "source"], Annotated[str, Field(min_length=1)]],
+    Field(min_length=1, max_length=1),
+    Means("{column: FIELD} or {source: NAME}"),
+]
+InitialStateOption = Literal["zero", "learned"] | Given
+
+
+class InitialState(nn.Module):
+    """The states of all layers and directions before the first token.
+
+    Learned states are parameters, the same for every row, trained by back-propagation and 0 before that. States that
+    are given are computed by a linear layer, as in sequence-to-sequence models (Sutskever et al. 2014; Bahdanau et al.
+    2015) and image captioning (Xu et al. 2015): h(0) = tanh(W v + b), and without the tanh each further state, such as
+    the cell of an LSTM, c(0) = W' v + b'. v is the state of another source; for a label it is one-hot, so that W v is
+    the label's embedding, and there is no b.
+
+    Args:
+        option: learned, {column: FIELD} or {source: NAME}.
+        sizes: How many values the label has, or the width of the source's state.
+        shape: Layers, directions, states of one layer and direction with h as the first, and H.
+    """
+
+    is_hidden: Tensor
+
+    def __init__(self, option: InitialStateOption, sizes: Mapping[str, int], shape: tuple[int, int, int, int]):
+        super().__init__()
+        self.shape, width = shape, math.prod(shape)
+        self.states = nn.Parameter(torch.zeros(shape)) if option == "learned" else None
+        kind, _ = _origin(option)
+        self.labels = nn.Embedding(sizes[LABEL], width) if kind == "column" else None
+        self.linear = nn.Linear(sizes[SOURCE_STATE], width) if kind == "source" else None
+        self.register_buffer("is_hidden", torch.arange(shape[2])[:, None] == 0, persistent=False)  # (S, 1)
+
+    def forward(self, rows: int, label: Tensor | None, source: Tensor | None) -> Tensor:
+        """The states (layers, directions, S, B, H) of B rows, of labels (B, 1) or of another source's state (B, D)."""
+        if self.states is not None:
+            return self.states[..., None, :].expand(-1, -1, -1, rows, -1)
+        if self.labels is not None and label is not None:
+            projected = self.labels(label[:, 0])  # (B, layers * directions * S * H)
+        elif self.linear is not None and source is not None:
+            projected = self.linear(source)
+        else:
+            missing = SOURCE_STATE if self.labels is None else LABEL
+            raise UsageError(f"initial_state: it is computed from {missing!r}, which is not given here; pass it")
+        states: Tensor = projected.unflatten(1, self.shape)
+        return torch.where(self.is_hidden, states.tanh(), states).permute(1, 2, 3, 0, 4)
+
+
+class InitialStateEncoder(nn.Module):
+    """An encoder with the option `initial_state`: what it declares, and the states that its layers start from."""
+
+    initial: InitialState | None  # None: zeros
+
+    @staticmethod
+    def features(options: Mapping[str, Any]) -> dict[str, FeatureKind]:
+        kind, name = _origin(options.get("initial_state"))
+        return {LABEL: Column(name)} if kind == "column" else {}
+
+    @staticmethod
+    def state_source(options: Mapping[str, Any]) -> str:
+        kind, name = _origin(options.get("initial_state"))
+        return name if kind == "source" else ""
+
+    @property
+    def rows(self) -> dict[str, tuple[str, ...]]:
+        given_by_label = self.initial is not None and self.initial.labels is not None
+        return {"initial.labels.weight": (LABEL,)} if given_by_label else {}
+
+    def add_initial_state(
+        self, option: InitialStateOption, sizes: Mapping[str, int], shape: tuple[int, int, int, int]
+    ) -> None:
+        """Add the `InitialState` of these arguments, for zeros none."""
+        self._layer_count = shape[0]
+        self.initial = None if option == "zero" else InitialState(option, sizes, shape)
+
+    def initial_states(self, rows: int, label: Tensor | None, source: Tensor | None) -> list[State]:
+        """The initial states (directions, B, H) of each layer; none where they are 0."""
+        if self.initial is None:
+            return [()] * self._layer_count
+        states = self.initial(rows, label, source)
+        return [tuple(state.contiguous() for state in layer.unbind(1)) for layer in states]
+
+
+def _origin(option: Any) -> tuple[str, str]:
+    """`column` or `source`, by which the states are given, and its name; twice "" if they are not."""
+    if not isinstance(option, dict):
+        return "", ""
+    ((kind, name),) = option.items()
+    return kind, name
+
+
+# The base class of recurrent encoders: stacked layers, stateful training, incremental decoding.
+
+Direction = Literal["forward", "backward", "both"]
+Merge = Literal["concat", "sum", "mean"]
+
+
+class Recurrent(InitialStateEncoder):
+    """Layers of recurrent cells over rows of their own lengths: what the encoders `rnn`, `gru`, `lstm` … share.
+
+    `x` (B, T, D') holds the top layer's states, `state` and `first` (B, D') the last and the first that each of its
+    directions makes: forward from a row's beginning to its end, backward from its end to its beginning. D' is `hidden`,
+    of two directions concatenated twice that. What stands past a row's end is never read.
+
+    Args:
+        make: `nn.RNN`, `nn.GRU`, `nn.LSTM` or a `Cell`, or a partial of one.
+        dim: D, the width of the x that comes in.
+        hidden: Units in each direction.
+        layers: Layers on top of each other; each reads the merged states of the one below.
+        direction: Which way a row is read.
+        merge: How the states of two directions become one; of one direction they stay as they are.
+        bias: Whether the cells have biases.
+        dropout: Dropout probability between two layers.
+        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
+        initial: The states before the first token, as `seqpipe.nn.recurrent.InitialState` has them.
+        sizes: What those are computed from, as seqpipe wires it.
+    """
+
+    returns: ClassVar = ("x", "state", "first")
+    carried_state: Tensor | None = None  # (M, B, H) of the rows before, (M, 0, H) at initial states; None: not stateful
+
+    def __init__(
+        self,
+        make: Callable[..., nn.RNNBase | Cell],
+        dim: int,
+        hidden: int,
+        layers: int,
+        direction: Direction,
+        merge: Merge,
+        bias: bool,
+        dropout: float,
+        locked_dropout: float = 0.0,
+        initial: InitialStateOption = "zero",
+        sizes: Mapping[str, int] = MappingProxyType({}),
+    ):
+        super().__init__()
+        both = direction == "both"
+        self.dim = hidden * (2 if both and merge == "concat" else 1)
+        self.backward, self.merge = direction == "backward", merge
+        widths = [dim] + [self.dim] * (layers - 1)
+        self.layers = nn.ModuleList(make(width, hidden, bias=bias, bidirectional=both) for width in widths)
+        self.dropout, self.locked_dropout = nn.Dropout(dropout), LockedDropout(locked_dropout)
+        self.add_initial_state(initial, sizes, (layers, 2 if both else 1, self._states, hidden))
+
+    def forward(
+        self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
+    ) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, 1), (B, S) -> (B, T, D'), (B, D') twice
+        if self.carried_state is not None and self.training:
+            return self._forward_stateful(self.carried_state, x)
+        lengths = mask.sum(1).clamp(min=1)  # (B,)
+        starts = self.initial_states(x.shape[0], initial_label, source_state)
+        for depth, (rnn, start) in enumerate(zip(self._layers, starts, strict=True)):
+            x = self.locked_dropout(self.dropout(x) if depth else x)
+            states, last = ragged_rnn(rnn, x, lengths, backward=self.backward, start=start)
+            x = self._merged(states)
+        ends = pick(states[:, :, -1], lengths[:, None] - 1)  # (B, 1, H)
+        begins = states[:, :1, 0]
+        both = {1: [ends if self.backward else begins], 2: [begins, ends]}[states.shape[2]]
+        return {"x": x, "state": self._merged(last), "first": self._merged(torch.cat(both, 1))}
+
+    def set_stateful(self, rows: int | None) -> None:
+        """Carry states across the batches of training, for so many rows of one length (truncated BPTT); None stops."""
+        weight = self._layers[0].weight_hh_l0
+        assert isinstance(weight, Tensor)
+        states, hidden = len(self.layers) * self._states, self._layers[0].hidden_size
+        if rows is not None and self.initial is not None:
+            rows = 0  # the initial states are computed with the first batch
+        self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
+
+    def _forward_stateful(self, state: Tensor, x: Tensor) -> dict[str, Tensor]:
+        after: list[Tensor] = []
+        if self.initial is not None and not state.shape[1]:
+            state = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
+        starts = self._by_layer(state.to(x.device).unbind())
+        for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
+            x, ends = along(layer, self.locked_dropout(self.dropout(x) if depth else x), start)
+            after += ends
+        self.carried_state = torch.stack(after).detach().to(state.dtype)
+        return {"x": x, "state": x[:, -1], "first": x[:, 0]}
+
+    @staticmethod
+    def causal_fix(options: Mapping[str, Any]) -> str:
+        return "" if options["direction"] == "forward" else "direction: forward"
+
+    @property
+    def cache_shape(self) -> tuple[int, int]:
+        """Shape of the cache of one row; behind initial states, with a mark of whether the row has any token."""
+        marks = 0 if self.initial is None else 1
+        return len(self.layers) * self._states + marks, self._layers[0].hidden_size
+
+    @property
+    def _states(self) -> int:
+        first = self._layers[0]
+        return first.states if isinstance(first, Cell) else 2 if first.mode == "LSTM" else 1
+
+    @property
+    def _layers(self) -> list[nn.RNNBase | Cell]:
+        return cast("list[nn.RNNBase | Cell]", list(self.layers))
+
+    def import_cache(self, cache: Tensor, initial_label: Tensor | None = None) -> State:  # (B, C, M, H) -> M × (B, H)
+        last = nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1]
+        if self.initial is not None:
+            initial = self.initial(cache.shape[0], initial_label, None).flatten(0, 2).transpose(0, 1)  # (B, M - 1, H)
+            last = torch.where(last[:, -1:] > 0, last[:, :-1], initial)
+        return tuple(last[:, i].contiguous() for i in range(last.shape[1]))
+
+    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
+        if self.initial is not None:
+            state = (*state, torch.ones_like(state[0]))
+        return torch.where(slots.unfinished[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
+
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
+        x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))  # a node takes no 0 steps
+        lengths = mask.sum(1)
+        after: list[Tensor] = []
+        for layer, start in zip(self._layers, self._by_layer(prefix.memory), strict=True):
+            x, last = continued(layer, x, lengths, start)
+            after += last
+        return x[:, :-1], tuple(after)
+
+    def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
+        return prefix.memory
+
+    def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
+        after: list[Tensor] = []
+        for layer, now in zip(self._layers, self._by_layer(state), strict=True):
+            states = one_step(layer, x, now)
+            x, after = states[0], [*after, *states]
+        return x, tuple(after)
+
+    def _by_layer(self, state: State) -> list[State]:
+        return [state[i : i + self._states] for i in range(0, len(state), self._states)]
+
+    def _merged(self, states: Tensor) -> Tensor:  # (…, directions, H) -> (…, D')
+        if self.merge == "concat":
+            return states.flatten(-2)
+        return states.sum(-2) if self.merge == "sum" else states.mean(-2)

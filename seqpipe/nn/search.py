@@ -1,17 +1,212 @@
-"""Greedy search, beam search and sampling: the best sequences of tokens that a decoder can write."""
+"""Greedy search, beam search and sampling over any decoder, their options and constraints."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, Protocol
 
 import torch
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 from torch import Tensor
+from torch.nn import functional as F
 
-from seqpipe.nn.constants import BOS, LOG_ZERO, PAD
-from seqpipe.nn.constraints import Constraints
+from seqpipe.nn.layers import BOS, EOS, LOG_ZERO, PAD
 from seqpipe.nn.loops import State, while_loop
-from seqpipe.nn.search_options import SearchOptions
-from seqpipe.nn.selection import Sampler, at, best
+from seqpipe.types import Size, Tokens, Uniform
+
+# Decode options of heads that search for sequences: types, bounds and the only defaults.
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """Beam search, greedy with one beam.
+
+    In a graph sizes are symbolic, and all other options tensors.
+
+    Args:
+        beams: How many sequences are kept at each step, K.
+        n_best: How many are returned, at most K.
+        max_length: The most tokens of a sequence, N, [EOS] included; one that reaches it may lack its [EOS].
+        length_penalty: α ≥ 0: sequences of l tokens are ranked by score / ((5 + l) / 6)^α (Wu et al. 2016).
+    """
+
+    beams: Size = 1
+    n_best: Size = 1
+    max_length: Size = 100
+    length_penalty: NonNegativeFloat = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(BeamOptions):
+    """Beam search, or sampling where uniform samples are given.
+
+    Args:
+        min_length: The least tokens of a sequence, [EOS] not included.
+        early_stopping: Whether a row is done as soon as K sequences are finished.
+        forbidden: Tokens that are never written, (1 or B, F) int64.
+        uniform: A number from 0 up to but not 1 for each token of each beam, (1 or B, 1 or K, N'); no sequence gets
+            longer than N'. N' = 0, or None: beam search.
+        temperature: Of sampling: probabilities to the power of 1 / temperature; 0 takes the likeliest token.
+        top_k: How many candidates a sampled token has, the likeliest ones (Fan et al. 2018).
+        top_p: Of the candidates, the fewest that together have this share of their probability (Holtzman et al. 2020).
+    """
+
+    min_length: NonNegativeInt = 0
+    early_stopping: bool = False
+    forbidden: Tokens = None
+    uniform: Uniform = None
+    temperature: NonNegativeFloat = 1.0
+    top_k: Size = 50
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(GenerationOptions):
+    """All options of `seqpipe.nn.search.search`.
+
+    Args:
+        coverage_penalty: β ≥ 0: what is added to the rank of a sequence, β Σ log min(1, attention that a source token
+            got), summed over the source tokens (Wu et al. 2016); nothing where the decoder attends to nothing.
+        no_repeat_ngram_size: n > 0: no n tokens in a row are written twice (Paulus et al. 2018).
+        prefix: Tokens that every sequence begins with, (1 or B, P) int64, [PAD] behind the shorter ones.
+    """
+
+    coverage_penalty: NonNegativeFloat = 0.0
+    no_repeat_ngram_size: NonNegativeInt = 0
+    prefix: Tokens = None
+
+
+# Selecting rows and candidates in graphs of any size: top-k with ordered ties, gathering, sampling.
+
+
+class Sampler:
+    """Sampling by given uniform samples, with temperature, top-k and top-p; B rows of K beams.
+
+    A token's candidates divide the interval from 0 to 1 by their probabilities, the likeliest first; the one in whose
+    share the uniform sample falls is taken. Steps of loops take sizes from its tensors: a number that they closed over
+    would be fixed in export.
+    """
+
+    def __init__(self, options: GenerationOptions, rows: int, device: torch.device):
+        uniform = torch.zeros(1, 1, 0, device=device) if options.uniform is None else options.uniform
+        steps, longest = uniform.shape[2], torch.full((), options.max_length, device=device)
+        self.active = torch.full((), steps, device=device) > 0  # ()
+        sampled_longest = torch.full((), torch.sym_min(options.max_length, steps), device=device)
+        self.limit = torch.where(self.active, sampled_longest, longest)  # () the most tokens of a sequence
+        self.uniform = stretched(stretched(F.pad(uniform, (0, 1)), 0, rows), 1, options.beams)  # (B, K, N' + 1)
+        self.temperature = torch.zeros((), device=device) + options.temperature  # one made in a loop does not export
+        self.top_k, self.top_p = torch.full((), options.top_k, device=device), options.top_p
+        self.needed = options.top_k * torch.sym_min(steps, 1)  # how many candidates it chooses from
+
+    def choose(self, log_p: Tensor, t: Tensor) -> Tensor:
+        """Which of the candidates (B K, C), the best first, is taken at step t, (B K, 1)."""
+        uniform = self.uniform.index_select(2, t[None].clamp(max=self.uniform.shape[2] - 1)).flatten(0, 1)  # (B K, 1)
+        rank = torch.arange(log_p.shape[1], device=log_p.device)
+        scaled = (log_p - log_p[:, :1]) / torch.where(self.temperature > 0, self.temperature, 1.0)
+        p = torch.where(rank < self.top_k, scaled, LOG_ZERO).softmax(1)
+        before = p.cumsum(1) - p
+        keep = (before < self.top_p) & (p > 0) | (rank == 0)
+        total = torch.where(keep, p, 0.0).cumsum(1)
+        chosen = (total <= uniform * total[:, -1:]).sum(1, keepdim=True).minimum(keep.sum(1, keepdim=True) - 1)
+        return torch.where(self.temperature > 0, chosen, 0)
+
+
+def is_any(tokens: Tensor, of: Tensor) -> Tensor:  # (B, M), (B, E) -> (B, M)
+    """Which tokens are among those of their row, of which there is one at least; [PAD] is none."""
+    return ((tokens[..., None] == of[:, None]) & (of[:, None] != PAD)).any(2)
+
+
+def stretched(rows: Tensor, axis: int, size: int) -> Tensor:
+    """An axis of this size as it is, one of 1 repeated: `expand` would take the two sizes for one in export."""
+    return rows.index_select(axis, torch.arange(size, device=rows.device).clamp(max=rows.shape[axis] - 1))
+
+
+def at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N)
+    """The rows at these places."""
+    return rows.gather(1, places[..., None].expand(-1, -1, rows.shape[2]))
+
+
+def best(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]:  # (R, M) -> (R, n), (R, n)
+    """The n largest (or smallest) of each row, best first, and where they stand; of equal ones the first."""
+    top, places = values.topk(n, 1, largest)
+    if torch.compiler.is_exporting() or not n:
+        return top, places  # onnxruntime's is in this order; eager `topk` takes any of equal ones
+    edge = top[:, -1:]
+    equal = int(((values >= edge) if largest else (values <= edge)).sum(1).max())
+    if equal > n:  # some that are left out are as good
+        places = values.topk(equal, 1, largest).indices
+    places = places.sort(1).values
+    ordered, order = values.gather(1, places).sort(dim=1, descending=largest, stable=True)
+    return ordered[:, :n], places.gather(1, order)[:, :n]
+
+
+# What a search may write: a forced prefix, banned tokens, lengths, no repeated n-grams.
+
+
+class Constraints:
+    """Constraints of a search on B rows of K beams.
+
+    Args:
+        options: Of the search.
+        rows: B.
+        device: Of the decoder's state.
+        lengths: How many tokens a row's sequences have, (B,), [EOS] not included; -1 where that is open.
+        stop: Tokens that end a sequence as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer.
+    """
+
+    def __init__(
+        self,
+        options: SearchOptions,
+        rows: int,
+        device: torch.device,
+        lengths: Tensor | None = None,
+        stop: Tensor | None = None,
+    ):
+        none = torch.zeros(1, 0, dtype=torch.int64, device=device)
+        prefix = none if options.prefix is None else options.prefix
+        forbidden = none if options.forbidden is None else options.forbidden
+        exact = torch.full((rows,), -1, dtype=torch.int64, device=device) if lengths is None else lengths + 0
+        self.exact, self.least = exact, torch.maximum(exact, torch.zeros_like(exact) + options.min_length)  # (B,) each
+        self.ngram = options.no_repeat_ngram_size
+        listed = torch.full((), prefix.shape[1] + forbidden.shape[1], device=device) > 0
+        repeats = torch.zeros((), device=device) + self.ngram
+        self.none = ~listed & (repeats == 0) & (self.least <= 0).all() & (exact < 0).all()  # () nothing constrains
+        self.prefix = stretched(torch.cat([prefix, prefix.new_full((prefix.shape[0], 1), PAD)], 1), 0, rows)  # (B, P')
+        self.forbidden = stretched(forbidden, 0, rows)  # (B, F)
+        self.ends = None if stop is None else with_token(EOS, stop, rows, device)  # (B, 1 + E)
+
+    def ends_sequence(self, tokens: Tensor) -> Tensor:  # (B, M) -> (B, M)
+        return tokens == EOS if self.ends is None else is_any(tokens, self.ends)
+
+    def banned(self, t: Tensor, written: Tensor, sequences: Tensor, repeats: Tensor) -> Tensor:
+        """Tokens (B K, N + E' + F) that may not come at step t; where there is none, [PAD], which never may.
+
+        Args:
+            t: ().
+            written: (N,) the places before t.
+            sequences: (B, K, N).
+            repeats: (B, K, N) how many tokens right before each place are the last ones written.
+        """
+        again = (self.ngram > 0) & (repeats >= self.ngram - 1) & written
+        repeated = torch.where(again, sequences, PAD).flatten(0, 1)
+        ends = torch.full_like(self.exact[:, None], EOS) if self.ends is None else self.ends
+        ends = torch.where((t < self.least)[:, None], ends, PAD)
+        listed = torch.cat([ends, self.forbidden], 1)[:, None].expand(-1, sequences.shape[1], -1).flatten(0, 1)
+        return torch.cat([repeated, listed], 1)
+
+    def forced(self, t: Tensor, beams: int) -> Tensor:
+        """The tokens (B K, 1) that must come at step t, [PAD] where any may."""
+        tokens = self.prefix.index_select(1, t[None].clamp(max=self.prefix.shape[1] - 1))  # (B, 1)
+        return torch.where(self.exact[:, None] == t, EOS, tokens).expand(-1, beams).reshape(-1, 1)
+
+
+def with_token(token: int, tokens: Tensor | None, rows: int, device: torch.device) -> Tensor:
+    """A token before those of each row, (1 or B, F) or none: (B, 1 + F)."""
+    first = torch.full((rows, 1), token, device=device)
+    return first if tokens is None else torch.cat([first, stretched(tokens, 0, rows)], 1)
+
+
+# Greedy search, beam search and sampling: the best sequences of tokens that a decoder can write.
 
 
 class Decoder(Protocol):
@@ -244,3 +439,74 @@ def _taken(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K, C)
     """Scores, last tokens and beams of the candidates at these places, (B, 2 K) each."""
     chosen = tokens.unflatten(0, total.shape[:2]).flatten(1).gather(1, places)
     return total.flatten(1).gather(1, places), chosen, places // total.shape[2]
+
+
+# Long texts of a decoder, written straight ahead: greedily, or sampled.
+
+
+class Generated(NamedTuple):
+    """Texts (B, K, N), [PAD] behind their end, their log-probabilities (B, K), and where the decoder stands."""
+
+    tokens: Tensor
+    scores: Tensor
+    steps: Tensor  # (B, K) how many tokens the decoder was given before the text ended
+    state: State  # of B K rows
+
+
+def generate(
+    decoder: Decoder,
+    start: State,
+    first_tokens: Tensor,
+    options: GenerationOptions,
+    *,
+    row_limits: Tensor,
+    stop: Tensor | None = None,
+) -> Generated:
+    """Generate K texts a row, `beams` of the options, without beam search, so that no state is copied.
+
+    Each token is the likeliest one or, where uniform samples are given, a sampled one. The arguments are those of
+    `seqpipe.nn.search.search`.
+    """
+    device, B = first_tokens.device, first_tokens.shape[0]
+    sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)
+    ends = with_token(EOS, stop, B, device)  # (B, 1 + E)
+    forbidden = torch.zeros(1, 0, dtype=torch.int64, device=device) if options.forbidden is None else options.forbidden
+    forbidden = stretched(forbidden, 0, B)  # (B, F)
+    candidates = torch.arange(torch.sym_max(sampler.needed, 1), device=device)
+    zeros = (first_tokens[:, None] + torch.arange(options.beams, device=device)) * 0  # (B, K)
+
+    def is_open(t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
+        return (t < sampler.limit) & ~done.all()
+
+    def step(
+        t: Tensor,
+        tokens: Tensor,  # (B, K) the last of each text
+        scores: Tensor,  # (B, K)
+        done: Tensor,  # (B, K)
+        sequences: Tensor,  # (B, K, N)
+        steps: Tensor,  # (B, K)
+        *state: Tensor,
+    ) -> State:
+        K = tokens.shape[1]
+        free, state, _ = decoder.step(tokens.flatten(), state)  # (B K, V)
+        banned = torch.cat([torch.where(t < options.min_length, ends, PAD), forbidden], 1)
+        log_p = free.scatter(1, banned[:, None].expand(-1, K, -1).flatten(0, 1), LOG_ZERO)
+        gains, best_tokens = best(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
+        chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t), 0))  # (B K, 1)
+        gain, tokens = free.gather(1, chosen).view_as(scores), chosen.view_as(tokens)
+        scores = torch.where(done, scores, scores + gain)
+        sequences = torch.where((times == t) & ~done[..., None], tokens[..., None], sequences)
+        ended = is_any(tokens, ends) | (t + 1 >= row_limits[:, None])
+        return t + 1, tokens, scores, done | ended, sequences, torch.where(done, steps, t + 1), *state
+
+    begin = (
+        times.new_zeros(()),
+        zeros + first_tokens[:, None],
+        zeros.to(torch.float32),
+        zeros + row_limits[:, None] <= 0,
+        zeros[..., None] + 0 * times,
+        zeros,
+    )
+    state = tuple(part[:, None].expand(-1, options.beams, *part.shape[1:]).flatten(0, 1) for part in start)
+    _, _, scores, _, sequences, steps, *after = while_loop(is_open, step, (*begin, *state))
+    return Generated(sequences, scores, steps, tuple(after))

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.answers.metrics.text import BleuTokenizer as BleuTokenizer
-from seqpipe.nn.constants import BOS, EOS, PAD, logit_mask
+from seqpipe.nn.layers import BOS, EOS, PAD, logit_mask
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Names
-from seqpipe.nn.search import search
-from seqpipe.nn.search_options import SearchOptions
+from seqpipe.nn.search import SearchOptions, search
 
 
 class Source(NamedTuple):

@@ -21,7 +21,7 @@ NAN = float("nan")
 _PIECES = (
     "What `prefill` and `step` make of a token given the memory of those before must be what `forward` makes of it in "
     "the whole text, and `import_cache(export_cache(…))` must be that memory again: see "
-    "`seqpipe.nn.kv_cache.IncrementalEncoder`"
+    "`seqpipe.nn.incremental.IncrementalEncoder`"
 )
 _SLOTS = "an encoder whose cache has a slot for each token states `cache_per_token = True`, and no other does"
 

@@ -15,7 +15,7 @@ from seqpipe.config.signature import call
 from seqpipe.export.parity.decisions import CLOSE
 from seqpipe.export.parity.streaming import pieces_of
 from seqpipe.features.document import Doc
-from seqpipe.nn.streaming import HEAD, Piece, read_piece, stage_entries
+from seqpipe.nn.incremental import HEAD, Piece, read_piece, stage_entries
 from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.model import same_answer
 from seqpipe.testing.bench import Bench, tensors
@@ -29,7 +29,7 @@ NAN = float("nan")
 _ENCODER = (
     "What `prefill` makes of a token, given the cache of the tokens before, must be what `forward` makes of it in the "
     "whole text; a row without tokens keeps its cache, and one of which nothing was read starts as without any. See "
-    "`seqpipe.nn.streaming.read_piece`; an encoder with `tokenwise` may look at the words of a piece alone"
+    "`seqpipe.nn.incremental.read_piece`; an encoder with `tokenwise` may look at the words of a piece alone"
 )
 _HEAD = (
     "What `decide_piece` decides, given the `state` that it returned for the tokens before, must be what `decide` "

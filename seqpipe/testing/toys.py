@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from seqpipe.features.document import Record
 from seqpipe.features.vocabulary import SPECIALS, UNK, word_level
-from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
+from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.testing.toy_records import WORDS, records
 
 DIM = 6

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.nn.recurrent import CELLS
-from seqpipe.nn.recurrent_encoder import Recurrent
+from seqpipe.nn.recurrent import CELLS, Recurrent
 
 CLASSES, SYMBOLS, BATCH, DIM = 2, 8, 64, 16
 GATE_BIAS = 1.0  # of the forget gate (Jozefowicz et al. 2015), and of the update gate, which keeps the state

@@ -24,10 +24,8 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.config.names import SOURCE_STATE
 from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import IncrementalStages, cache_entries
-from seqpipe.nn.joined_sources import join_sources
-from seqpipe.nn.multi_source_attention import summary
-from seqpipe.nn.streaming import HEAD, read_piece, streaming_entries
+from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, streaming_entries
+from seqpipe.nn.multi_source_attention import join_sources, summary
 from seqpipe.runtime.cache_entries import CacheEntry
 from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.head_stage import HeadStage

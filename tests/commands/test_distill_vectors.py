@@ -16,7 +16,7 @@ from pretrained import checkpoint, decoder, t5
 from seqpipe.config.yaml_text import dump
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.features.vocabulary import vocabulary_of
-from seqpipe.nn.distill import SIF, principal_components, zipf_weights
+from seqpipe.nn.pretrained import SIF, principal_components, zipf_weights
 from seqpipe.runtime.model import load
 from seqpipe_plugins.embeddings.static import Static
 from seqpipe_plugins.embeddings.vector_files import entries

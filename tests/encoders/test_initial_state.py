@@ -15,7 +15,7 @@ from nn.exported import export, ragged
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.kv_cache import CacheSlots, prefix_cache
+from seqpipe.nn.incremental import CacheSlots, prefix_cache
 from seqpipe_plugins.encoders.bilm import BiLM
 from seqpipe_plugins.encoders.gru import GRU
 from seqpipe_plugins.encoders.lstm import LSTM

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.recurrent_encoder import Recurrent
+from seqpipe.nn.recurrent import Recurrent
 from seqpipe_plugins.encoders.gru import GRU
 from seqpipe_plugins.encoders.lstm import LSTM
 from seqpipe_plugins.encoders.nested_lstm import NestedLSTM

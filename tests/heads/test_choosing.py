@@ -11,9 +11,9 @@ from nn.exported import ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.constants import BOS, EOS, PAD
-from seqpipe.nn.hard_attention import Estimator, HardAttention
-from seqpipe.nn.search_options import SearchOptions
+from seqpipe.nn.attention import Estimator, HardAttention
+from seqpipe.nn.layers import BOS, EOS, PAD
+from seqpipe.nn.search import SearchOptions
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -89,7 +89,7 @@ def test_without_learning_where_to_look_it_does_not_learn_to_write_backward() ->
     torch.manual_seed(0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(HardAttention, "auxiliary_loss", Deaf.auxiliary_loss)
-        patched.setattr("seqpipe.nn.hard_attention.EXPECTED", 0.0)
+        patched.setattr("seqpipe.nn.attention.EXPECTED", 0.0)
         assert right(learned(150, hard_attention="reinforce", input_feeding=False)) < 0.3
 
 

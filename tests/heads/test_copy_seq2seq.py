@@ -18,8 +18,8 @@ from torch import Tensor
 from seqpipe import load
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import CoverageAttention
-from seqpipe.nn.constants import BOS, EOS, LOG_ZERO, PAD
-from seqpipe.nn.search_options import SearchOptions
+from seqpipe.nn.layers import BOS, EOS, LOG_ZERO, PAD
+from seqpipe.nn.search import SearchOptions
 from seqpipe_plugins.heads.copy_seq2seq import UNK, CopySeq2Seq
 
 WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *"abcdefghijklmnop"]

@@ -26,7 +26,7 @@ from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.decisions import DecisionParity
 from seqpipe.export.parity.incremental import compare_pieces
 from seqpipe.features.document import Arrays
-from seqpipe.nn.recurrent_encoder import Recurrent
+from seqpipe.nn.recurrent import Recurrent
 from seqpipe.runtime import bundle
 from seqpipe.runtime.cache_entries import next_inputs
 from seqpipe.runtime.decode_options import random_numbers

@@ -13,7 +13,7 @@ from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.search_options import BeamOptions
+from seqpipe.nn.search import BeamOptions
 from seqpipe_plugins.heads.pointer import Pointer
 
 D, H = 5, 6

@@ -24,9 +24,9 @@ from seqpipe.errors import SeqpipeError
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
-from seqpipe.nn import bart as family
 from seqpipe.nn import encoder_decoder as layers
-from seqpipe.nn.constants import EOS, PAD
+from seqpipe.nn import pretrained_seq2seq as family
+from seqpipe.nn.layers import EOS, PAD
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model

@@ -22,7 +22,7 @@ from seqpipe.errors import SeqpipeError
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.nn import encoder_decoder as layers
-from seqpipe.nn import t5 as family
+from seqpipe.nn import pretrained_seq2seq as family
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import collate, examples, read

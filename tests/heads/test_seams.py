@@ -12,7 +12,7 @@ from nn.exported import Graph, export, ragged
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import continues
-from seqpipe.nn.window_stitching import Windows
+from seqpipe.nn.pretrained import Windows
 from seqpipe_plugins.heads.crf import CRF
 from seqpipe_plugins.heads.tags import Tags
 

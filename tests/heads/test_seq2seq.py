@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.constants import BOS, EOS, PAD
-from seqpipe.nn.search_options import SearchOptions
+from seqpipe.nn.layers import BOS, EOS, PAD
+from seqpipe.nn.search import SearchOptions
 from seqpipe.nn.seq2seq_head import shifted
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 

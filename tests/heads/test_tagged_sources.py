@@ -18,7 +18,7 @@ from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.nn.joined_sources import join_sources
+from seqpipe.nn.multi_source_attention import join_sources
 from seqpipe.runtime.model import Model
 from seqpipe.training.fit import fit_artifacts
 

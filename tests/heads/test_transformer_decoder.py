@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
 from seqpipe.nn import search as searching
-from seqpipe.nn.constants import BOS, EOS, PAD
-from seqpipe.nn.search_options import SearchOptions
+from seqpipe.nn.layers import BOS, EOS, PAD
+from seqpipe.nn.search import SearchOptions
 from seqpipe_plugins.heads.transformer_decoder import TransformerDecoder
 
 V, D, SIZES = 60, 32, ("beams", "n_best", "max_length")

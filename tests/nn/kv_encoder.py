@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
+from seqpipe.nn.incremental import CacheSlots, PrefixCache
 
 State = tuple[Tensor, ...]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from nn.exported import elsewhere
 
-from seqpipe.nn.dropout import LockedDropout
+from seqpipe.nn.layers import LockedDropout
 
 
 def test_a_column_is_silenced_at_all_time_steps_of_a_row_or_at_none() -> None:

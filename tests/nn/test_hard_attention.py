@@ -12,8 +12,7 @@ from nn.exported import elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, Projected, Score
-from seqpipe.nn.hard_attention import Estimator, HardAttention, first
+from seqpipe.nn.attention import Attention, Estimator, HardAttention, Projected, Score, first
 
 SCORES: tuple[Score, ...] = get_args(Score)
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)

@@ -7,7 +7,7 @@ import torch
 from nn.exported import elsewhere
 from torch import Tensor
 
-from seqpipe.nn.intra_attention import Written
+from seqpipe.nn.attention import Written
 
 H = 5
 Array = np.ndarray

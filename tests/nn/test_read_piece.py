@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seqpipe.answers.generation import PAST, PRESENT
-from seqpipe.nn.streaming import HEAD, LENGTH, Piece, read_piece, stage_entries
+from seqpipe.nn.incremental import HEAD, LENGTH, Piece, read_piece, stage_entries
 from seqpipe.testing.toys import DIM, ToyCausal, ToyEmbedding
 
 

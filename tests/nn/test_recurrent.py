@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.recurrent import ragged_rnn
-from seqpipe.nn.recurrent_encoder import Recurrent
+from seqpipe.nn.recurrent import Recurrent, ragged_rnn
 from seqpipe_plugins.encoders.gru import ResetBefore
 from seqpipe_plugins.encoders.lstm import Variant
 from seqpipe_plugins.encoders.nested_lstm import Nested

@@ -16,11 +16,9 @@ import torch
 from nn.exported import Graph, export
 from torch import Tensor, nn
 
-from seqpipe.nn.constants import BOS, EOS, LOG_ZERO, PAD
+from seqpipe.nn.layers import BOS, EOS, LOG_ZERO, PAD
 from seqpipe.nn.loops import State
-from seqpipe.nn.search import search
-from seqpipe.nn.search_options import SearchOptions
-from seqpipe.nn.selection import best
+from seqpipe.nn.search import SearchOptions, best, search
 
 N, S, V = 5, 3, 6  # the most tokens, source positions, vocabulary; [PAD] and [BOS] are never written
 H = 3  # what a model remembers of all tokens before the last: one of so many states

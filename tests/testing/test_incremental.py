@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqpipe.nn.kv_cache import PrefixCache
+from seqpipe.nn.incremental import PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.incremental import PIECES, incremental_checks

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
+from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.options import Subject

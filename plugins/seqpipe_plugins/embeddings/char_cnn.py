@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Chars, Probability
-from seqpipe.nn.constants import MASKED_LOGIT
+from seqpipe.nn.layers import MASKED_LOGIT
 from seqpipe.nn.loops import State, scan
 
 GROUPS = 4  # of words of like lengths

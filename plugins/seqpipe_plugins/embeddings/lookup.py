@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from seqpipe import Column, Probability, counts_of
-from seqpipe.nn.dropout import LockedDropout
+from seqpipe.nn.layers import LockedDropout
 
 PAD, UNK = 0, 1
 SPECIALS = 4  # [PAD] [UNK] [BOS] [EOS]

@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from seqpipe import Probability
-from seqpipe.nn.positions import Positions as Vectors
+from seqpipe.nn.layers import Positions as Vectors
 
 
 class Positions(nn.Module):

@@ -10,9 +10,8 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from seqpipe import Probability
-from seqpipe.nn.initial_state import InitialStateEncoder, InitialStateOption
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe.nn.recurrent import InitialStateEncoder, InitialStateOption, ragged_rnn
 
 
 class BiLM(InitialStateEncoder):

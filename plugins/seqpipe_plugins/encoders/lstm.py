@@ -11,12 +11,9 @@ from torch import Tensor, nn
 
 from seqpipe import Probability
 from seqpipe.errors import UsageError
-from seqpipe.nn.cells import Cell, Step, Weights, apart
-from seqpipe.nn.initial_state import InitialStateOption
+from seqpipe.nn.cells import Cell, LSTMParts, LSTMVariant, Node, Step, Weights, apart
 from seqpipe.nn.loops import State
-from seqpipe.nn.lstm_variant import LSTMParts, LSTMVariant
-from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
-from seqpipe.nn.rnn_node import Node
+from seqpipe.nn.recurrent import Direction, InitialStateOption, Merge, Recurrent
 
 
 class LSTM(Recurrent):

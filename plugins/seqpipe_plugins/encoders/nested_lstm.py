@@ -11,9 +11,8 @@ from torch import Tensor
 
 from seqpipe import Probability
 from seqpipe.nn.cells import Cell, Step, Weights
-from seqpipe.nn.initial_state import InitialStateOption
 from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
+from seqpipe.nn.recurrent import Direction, InitialStateOption, Merge, Recurrent
 
 
 class NestedLSTM(Recurrent):

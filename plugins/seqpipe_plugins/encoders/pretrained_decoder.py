@@ -13,9 +13,8 @@ from torch.nn import functional as F
 
 from seqpipe import LACKING, Checkpoint, Probability
 from seqpipe.errors import DataError
-from seqpipe.nn.constants import MASKED_LOGIT
-from seqpipe.nn.feedforward import Gated, RMSNorm, linear_of
-from seqpipe.nn.kv_cache import KVCacheEncoder
+from seqpipe.nn.incremental import KVCacheEncoder
+from seqpipe.nn.layers import MASKED_LOGIT, Gated, RMSNorm, linear_of
 from seqpipe.nn.pretrained import optional_attribute, pretrained_decoder
 
 _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}

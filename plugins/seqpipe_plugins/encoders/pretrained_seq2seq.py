@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Checkpoint, Probability
-from seqpipe.nn.constants import EOS, UNK
+from seqpipe.nn.layers import EOS, UNK
 from seqpipe.nn.pretrained_seq2seq import encoder_parts
 
 

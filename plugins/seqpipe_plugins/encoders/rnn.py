@@ -10,8 +10,7 @@ from pydantic import PositiveInt
 from torch import nn
 
 from seqpipe import Probability
-from seqpipe.nn.initial_state import InitialStateOption
-from seqpipe.nn.recurrent_encoder import Direction, Merge, Recurrent
+from seqpipe.nn.recurrent import Direction, InitialStateOption, Merge, Recurrent
 
 
 class RNN(Recurrent):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqpipe import Probability
 from seqpipe.nn.attention import Attention, Score, visible
-from seqpipe.nn.positions import Positions
+from seqpipe.nn.layers import Positions
 
 
 class SelfAttention(nn.Module):

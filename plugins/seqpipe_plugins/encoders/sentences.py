@@ -14,9 +14,8 @@ from seqpipe import Probability
 from seqpipe import Sentences as SentencesOfWords
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
-from seqpipe.nn.constants import MASKED_LOGIT
-from seqpipe.nn.recurrent import ragged_rnn
-from seqpipe.nn.recurrent_encoder import Direction
+from seqpipe.nn.layers import MASKED_LOGIT
+from seqpipe.nn.recurrent import Direction, ragged_rnn
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 GROUPS = 4  # of sentences of like lengths

@@ -12,9 +12,8 @@ from torch.nn import functional as F
 
 from seqpipe import Probability
 from seqpipe.nn.attention import Attention, visible
-from seqpipe.nn.feedforward import feed_forward
-from seqpipe.nn.kv_cache import KVCacheEncoder
-from seqpipe.nn.positions import Positions
+from seqpipe.nn.incremental import KVCacheEncoder
+from seqpipe.nn.layers import Positions, feed_forward
 
 Norm = Literal["pre", "post"]
 

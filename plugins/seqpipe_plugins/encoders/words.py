@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Pieces
-from seqpipe.nn.constants import MASKED_LOGIT
+from seqpipe.nn.layers import MASKED_LOGIT
 
 
 class Words(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionPool, Score
-from seqpipe.nn.constants import MASKED_LOGIT
+from seqpipe.nn.layers import MASKED_LOGIT
 
 Pooling = Literal["mean", "max", "first", "last", "attention", "state"]
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from seqpipe import Probability, Size
 from seqpipe.errors import UsageError
-from seqpipe.nn.constants import LOG_ZERO
-from seqpipe.nn.selection import best
+from seqpipe.nn.layers import LOG_ZERO
+from seqpipe.nn.search import best
 
 # Of all tokens as starts, or as ends: their log-probabilities; of a passage read in windows also those in the
 # neighbouring window, and the numbers of the two windows.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Metric, Probability
-from seqpipe.nn.constants import BOS, PAD, logit_mask
+from seqpipe.nn.layers import BOS, PAD, logit_mask
 
 
 class BiLM(nn.Module):

@@ -15,7 +15,7 @@ from seqpipe import Copy, Probability
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, CoverageAttention, Projected, Score
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.constants import LOG_ZERO, UNK
+from seqpipe.nn.layers import LOG_ZERO, UNK
 from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import Names, summary
 from seqpipe.nn.recurrent import CELLS, first_state

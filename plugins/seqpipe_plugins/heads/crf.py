@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from seqpipe import Probability, Size, tagging_schemes
 from seqpipe.nn import crf
-from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT
-from seqpipe.nn.window_stitching import Windows
+from seqpipe.nn.layers import LOG_ZERO, MASKED_LOGIT
+from seqpipe.nn.pretrained import Windows
 
 
 class CRF(nn.Module):

@@ -12,9 +12,8 @@ from torch.nn import functional as F
 
 from seqpipe import MASK, SPECIALS, Metric
 from seqpipe.errors import UsageError
-from seqpipe.nn.constants import logit_mask
 from seqpipe.nn.corruption import Drawn, chosen, words
-from seqpipe.nn.feedforward import ACTIVATIONS
+from seqpipe.nn.layers import ACTIVATIONS, logit_mask
 from seqpipe_plugins.encoders.transformer import Transformer
 
 

@@ -14,7 +14,7 @@ from seqpipe import Probability, counts_of
 from seqpipe.errors import DataError, UsageError, nearest
 from seqpipe.nn import calibration
 from seqpipe.nn.attention import Score
-from seqpipe.nn.constants import MASKED_LOGIT
+from seqpipe.nn.layers import MASKED_LOGIT
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 Weights = dict[str, PositiveFloat]

@@ -13,14 +13,10 @@ from torch.nn import functional as F
 
 from seqpipe import Probability, Tokens
 from seqpipe.errors import UsageError
-from seqpipe.nn.constants import BOS, EOS, PAD, UNK, logit_mask
-from seqpipe.nn.constraints import with_token
-from seqpipe.nn.generate import generate
 from seqpipe.nn.incremental import IncrementalStages, Prefix
+from seqpipe.nn.layers import BOS, EOS, PAD, UNK, logit_mask
 from seqpipe.nn.loops import State, while_loop
-from seqpipe.nn.search import search
-from seqpipe.nn.search_options import GenerationOptions, SearchOptions
-from seqpipe.nn.selection import best, is_any
+from seqpipe.nn.search import GenerationOptions, SearchOptions, best, generate, is_any, search, with_token
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,10 @@ from torch.nn import functional as F
 
 from seqpipe import MASK, SPECIALS, Metric, Pieces, Size, Tokens
 from seqpipe.errors import UsageError
-from seqpipe.nn.constants import LOG_ZERO, MASKED_LOGIT, PAD, logit_mask
 from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
-from seqpipe.nn.feedforward import ACTIVATIONS
+from seqpipe.nn.layers import ACTIVATIONS, LOG_ZERO, MASKED_LOGIT, PAD, logit_mask
 from seqpipe.nn.loops import while_loop
-from seqpipe.nn.selection import best, stretched
+from seqpipe.nn.search import best, stretched
 from seqpipe_plugins.heads import Pool
 
 

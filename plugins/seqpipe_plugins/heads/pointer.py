@@ -12,16 +12,13 @@ from torch.nn import functional as F
 
 from seqpipe import Metric, Probability
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, Projected
+from seqpipe.nn.attention import Attention, Glimpse, Projected
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.constants import EOS, LOG_ZERO
-from seqpipe.nn.glimpse import Glimpse
+from seqpipe.nn.layers import EOS, LOG_ZERO
 from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled
-from seqpipe.nn.search import search
-from seqpipe.nn.search_options import BeamOptions, SearchOptions
-from seqpipe.nn.selection import at
+from seqpipe.nn.search import BeamOptions, SearchOptions, at, search
 
 from ..pointer_metrics import hull_scores, tour_scores
 

@@ -12,13 +12,13 @@ from torch.nn import functional as F
 
 from seqpipe import Checkpoint, Probability
 from seqpipe.errors import DataError, UsageError
-from seqpipe.nn.constants import BOS, EOS, MASKED_LOGIT, UNK
+from seqpipe.nn.corruption import SpanCorruption
 from seqpipe.nn.encoder_decoder import Memory
+from seqpipe.nn.layers import BOS, EOS, MASKED_LOGIT, UNK
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Names
 from seqpipe.nn.pretrained_seq2seq import decoder_parts
 from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, shifted
-from seqpipe.nn.span_corruption import SpanCorruption
 
 
 class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe import Probability, Size
 from seqpipe.nn.attention import Score
-from seqpipe.nn.selection import best
+from seqpipe.nn.search import best
 from seqpipe_plugins.heads import Pooling
 from seqpipe_plugins.heads.vector import Vector, unit
 

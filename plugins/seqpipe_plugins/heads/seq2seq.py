@@ -13,11 +13,9 @@ from torch import Tensor, nn
 
 from seqpipe import Probability
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Score
+from seqpipe.nn.attention import Estimator, Score, Written
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.constants import BOS
-from seqpipe.nn.hard_attention import Estimator
-from seqpipe.nn.intra_attention import Written
+from seqpipe.nn.layers import BOS
 from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import Combination, Names, SourceAttention, mask_of_all, summary
 from seqpipe.nn.recurrent import CELLS, first_state, unrolled

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import Probability, tagging_schemes
-from seqpipe.nn.window_stitching import Windows
+from seqpipe.nn.pretrained import Windows
 
 
 class Tags(nn.Module):

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from seqpipe import MARKS, Probability
 from seqpipe.nn.attention import Attention, Projected, visible
-from seqpipe.nn.feedforward import feed_forward
+from seqpipe.nn.corruption import SpanCorruption
+from seqpipe.nn.layers import Positions, feed_forward
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import Combination, Names, Parts, SourceAttention, mask_of_all
-from seqpipe.nn.positions import Positions
 from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, Vocabulary, shifted
-from seqpipe.nn.span_corruption import SpanCorruption
 
 
 class TransformerDecoder(SpanCorruption, Seq2SeqHead):

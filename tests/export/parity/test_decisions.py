@@ -17,7 +17,7 @@ from seqpipe.export.example_inputs import LENGTHS, SIZES, random_batches
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.trial_options import with_short_texts
 from seqpipe.features.document import Arrays
-from seqpipe.nn.constants import EOS
+from seqpipe.nn.layers import EOS
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.pipeline import Pipeline

@@ -20,7 +20,7 @@ from seqpipe.export.graph import to_onnx
 from seqpipe.export.parity import streaming
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.streaming import compare_streams, pieces_of
-from seqpipe.nn.kv_cache import CacheSlots, PrefixCache
+from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.graphs import session_of
 from seqpipe.training.pipeline import Pipeline

@@ -1,0 +1,121 @@
+"""Constants, dropout, positions and feed-forward layers that components share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+# Ids of the special tokens of every vocabulary, and the scores of what is impossible.
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+MASKED_LOGIT = -1e4  # its exponential is exactly 0, and a sum of several stays finite in float32
+LOG_ZERO = -1e9  # the log-probability of what cannot be; several still add up in float32
+
+
+def logit_mask(size: int, banned: Sequence[int]) -> Tensor:  # (V,)
+    """A bias of logits: MASKED_LOGIT for banned tokens, 0 for all others."""
+    return torch.zeros(size).index_fill(0, torch.tensor(banned), MASKED_LOGIT)
+
+
+# Variational dropout: one mask of columns for all time steps of a row.
+
+
+class LockedDropout(nn.Module):
+    """Variational dropout (Gal and Ghahramani 2016): one mask of columns for all time steps of a row.
+
+    Args:
+        p: Dropout probability of a row's columns; the others are scaled by 1 / (1 - p).
+    """
+
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T, D)
+        if not self.training or not self.p:
+            return x
+        return x * F.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.p)
+
+
+# Position embeddings: sinusoidal or learned.
+
+BASE = 10_000  # the longest wave is so many times the shortest
+
+
+class Positions(nn.Module):
+    """A vector for each position of a text, the same for every text.
+
+    Sinusoidal (Vaswani et al. 2017): p(t)[2i] = sin(t / 10000^(2i / D)) and p(t)[2i + 1] the cosine of the same, from t
+    = 0, for a text of any length. Learned (Gehring et al. 2017): a table; a position past its end has its last vector,
+    in PyTorch and in the graph alike.
+
+    Args:
+        dim: D, the width of a vector.
+        learned: Whether the vectors are learned.
+        longest: How many positions a table has.
+    """
+
+    rates: Tensor
+
+    def __init__(self, dim: int, *, learned: bool, longest: int):
+        super().__init__()
+        self.longest = longest
+        self.table = nn.Parameter(torch.randn(longest, dim) * dim**-0.5) if learned else None
+        rates = float(BASE) ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+        self.dim = dim
+        self.register_buffer("rates", rates.float(), persistent=False)  # (D / 2,) radians a position
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, T, …) -> (T, D)
+        return self.at(torch.arange(x.shape[1], device=x.device))
+
+    def at(self, t: Tensor) -> Tensor:  # (…) int64 -> (…, D)
+        """The vectors of these positions."""
+        if self.table is not None:
+            return nn.functional.embedding(t.clamp(max=self.longest - 1), self.table)
+        angles = t[..., None] * self.rates
+        return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., : self.dim]
+
+
+# The feed-forward networks and the norm of a Transformer's layer.
+
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
+
+
+def feed_forward(dim: int, inner: int, activation: str, dropout: float) -> nn.Sequential:
+    """f(x) = W2 g(W1 x + b1) + b2 with `inner` units between (Vaswani et al. 2017); dropout of g in training."""
+    g = ACTIVATIONS[activation]()
+    return nn.Sequential(nn.Linear(dim, inner), g, nn.Dropout(dropout), nn.Linear(inner, dim))
+
+
+class Gated(nn.Module):
+    """W2 (g(W1 x) * W3 x) (Shazeer 2020); dropout of what W2 reads in training."""
+
+    def __init__(self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, activation: nn.Module, dropout: float = 0.0):
+        super().__init__()
+        self.gate, self.up, self.down, self.activation = gate, up, down, activation
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+        return output
+
+
+class RMSNorm(nn.Module):
+    """x over the root of the mean of its squares, times a weight (Zhang and Sennrich 2019)."""
+
+    def __init__(self, weight: Tensor, eps: float):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(weight), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps))
+
+
+def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """The layer of these weights."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return layer
