@@ -48,11 +48,11 @@ from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import BundleError, SeqpipeError
-from seqpipe.features import sentence_splitting
+from seqpipe.features import splitting
 from seqpipe.features.document import Doc
-from seqpipe.features.kinds.chars import Chars
 from seqpipe.features.kinds.ngrams import Ngrams
 from seqpipe.features.kinds.registry import feature_kinds
+from seqpipe.features.kinds.text import Chars
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.serve.bundle_schemas import input_schema
@@ -619,7 +619,7 @@ def test_the_second_runtime_splits_documents_as_seqpipe_does() -> None:
     ]
     for _ in range(3000):
         text = "".join(dice.choices(parts, k=dice.randint(0, 12)))
-        assert independent.sentences(text) == sentence_splitting.sentences(text)
+        assert independent.sentences(text) == splitting.sentences(text)
 
 
 # Faults that the comparisons above must see

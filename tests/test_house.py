@@ -150,7 +150,7 @@ def test_nothing_outside_features_tells_feature_kinds_apart() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from seqpipe.features.kinds.chars import Chars",
+        "from seqpipe.features.kinds.text import Chars",
         "from seqpipe import Chars",
         "if feature.kind == 'chars': pass",
         "if 'chars' != kind: pass",

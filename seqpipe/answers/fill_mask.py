@@ -17,10 +17,9 @@ from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, required
 from seqpipe.answers.types import Choice, Counts, HeadInfo, MakeTargets, Masking, Metric, Part, ScoringRow
 from seqpipe.errors import DataError
-from seqpipe.features import word_pieces as subwords
-from seqpipe.features.alignment import Alignment
+from seqpipe.features import splitting as subwords
 from seqpipe.features.document import Arrays, Doc, Record, padded
-from seqpipe.features.encoding import encode
+from seqpipe.features.encoding import Alignment, encode
 from seqpipe.features.vocabulary import EOS, MASK, clean, special_id
 
 

@@ -14,10 +14,9 @@ from seqpipe.answers.fill_mask import text_in
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.text import Text, required
 from seqpipe.answers.types import HeadInfo, MakeTargets
-from seqpipe.features import word_pieces as subwords
-from seqpipe.features.alignment import Alignment
+from seqpipe.features import splitting as subwords
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.encoding import encode
+from seqpipe.features.encoding import Alignment, encode
 from seqpipe.features.vocabulary import MARKS, clean
 
 

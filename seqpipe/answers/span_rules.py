@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from seqpipe.errors import DataError
-from seqpipe.features.document import Doc, Record
-from seqpipe.features.overlaps import Overlaps, kept_spans
+from seqpipe.features.document import Doc, Overlaps, Record, kept_spans
 
 CURE = "set data.misaligned to widen or skip, or use another tokenizer"
 UNCOVERED = "covers no word or token; correct or remove the span, or set data.misaligned: skip"

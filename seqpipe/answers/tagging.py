@@ -29,8 +29,7 @@ from seqpipe.answers.types import (
     UnseenLabelError,
 )
 from seqpipe.errors import DataError
-from seqpipe.features.document import Arrays, Doc, Record, locate
-from seqpipe.features.overlaps import CURE
+from seqpipe.features.document import CURE, Arrays, Doc, Record, locate
 from seqpipe.features.vocabulary import Vocabulary
 
 NO_SCHEME = "none"  # of a head that tags words: its labels are tags, not parts of spans

@@ -17,9 +17,8 @@ from seqpipe.answers.round_trip import changed_message
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import LOG_ZERO, Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
 from seqpipe.errors import DataError
-from seqpipe.features.document import Arrays, Doc, Record, place_of
+from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, place_of
 from seqpipe.features.encoding import encode
-from seqpipe.features.extended_vocabulary import ExtendedVocabulary
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, clean, special_id
 
 END = SPECIALS.index(EOS)

@@ -87,7 +87,7 @@ def _trained(path: Path) -> list[str]:
     from seqpipe.commands.word_vectors import is_word
     from seqpipe.config.loader import load
     from seqpipe.features.sources import tokenizers_of
-    from seqpipe.features.word_pieces import splits_words
+    from seqpipe.features.splitting import splits_words
     from seqpipe.training.datasets import read
     from seqpipe.training.fit import fit_artifacts
 

@@ -19,8 +19,7 @@ from seqpipe.config.option_models import options_model, validate, values
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
-from seqpipe.features.document import Record
-from seqpipe.features.overlaps import Overlaps, resolve_overlaps
+from seqpipe.features.document import Overlaps, Record, resolve_overlaps
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle_reader import reader_from
 from seqpipe.runtime.evaluate import evaluate

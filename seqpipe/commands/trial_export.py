@@ -24,7 +24,7 @@ from seqpipe.export.parity.gate import one_thread
 from seqpipe.export.parity.streaming import compare_streams
 from seqpipe.export.verified import use_graph
 from seqpipe.features.encoding import shown
-from seqpipe.features.hostile_texts import CURE, fault_of
+from seqpipe.features.raw_text import CURE, fault_of
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding

@@ -12,7 +12,7 @@ from seqpipe.config.checks.needs import Need
 from seqpipe.config.component import Component, Input
 from seqpipe.config.schema import Export, PluginKeys, Train
 from seqpipe.config.yaml_text import Plain, plain
-from seqpipe.features.overlaps import Overlaps
+from seqpipe.features.document import Overlaps
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,8 @@ import numpy as np
 
 from seqpipe.features import vocabulary
 from seqpipe.features.document import MASK, Arrays, Doc, join_sources
-from seqpipe.features.multi_source import MultiSource
-from seqpipe.features.numeric_source import NumericSource
-from seqpipe.features.sources import InputSource, mask_of, masks
-from seqpipe.features.text_source import TextSource
-from seqpipe.features.word_pieces import splits_words
+from seqpipe.features.sources import InputSource, MultiSource, NumericSource, TextSource, mask_of, masks
+from seqpipe.features.splitting import splits_words
 from seqpipe.training.artifacts import Artifacts
 
 SIZES, LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)  # texts of a batch, and tokens of the longest

@@ -27,8 +27,8 @@ from seqpipe.export.passes.int8 import in_int8
 from seqpipe.export.verified import use_graph
 from seqpipe.features import encoding
 from seqpipe.features.document import Record
-from seqpipe.features.text_pieces import Cut
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
+from seqpipe.features.splitting import Cut
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.pipeline import Pipeline

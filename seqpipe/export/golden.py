@@ -9,8 +9,7 @@ from seqpipe.export.parity.answers import Comparison
 from seqpipe.export.parity.generated_records import probe_records
 from seqpipe.export.parity.trial_options import with_short_texts
 from seqpipe.features.document import Record
-from seqpipe.features.sources import columns
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource, columns
 from seqpipe.runtime.limits import TRAINED
 from seqpipe.runtime.model import TOLERANCE, same_answer
 

@@ -6,14 +6,17 @@ Offsets are code points of the text as given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError
-from seqpipe.features.vocabulary import EOS, SPECIALS
+from seqpipe.features.encoding import encode
+from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, normal, token_id
 
 Record = Mapping[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -146,3 +149,116 @@ def words_of(doc: Doc, first: int, last: int) -> Doc:
         starts=starts,
         places=None if doc.places is None else shifted(doc.places[first:last]),
     )
+
+
+# The vocabulary that a copying head writes with: that of a target tokenizer, then the source's words that it lacks.
+
+_LAST_SPECIAL = SPECIALS.index(EOS)
+
+
+@dataclass(frozen=True)
+class ExtendedVocabulary:
+    """The V tokens of a target tokenizer, then V, V + 1, … for the words of a source that it lacks, as they come.
+
+    Words that are written the same have the same id (See, Liu and Manning 2017).
+
+    Args:
+        tokenizer: The target tokenizer.
+        same: Whether source and target have one tokenizer: then a token has the id that it has already. Otherwise that
+            of the token as it is written, normalised as the target tokenizer does.
+    """
+
+    tokenizer: Tokenizer
+    same: bool
+
+    def read(self, doc: Doc) -> tuple[list[int], list[str]]:
+        """Each token's id, and the words that the vocabulary lacks, as written, in the order of their ids."""
+        ids = doc.ids if self.same else [token_id(self.tokenizer, word) or 0 for word in doc.words]
+        V, new = self.tokenizer.get_vocab_size(), dict[str, int]()
+        pairs = zip(ids, doc.words, strict=True)
+        return [i if i > _LAST_SPECIAL else V + new.setdefault(word, len(new)) for i, word in pairs], [*new]
+
+    def written(self, text: str, doc: Doc, place: str = "") -> list[int]:
+        """The ids of a text that a head is to write of this source.
+
+        A word that the vocabulary lacks has the id of the source's word that is written the same, else of the first
+        that the target tokenizer normalises to the same; else that of [UNK].
+        """
+        _, new = self.read(doc)
+        encoding = encode(self.tokenizer, text, place)
+        V, positions = self.tokenizer.get_vocab_size(), {word: i for i, word in enumerate(new)}
+        normalised = {normal(self.tokenizer, word): i for word, i in reversed(positions.items())}
+        ids = []
+        for i, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            if i <= _LAST_SPECIAL:
+                word = text[start:end]
+                position = positions.get(word, normalised.get(normal(self.tokenizer, word)))
+                i = SPECIALS.index(UNK) if position is None else V + position
+            ids.append(i)
+        return ids
+
+
+# Which of the overlapping spans of a record remain.
+
+Overlaps = Literal["error", "longest", "first"]
+CURE = "correct or remove one of the spans, or set data.overlaps to longest or first"
+DROPPED = "dropped_spans"  # field of a record: how many of its spans are left out
+
+
+def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Record]:
+    """Yield the records without overlaps in `spans`; where spans are dropped, `dropped_spans` says how many.
+
+    Raises:
+        DataError: if two spans of a record overlap and the rule is `error`.
+    """
+    for record in records:
+        spans: Any = record.get("spans")
+        if not _are_places(spans):
+            yield record
+            continue
+        kept = kept_spans([(span["start"], span["end"]) for span in spans], rule)
+        if len(kept) == len(spans):
+            yield record
+        elif rule == "error":
+            a, b = _first_overlap(spans)
+            pair = " and ".join(f"{s['start']}-{s['end']} {s['label']}" for s in (a, b))
+            raise DataError.at(record, f"the spans {pair} overlap; {CURE}")
+        else:
+            yield {**record, "spans": [spans[i] for i in kept], DROPPED: len(spans) - len(kept)}
+
+
+def kept_spans(places: Sequence[tuple[int, int]], rule: Overlaps) -> list[int]:
+    """The numbers of the spans that remain, in the order of the text: the longest first, or the first by start."""
+
+    def rank(i: int) -> tuple[int, int, int]:
+        start, end = places[i]
+        return (start - end if rule == "longest" else 0, start, i)
+
+    kept: list[int] = []
+    for i in sorted(range(len(places)), key=rank):
+        if all(places[i][1] <= places[j][0] or places[j][1] <= places[i][0] for j in kept):
+            kept.append(i)
+    return sorted(kept, key=lambda i: places[i])
+
+
+def dropped_message(records: Sequence[Record], rule: Overlaps) -> Iterator[str]:
+    """A line about the spans that were dropped from these records, if there are any."""
+    fewer = [record for record in records if DROPPED in record]
+    if fewer:
+        dropped = sum(record[DROPPED] for record in fewer)
+        count = dropped + sum(len(record.get("spans") or ()) for record in records)
+        first = fewer[0].get("where", "without a place")
+        message = f"{dropped:,} of {count:,} spans overlap others, and are dropped (data.overlaps: {rule})"
+        yield f"{message}; the first: {first}"
+
+
+def _are_places(spans: Any) -> bool:
+    """Whether a field holds spans; a third party's may hold something else."""
+    return isinstance(spans, list) and all(
+        isinstance(span, dict) and {"start", "end", "label"} <= span.keys() for span in spans
+    )
+
+
+def _first_overlap(spans: Sequence[Record]) -> tuple[Record, Record]:
+    ordered = sorted(spans, key=lambda span: (span["start"], span["end"]))
+    return next((a, b) for a, b in pairwise(ordered) if b["start"] < a["end"])

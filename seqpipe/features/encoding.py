@@ -1,13 +1,95 @@
-"""Encode texts; whatever the `tokenizers` library raises or panics with becomes a DataError with the place."""
+"""Encode texts and align tokens with them; an error of the `tokenizers` library becomes a DataError with the place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar, get_args
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding, Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
 
 from seqpipe.errors import DataError, SeqpipeError
+
+# Where tokens stand in the text as given, under a tokenizer whose normalizer has a Unicode normalization form.
+#
+# The library places a code point that is composed of several at the first of them, and each of the several that one
+# becomes at that one. Here a token has all code points that it is made of, and no two words share one.
+
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+FORMS = get_args(Form)
+WORD_MARK = "▁"  # U+2581, the piece that unigram models have for a space
+Place = tuple[int, int]
+
+
+class Alignment:
+    """The places of the tokens of one tokenizer; the same as the library's where its normalizer has no form."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.mark: int | None = tokenizer.token_to_id(WORD_MARK)
+        self.forms = [step for step in _steps(tokenizer) if step in FORMS]
+        self._composes = self.forms[-1:] in (["NFC"], ["NFKC"])
+
+    def places(self, offsets: list[Place], text: str) -> list[Place]:
+        """Start and end of each token, its offsets given: a combining mark belongs to what it is composed into."""
+        if not self._composes or not offsets:
+            return offsets
+        limits = [*(start for start, _ in offsets[1:]), len(text)]
+        if all(end >= limit or text[end].isspace() for (_, end), limit in zip(offsets, limits, strict=True)):
+            return offsets
+        kept = {i for start, end in self._code_points(text) for i in range(start, end)}
+        widened = []
+        for (start, end), limit in zip(offsets, limits, strict=True):
+            while end < limit and end not in kept and not text[end].isspace():
+                end += 1
+            widened.append((start, end))
+        return widened
+
+    def _code_points(self, text: str) -> list[Place]:
+        """Where each code point of the normalized text comes from."""
+        single = Tokenizer(WordLevel({"": 0}, unk_token=""))
+        single.normalizer = self.tokenizer.normalizer
+        single.pre_tokenizer = Split(Regex(r"[\s\S]"), "isolated")
+        places: list[Place] = single.encode(text, add_special_tokens=False).offsets
+        return places
+
+
+def form_of(tokenizer: Tokenizer) -> Form | None:
+    """The Unicode normalization form that a text is brought to before anything else, if any."""
+    steps = _steps(tokenizer)
+    is_first = bool(steps) and steps[0] in FORMS and steps[1:2] != ["StripAccents"]
+    return steps[0] if is_first else None
+
+
+def sharing(offsets: Sequence[Place]) -> list[tuple[int, int]]:
+    """First and last (exclusive) of each run of tokens that share a code point; most runs have one token."""
+    runs: list[tuple[int, int]] = []
+    end = 0
+    for i, place in enumerate(offsets):
+        if runs and place[0] < end:
+            runs[-1] = (runs[-1][0], i + 1)
+        else:
+            runs.append((i, i + 1))
+        end = place[1]
+    return runs
+
+
+def _steps(tokenizer: Tokenizer) -> list[Any]:
+    """The types of all steps of a tokenizer's normalizer, in order."""
+    normalizer = tokenizer.normalizer
+    return [] if normalizer is None else [*_types(json.loads(normalizer.__getstate__()))]
+
+
+def _types(part: Mapping[str, Any]) -> Iterator[str]:
+    if part["type"] != "Sequence":
+        yield part["type"]
+    for inner in part.get("normalizers", ()):
+        yield from _types(inner)
+
+
+# Encode texts; whatever the `tokenizers` library raises or panics with becomes a DataError with the place.
 
 SHOWN = 40  # characters of a text that stand in a message
 CURE = "shorten or correct the text, or write the tokenizer's pattern without a repeat inside a repeat and train again"

@@ -1,17 +1,317 @@
-"""What reads the inputs of a pipeline, one source or several: made from a bundle's description, and asked about."""
+"""The source of a field that holds rows of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.features.document import MASK
-from seqpipe.features.kinds.base import FeatureKind
-from seqpipe.features.multi_source import MultiSource
-from seqpipe.features.numeric_source import NumericSource
-from seqpipe.features.text_source import TextSource
+from seqpipe.errors import DataError
+from seqpipe.features import splitting
+from seqpipe.features.document import MASK, Arrays, Doc, Record, field_names, join_pair, join_sources, locate, place_of
+from seqpipe.features.encoding import Alignment, encode_batch, sharing
+from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
+from seqpipe.features.vocabulary import SPECIALS, UNK, clean, special_id, token_id
+
+
+class NumericSource:
+    """A field that holds rows of numbers, or the numbers of one row: each row stands where a token of a text would."""
+
+    pairs = False
+
+    def __init__(self, features: Mapping[str, FeatureKind], field: str):
+        self.features, self.field, self.fields = dict(features), field, (field,)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row has; 1 where no feature says it."""
+        return next((feature.size for feature in self.features.values()), 1)
+
+    def docs(self, records: Sequence[Record]) -> list[Doc]:
+        """The rows of each record; DataError for what is no matrix of finite numbers of the fitted width."""
+        return [self._doc(record) for record in records]
+
+    def _doc(self, record: Record) -> Doc:
+        rows = self._rows(record)
+        numbers = [str(position) for position in range(len(rows))]
+        ends = np.cumsum([len(number) + 1 for number in numbers]).tolist()
+        offsets = [(end - 1 - len(number), end - 1) for end, number in zip(ends, numbers, strict=True)]
+        words = [row.astype("<f4").tobytes().hex() for row in rows]  # what a seed is keyed by
+        return Doc(" ".join(numbers), words, offsets, [1] * len(rows), rows=rows)
+
+    def _rows(self, record: Record) -> np.ndarray:
+        value, field = record.get(self.field), f"{place_of(record)}field {self.field!r}"
+        try:
+            with np.errstate(over="ignore"):  # refused below
+                rows = np.array(value, np.float32) if isinstance(value, list | tuple | np.ndarray) else None
+        except (TypeError, ValueError):
+            rows = None
+        if rows is None or rows.ndim not in (1, 2):
+            names = "" if self.field in record else f"; the record has: {field_names(record)}"
+            message = f"must hold rows of numbers of one length, not {type(value).__name__}{names}"
+            raise DataError(f"{field} {message}; give a list of numbers, or a list of such lists of one length")
+        if not rows.size:
+            return np.zeros((0, 0), np.float32)
+        rows = rows[None] if rows.ndim == 1 else rows
+        if not np.isfinite(rows).all():
+            raise DataError(f"{field} holds a number that is not finite in float32; leave such rows out")
+        for width in (feature.size for feature in self.features.values()):
+            if width and rows.shape[1] != width:
+                message = f"has rows of {rows.shape[1]} numbers, and training data had {width}"
+                raise DataError(f"{field} {message}; give {width}")
+        return rows
+
+    def collate(self, docs: Sequence[Doc]) -> Arrays:
+        """Rows padded to the most of the batch (at least one): every feature, and `mask` (B, T)."""
+        lengths = np.array([len(doc) for doc in docs])
+        longest = max(1, int(lengths.max(initial=1)))
+        mask = np.arange(longest)[None] < lengths[:, None]
+        return {name: feature.array(docs, longest) for name, feature in self.features.items()} | {MASK: mask}
+
+    def axes(self, name: str) -> tuple[str | int, ...]:
+        return TOKEN_AXES if name == MASK else self.features[name].axes
+
+    def manifest(self) -> dict[str, dict[str, Any]]:
+        """Of each input of the graph what it is made by, its axes and its type."""
+        inputs: dict[str, dict[str, Any]] = {
+            name: {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
+            for name, feature in self.features.items()
+        }
+        return inputs | {MASK: {"axes": [*TOKEN_AXES], "dtype": "bool"}}
+
+
+# The source of a text, or of a pair of texts: one piece of code splits them in training and at deployment alike.
+#
+# Ids are the tokenizer's; 0 is padding everywhere.
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
+
+_SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
+_CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the most characters of one
+
+
+class TextSource:
+    """A tokenizer and the fitted features of one text: records become Docs, Docs become padded arrays.
+
+    `lossless`: each token of a text counts, white space too, for language models.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        features: Mapping[str, FeatureKind],
+        field: str | Sequence[str] = "text",
+        lossless: bool = False,
+    ):
+        self.tokenizer, self.features = tokenizer, dict(features)
+        self.fields = (field,) if isinstance(field, str) else tuple(field)
+        self.lossless = lossless
+        self._unknown, self._splits_words = special_id(tokenizer, UNK), splitting.splits_words(tokenizer)
+        self._alignment = Alignment(tokenizer)
+        self._known: dict[str, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_known": {}}  # a cache
+
+    def docs(self, records: Sequence[Record]) -> list[Doc]:
+        """Splits texts; words that are split already bypass splitting, never normalising or the vocabulary."""
+        docs = self._split(records)
+        columns = [(field, feature) for feature in self.features.values() for field in feature.fields]
+        if not columns:
+            return docs
+        return [
+            replace(
+                doc, columns={field: feature.value(self._column(record, field), place) for field, feature in columns}
+            )
+            for doc, record, place in zip(docs, records, map(place_of, records), strict=True)
+        ]
+
+    def _column(self, record: Record, field: str) -> str:
+        """What another field of a record holds, a text or a whole number, as text."""
+        value = record.get(field)
+        return str(value) if type(value) is int else self.text(record, field)
+
+    def _split(self, records: Sequence[Record]) -> list[Doc]:
+        if self.pairs:
+            halves = (self._whole([self.text(record, field) for record in records], records) for field in self.fields)
+            return [join_pair(*pair) for pair in zip(*halves, strict=True)]
+        unsplit = [record for record in records if not self.presplit(record)]
+        whole = iter(self._whole([self.text(record) for record in unsplit], unsplit))
+        return [self._from_words(record) if self.presplit(record) else next(whole) for record in records]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a record has two texts, which are read as one."""
+        return len(self.fields) == 2
+
+    @property
+    def field(self) -> str | list[str]:
+        """The field that is the input, or the two of a pair, as a bundle says it."""
+        return list(self.fields) if self.pairs else self.fields[0]
+
+    def presplit(self, record: Record) -> bool:
+        words = self.fields == ("text",) and record.get("words") is not None
+        return words and not (self.lossless and isinstance(record.get("text"), str))
+
+    def _whole(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
+        """A Doc of each text of these records."""
+        texts = [clean(text) for text in raw_texts]
+        encodings = encode_batch(self.tokenizer, texts, lambda position: place_of(records[position]))
+        docs = []
+        for raw, text, encoding in zip(raw_texts, texts, encodings, strict=True):
+            if self._splits_words and not self.lossless:
+                docs.append(self._of_pieces(raw, text, splitting.of_text(self._alignment, encoding, text)))
+            else:
+                places = self._alignment.places(encoding.offsets, text)
+                docs.append(self._of_tokens(raw, text, encoding.ids, places))
+        return docs
+
+    def _of_tokens(self, raw: str, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> Doc:
+        """A Doc of tokens; whole words that share a code point, such as 1 and 2 of ½ in NFKC, are one."""
+        if self._alignment.forms and not self._splits_words:
+            runs = sharing(offsets)
+            places = [(offsets[first][0], offsets[last - 1][1]) for first, last in runs]
+            ids = [
+                ids[first] if last - first == 1 else self._id(text[a:b])
+                for (first, last), (a, b) in zip(runs, places, strict=True)
+            ]
+            offsets = places
+        return Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids))
+
+    def collate(self, docs: Sequence[Doc]) -> Arrays:
+        """Docs padded to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
+        lengths = np.array([len(doc) for doc in docs])
+        longest = max(1, int(lengths.max(initial=1)))
+        ids = np.zeros((len(docs), longest), np.int64)
+        mask = np.arange(longest)[None] < lengths[:, None]
+        ids[mask] = [i for doc in docs for i in doc.ids]
+        arrays = {"ids": ids, MASK: mask}
+        return arrays | {name: feature.array(docs, longest) for name, feature in self.features.items()}
+
+    def axes(self, name: str) -> tuple[str | int, ...]:
+        """What the axes of an array are called; a number is the size of one that is not free."""
+        feature = self.features.get(name)
+        return feature.axes if feature else TOKEN_AXES
+
+    def manifest(self) -> dict[str, dict[str, Any]]:
+        """Of each input of the graph what it is made by, its axes and its type."""
+        inputs: dict[str, dict[str, Any]] = {
+            name: {"axes": [*TOKEN_AXES], "dtype": dtype} for name, dtype in (("ids", "int64"), (MASK, "bool"))
+        }
+        for name, feature in self.features.items():
+            inputs[name] = {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
+        return inputs
+
+    def text(self, record: Record, field: str | None = None) -> str:
+        """The record's text in this field, else in the one that is the input; DataError if there is none."""
+        field = field or self.fields[0]
+        text = record.get(field)
+        if not isinstance(text, str):
+            message = f"{place_of(record)}field {field!r} must be a text, not {type(text).__name__}"
+            raise DataError(f"{message}; the record has: {field_names(record)}")
+        return text
+
+    def _from_words(self, record: Record) -> Doc:
+        raw_words = list(record["words"])
+        words = [clean(word) for word in raw_words]
+        text = record.get("text")
+        text = text if isinstance(text, str) else " ".join(raw_words)
+        places = locate(raw_words, text, place_of(record))
+        if self._splits_words:
+            pieces = splitting.of_words(self._alignment, places, clean(text), place_of(record))
+            return self._of_pieces(text, clean(text), pieces, places)
+        known = self._known
+        ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
+        return Doc(text, words, places, ids)
+
+    def _of_pieces(
+        self, raw: str, text: str, words: list[list[splitting.Piece]], places: list[tuple[int, int]] | None = None
+    ) -> Doc:
+        """A Doc of the pieces of each word; a word at one of `places` that has no piece is an unknown one."""
+        if places is None:
+            places = [(pieces[0][1], pieces[-1][2]) for pieces in words]
+        words = [pieces or [(self._unknown, *place)] for pieces, place in zip(words, places, strict=True)]
+        starts = [0, *accumulate(map(len, words))][: len(words)]
+        ids = [i for pieces in words for i, *_ in pieces]
+        offsets = [(a, b) for pieces in words for _, a, b in pieces]
+        return Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids), starts, places)
+
+    def _plain(self, ids: list[int]) -> list[int]:
+        """A text may hold "[EOS]", which means nothing there."""
+        return ids if _SPECIAL_IDS.isdisjoint(ids) else [self._unknown if i in _SPECIAL_IDS else i for i in ids]
+
+    def _id(self, word: str) -> int:
+        known_id = token_id(self.tokenizer, word)
+        if len(self._known) >= _CACHED:
+            self._known.clear()
+        word_id = self._unknown if known_id is None else known_id
+        if len(word) <= _CACHED_LENGTH:
+            self._known[word] = word_id
+        return word_id
+
+
+# Several sources, each with a name, as one.
+
+
+class MultiSource:
+    """Sources by name: an array or an axis of one is called `<source>.<name>`, but for the batch's own axis."""
+
+    pairs = False
+
+    def __init__(self, sources: Mapping[str, TextSource | NumericSource]):
+        self.sources = dict(sources)
+
+    @property
+    def features(self) -> dict[str, FeatureKind]:
+        return {
+            f"{prefix}.{name}": feature
+            for prefix, source in self.sources.items()
+            for name, feature in source.features.items()
+        }
+
+    @property
+    def field(self) -> dict[str, Any]:
+        """By source the field that is its input, or the two of a pair, as a bundle says it."""
+        return {name: source.field for name, source in self.sources.items()}
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(field for source in self.sources.values() for field in source.fields))
+
+    def docs(self, records: Sequence[Record]) -> list[Doc]:
+        """Of each record the Docs of all sources as one; it is empty where one of them is."""
+        columns = [source.docs(records) for source in self.sources.values()]
+        return [join_sources(parts) for parts in zip(*columns, strict=True)]
+
+    def collate(self, docs: Sequence[Doc]) -> Arrays:
+        arrays: Arrays = {}
+        for number, (prefix, source) in enumerate(self.sources.items()):
+            parts = source.collate([doc.parts[number] for doc in docs])
+            arrays |= {f"{prefix}.{name}": array for name, array in parts.items()}
+        return arrays
+
+    def axes(self, name: str) -> tuple[str | int, ...]:
+        source, _, name_there = name.partition(".")
+        return tuple(_axis_of(source, axis) for axis in self.sources[source].axes(name_there))
+
+    def manifest(self) -> dict[str, dict[str, Any]]:
+        inputs = {}
+        for prefix, source in self.sources.items():
+            for name, entry in source.manifest().items():
+                inputs[f"{prefix}.{name}"] = {**entry, "axes": [_axis_of(prefix, axis) for axis in entry["axes"]]}
+        return inputs
+
+
+def _axis_of(source: str, axis: str | int) -> str | int:
+    return axis if isinstance(axis, int) or axis == BATCH else f"{source}_{axis}"
+
+
+# What reads the inputs of a pipeline, one source or several: made from a bundle's description, and asked about.
 
 InputSource = TextSource | NumericSource | MultiSource
 

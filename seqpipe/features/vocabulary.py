@@ -13,8 +13,7 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from seqpipe.errors import DataError
-from seqpipe.features.alignment import Alignment, sharing
-from seqpipe.features.encoding import guard
+from seqpipe.features.encoding import Alignment, guard, sharing
 
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 SPECIALS = (PAD, UNK, BOS, EOS)  # ids 0 to 3 of every vocabulary

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seqpipe.config.names import SOURCE_STATE
 from seqpipe.errors import UsageError
 from seqpipe.features.kinds.base import FeatureKind
-from seqpipe.features.kinds.column import Column
+from seqpipe.features.kinds.text import Column
 from seqpipe.nn.cells import LIBRARY, Cell, as_node, recurrent_step, suffixes, weights_of
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.layers import LockedDropout

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import BundleError, UsageError
-from seqpipe.features.text_pieces import CUTS
+from seqpipe.features.splitting import CUTS
 from seqpipe.files import json_bytes, sha256, writing_folder
 
 FORMAT, VERSION = "seqpipe-bundle", 2

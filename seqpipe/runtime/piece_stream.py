@@ -11,8 +11,8 @@ from seqpipe.answers.pieces import PieceReader
 from seqpipe.answers.types import Answer
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Doc
-from seqpipe.features.text_pieces import Cut, TextPieces
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
+from seqpipe.features.splitting import Cut, TextPieces
 from seqpipe.runtime.cache_entries import next_inputs
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from seqpipe.answers.registry import metric_types
 from seqpipe.answers.types import Answer, Metric
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
-from seqpipe.features.sentence_splitting import sentences
-from seqpipe.features.sources import InputSource
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import InputSource, TextSource
+from seqpipe.features.splitting import sentences
 from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.limits import length_warning, refuse_long
 

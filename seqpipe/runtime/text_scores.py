@@ -13,7 +13,7 @@ from seqpipe.answers.generation import ENOUGH
 from seqpipe.answers.types import Masking, Part, ScoringRow
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, place_of
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.runtime.decode_options import chosen
 from seqpipe.runtime.predictor import TOKENS, Predictor, batches, chunks

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from tokenizers import Tokenizer
 
 from seqpipe.features.document import Doc
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
+from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.features.word_pieces import splits_words
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.options import ROUND_TRIP, Subject, option_checks
 from seqpipe.testing.report import Check, FaultError

@@ -18,8 +18,7 @@ from seqpipe.config.contract import has_member
 from seqpipe.config.head_answers import answer_settings
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
-from seqpipe.features.document import Doc, Record
-from seqpipe.features.overlaps import Overlaps, dropped_message, resolve_overlaps
+from seqpipe.features.document import Doc, Overlaps, Record, dropped_message, resolve_overlaps
 from seqpipe.features.vocabulary import BOS, SPECIALS
 from seqpipe.training.artifacts import Artifacts
 

@@ -17,11 +17,8 @@ from seqpipe.errors import ConfigError
 from seqpipe.features.document import Doc, Record, token_counts
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.registry import pair_features
-from seqpipe.features.multi_source import MultiSource
-from seqpipe.features.numeric_source import NumericSource
-from seqpipe.features.sources import InputSource, tokenizers_of
-from seqpipe.features.text_source import TextSource
-from seqpipe.features.word_pieces import splits_words
+from seqpipe.features.sources import InputSource, MultiSource, NumericSource, TextSource, tokenizers_of
+from seqpipe.features.splitting import splits_words
 from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.datasets import read

@@ -19,8 +19,8 @@ from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.features.document import Record, place_of
 from seqpipe.features.encoding import CURE, cannot_split, is_panic
 from seqpipe.features.sources import tokenizer_file_of, tokenizers_of
+from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.features.word_pieces import splits_words
 from seqpipe.training.artifacts import Artifacts
 
 Texts = Iterator[tuple[Record, str | list[str]]]  # texts, or their words, each with its record

@@ -13,7 +13,7 @@ from seqpipe.config.head_answers import answer_kind, answer_settings
 from seqpipe.config.model import Component
 from seqpipe.errors import ConfigError
 from seqpipe.features.kinds.base import SENTENCES, WORDS
-from seqpipe.features.word_pieces import splits_words
+from seqpipe.features.splitting import splits_words
 
 
 def check_head_inputs(source: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:

@@ -22,7 +22,7 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.words import Words

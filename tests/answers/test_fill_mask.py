@@ -12,9 +12,9 @@ from seqpipe.answers.fill_mask import FillMask
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.registry import head_answer_from
 from seqpipe.errors import DataError
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
+from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import MASK
-from seqpipe.features.word_pieces import splits_words
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.unigram import Unigram

@@ -22,8 +22,8 @@ from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.features.document import Doc
-from seqpipe.features.kinds.segments import Segments
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.kinds.text import Segments
+from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
 from seqpipe.training.optim import make_optimizer
 from seqpipe_plugins.encoders.pretrained import Pretrained

@@ -23,7 +23,7 @@ from seqpipe.export.graph import to_onnx
 from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.answers import Comparison
 from seqpipe.export.parity.gate import verify_parity
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import read

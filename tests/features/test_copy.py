@@ -14,10 +14,10 @@ from seqpipe.answers.text import Text
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.features.extended_vocabulary import ExtendedVocabulary
-from seqpipe.features.kinds.copy import Copy
+from seqpipe.features.document import ExtendedVocabulary
 from seqpipe.features.kinds.registry import feature_from
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.kinds.text import Copy
+from seqpipe.features.sources import TextSource
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples, read
 from seqpipe.training.fit import fit_artifacts

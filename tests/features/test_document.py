@@ -13,16 +13,14 @@ import pytest
 from tokenizers import Regex, pre_tokenizers
 
 from seqpipe.errors import BundleError, DataError
-from seqpipe.features import text_source
+from seqpipe.features import sources
 from seqpipe.features.document import Doc, locate, token_counts
 from seqpipe.features.encoding import guard
-from seqpipe.features.kinds import chars as chars_kind
-from seqpipe.features.kinds.chars import Chars
-from seqpipe.features.kinds.pieces import Pieces
+from seqpipe.features.kinds import text as chars_kind
 from seqpipe.features.kinds.registry import feature_from
-from seqpipe.features.kinds.sentences import Sentences
-from seqpipe.features.sentence_splitting import sentences
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.kinds.text import Chars, Pieces, Sentences
+from seqpipe.features.sources import TextSource
+from seqpipe.features.splitting import sentences
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -161,7 +159,7 @@ def hectic() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hectic")
 def test_full_caches_change_no_answer_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_source, "_CACHED", 2)
+    monkeypatch.setattr(sources, "_CACHED", 2)
     monkeypatch.setattr(chars_kind, "_CACHED", 2)
     made = featurizer(chars=fitted_chars("abcdefgh", longest=4))
     records = [{"words": [a + b for b in "abcdefgh"]} for a in "abcdefgh"]

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from seqpipe.commands.trial_export import check_export
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError
-from seqpipe.features.hostile_texts import fault_of
+from seqpipe.features.raw_text import fault_of
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.unigram import Unigram

@@ -20,9 +20,7 @@ from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.kinds.registry import feature_from
-from seqpipe.features.multi_source import MultiSource
-from seqpipe.features.numeric_source import NumericSource
-from seqpipe.features.sources import source_from
+from seqpipe.features.sources import MultiSource, NumericSource, source_from
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batches, examples, read

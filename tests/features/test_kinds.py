@@ -9,15 +9,10 @@ import seqpipe
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import FeatureKind
-from seqpipe.features.kinds.chars import Chars
-from seqpipe.features.kinds.column import Column
-from seqpipe.features.kinds.copy import Copy
 from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.kinds.ngrams import Ngrams
-from seqpipe.features.kinds.pieces import Pieces
 from seqpipe.features.kinds.registry import feature_from, feature_kinds, pair_features
-from seqpipe.features.kinds.segments import Segments
-from seqpipe.features.kinds.sentences import Sentences
+from seqpipe.features.kinds.text import Chars, Column, Copy, Pieces, Segments, Sentences
 from seqpipe_plugins.tokenizers.words import Words
 
 TARGET = Words().train(["a b"])

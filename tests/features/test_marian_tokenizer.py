@@ -12,8 +12,7 @@ import transformers
 from pretrained import marian, rewrite, sentencepiece
 
 from seqpipe.errors import DataError
-from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
-from seqpipe.features.marian_tokenizer import SIDES, Side
+from seqpipe.features.checkpoint_tokenizer import SIDES, Side, pretrained_tokenizer
 from seqpipe.features.vocabulary import SPECIALS, vocabulary_of
 
 SOURCE, TARGET = (

@@ -9,8 +9,8 @@ import pytest
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
-from seqpipe.features.kinds.column import Column
 from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word
+from seqpipe.features.kinds.text import Column
 from seqpipe.features.vocabulary import counts_of
 
 A, B, A_B = 0x1CA6127B, 0x67468B28, 0x355B3DC1  # the words "a" and "b", and one after the other

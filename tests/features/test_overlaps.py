@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpipe.errors import DataError
-from seqpipe.features.overlaps import Overlaps, dropped_message, kept_spans, resolve_overlaps
+from seqpipe.features.document import Overlaps, dropped_message, kept_spans, resolve_overlaps
 
 
 def record(*places: tuple[int, int]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from seqpipe.config.loader import load, resolved
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.features.kinds.registry import feature_from
-from seqpipe.features.kinds.segments import Segments
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.kinds.text import Segments
+from seqpipe.features.sources import TextSource
 from seqpipe.runtime.bundle import unseal
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqpipe.features.raw_text import RawText, compare, with_raw_text
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.words import Words

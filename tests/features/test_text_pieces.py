@@ -9,8 +9,8 @@ import pytest
 
 from seqpipe.export.parity.text_pieces import possible_cut, split_otherwise
 from seqpipe.features.document import words_of
-from seqpipe.features.text_pieces import TextPieces, smallest_pieces
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
+from seqpipe.features.splitting import TextPieces, smallest_pieces
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.words import Words

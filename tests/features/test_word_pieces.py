@@ -14,7 +14,7 @@ from pretrained import modernbert_tokenizer, unigram_pieces
 
 from seqpipe.features.checkpoint_tokenizer import CheckpointTokenizer, pretrained_tokenizer
 from seqpipe.features.document import Doc
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
 
 WORDS = [
     "hello",

@@ -11,7 +11,7 @@ from factory import tiers
 
 from seqpipe import Model
 from seqpipe.features.document import Doc
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import clean
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.words import Words

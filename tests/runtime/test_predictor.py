@@ -15,7 +15,7 @@ from seqpipe.answers.tagging import Spans
 from seqpipe.answers.text import Text
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
 from seqpipe.runtime.predictor import Predictor, batches, cores
 from seqpipe_plugins.tokenizers.words import Words
 

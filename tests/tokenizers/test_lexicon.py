@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
 from seqpipe_plugins.tokenizers.lexicon import Lexicon
 
 WORDS = ("研究", "研究生", "生命", "起源", "T恤", "卡拉OK", "Việt Nam", "การ", "IT", "a.b", "[x]", "ὰ-", "𠮷野家")

@@ -15,9 +15,9 @@ import seqpipe
 import seqpipe_plugins.tokenizers.chars as characters
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
-from seqpipe.features.alignment import form_of
-from seqpipe.features.kinds.chars import Chars
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.encoding import form_of
+from seqpipe.features.kinds.text import Chars
+from seqpipe.features.sources import TextSource
 from seqpipe.testing import check_tokenizer
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.unigram import Unigram

@@ -17,10 +17,8 @@ from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc
-from seqpipe.features.kinds.chars import Chars
-from seqpipe.features.kinds.pieces import Pieces
-from seqpipe.features.kinds.sentences import Sentences
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.kinds.text import Chars, Pieces, Sentences
+from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.unigram import Unigram

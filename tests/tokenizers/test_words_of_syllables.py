@@ -11,7 +11,7 @@ import pytest
 from factory import seqpipe
 
 from seqpipe import load
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
 from seqpipe_plugins.readers.conllu import Conllu
 from seqpipe_plugins.readers.segmented import Segmented
 from seqpipe_plugins.tokenizers.bpe import BPE

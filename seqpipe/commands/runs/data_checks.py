@@ -6,7 +6,7 @@ from seqpipe.config.component import build_component
 from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import DataError
-from seqpipe.features.overlaps import resolve_overlaps
+from seqpipe.features.document import resolve_overlaps
 from seqpipe.runtime.limits import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import unseen_labels

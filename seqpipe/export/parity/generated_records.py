@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from seqpipe.features.document import Record
-from seqpipe.features.numeric_source import NumericSource
-from seqpipe.features.sources import InputSource, sources_of
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import InputSource, NumericSource, TextSource, sources_of
 from seqpipe.features.vocabulary import SPECIALS
 
 SCRIPTS = (

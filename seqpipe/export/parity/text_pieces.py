@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.raw_text import with_raw_text
-from seqpipe.features.text_pieces import CUTS, Cut, smallest_pieces
-from seqpipe.features.text_source import TextSource
+from seqpipe.features.sources import TextSource
+from seqpipe.features.splitting import CUTS, Cut, smallest_pieces
 
 Token = tuple[int, int, int]  # id, start, end
 

@@ -14,8 +14,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError
-from seqpipe.features.alignment import FORMS, Form, form_of
 from seqpipe.features.document import Doc
+from seqpipe.features.encoding import FORMS, Form, form_of
 from seqpipe.features.kinds.base import BATCH, TOKENS, FeatureKind, unknown_kind
 from seqpipe.features.vocabulary import FeatureSize
 

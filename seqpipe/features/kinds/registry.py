@@ -1,12 +1,10 @@
 """The feature kinds by name.
 
-The class `WordLength` of the kind `word_length` stands in `word_length.py`. Classes are imported when asked for:
-`import seqpipe` names them all and imports no NumPy.
+Classes are imported when asked for: `import seqpipe` names them all and imports no NumPy.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -17,22 +15,18 @@ from seqpipe.features.kinds.base import FeatureKind, unknown_kind
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from seqpipe.features.kinds.chars import Chars
-    from seqpipe.features.kinds.column import Column
-    from seqpipe.features.kinds.copy import Copy
     from seqpipe.features.kinds.matrix import Matrix
     from seqpipe.features.kinds.ngrams import Ngrams
-    from seqpipe.features.kinds.pieces import Pieces
-    from seqpipe.features.kinds.segments import Segments
-    from seqpipe.features.kinds.sentences import Sentences
+    from seqpipe.features.kinds.text import Chars, Column, Copy, Pieces, Segments, Sentences
 
 __all__ = ["Chars", "Column", "Copy", "Matrix", "Ngrams", "Pieces", "Segments", "Sentences"]
 
+_OWN_FILE = {"Matrix": "matrix", "Ngrams": "ngrams"}  # the other kinds stand in `text.py`
+
 
 def module_of(name: str) -> str:
-    """The module of the class of this name."""
-    file = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-    return f"seqpipe.features.kinds.{file}"
+    """Return the module of the class of this name."""
+    return f"seqpipe.features.kinds.{_OWN_FILE.get(name, 'text')}"
 
 
 @cache

@@ -9,8 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from seqpipe.features.numeric_source import NumericSource
-from seqpipe.features.sources import columns, fields_of, sources_of
+from seqpipe.features.sources import NumericSource, columns, fields_of, sources_of
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.settings import Settings

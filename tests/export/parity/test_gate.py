@@ -30,8 +30,8 @@ from seqpipe.export.parity.generated_records import SCRIPTS, probe_records
 from seqpipe.export.parity.precision import judge_int8
 from seqpipe.export.parity.trial_options import options_off_default, trial_options
 from seqpipe.features.document import Arrays, Record
-from seqpipe.features.kinds.chars import Chars
 from seqpipe.features.kinds.registry import feature_from
+from seqpipe.features.kinds.text import Chars
 from seqpipe.runtime import bundle, statement
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
@@ -168,9 +168,9 @@ def test_a_letter_that_no_record_holds_is_found_by_a_probe(tags: Trained, monkey
 
 
 def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqpipe.features import text_source
+    from seqpipe.features import sources
 
-    whole = text_source.TextSource._whole
+    whole = sources.TextSource._whole
 
     def shifted(self: Any, *given: Any) -> Any:
         docs = whole(self, *given)
@@ -178,7 +178,7 @@ def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.Mo
             return docs
         return [replace(doc, offsets=[(a, b + 1) for a, b in doc.offsets]) for doc in docs]
 
-    monkeypatch.setattr(text_source.TextSource, "_whole", shifted)
+    monkeypatch.setattr(sources.TextSource, "_whole", shifted)
     assert "where its tokens stand differs" in tags.refused()
 
 

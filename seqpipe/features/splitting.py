@@ -1,14 +1,18 @@
-"""The pieces of each word of a text, for tokenizers that split words."""
+"""Split texts: words into subwords, texts into sentences, streams of text into chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, get_args
 
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordLevel
 
-from seqpipe.features.alignment import Alignment, Place
-from seqpipe.features.encoding import encode
+from seqpipe.features.encoding import Alignment, Place, encode
+
+# The pieces of each word of a text, for tokenizers that split words.
 
 Piece = tuple[int, int, int]  # id, start, end
 
@@ -73,3 +77,80 @@ def _by_word(
         elif next_word >= 0:
             words[next_word].append((i, begin, begin))
     return [pieces[::-1] for pieces in words]
+
+
+# Where the sentences and the lines of a text start and end.
+
+_CLOSERS = "[\"'\u201d\u2019)\\]\u300d\u300f\u300b\uff09]*+"
+_SENTENCE_END = re.compile(
+    rf"(?:(?<![.!?\u2026])[.!?\u2026]++{_CLOSERS}(?=\s)|[\u3002\uff01\uff1f]+{_CLOSERS}|\n\s*\n|\n(?=\S))"
+)
+_LINE_END = re.compile(r"\n")
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Start and end of each sentence: after . ! ? … and a blank, after 。！？, at line ends; closing quotes belong."""
+    return _parts(_SENTENCE_END, text)
+
+
+def lines(text: str) -> list[tuple[int, int]]:
+    """Start and end of each line that holds more than white space; its line feed belongs to it."""
+    return _parts(_LINE_END, text)
+
+
+def _parts(end: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    cuts = [0, *(match.end() for match in end.finditer(text)), len(text)]
+    return [(a, b) for a, b in pairwise(cuts) if text[a:b].strip()]
+
+
+# Cut a text that comes bit by bit into pieces: behind whole words, or behind any character.
+
+Cut = Literal["character", "word"]
+CUTS: tuple[Cut, ...] = get_args(Cut)
+
+
+class TextPieces:
+    """The pieces of one text, which together are the text.
+
+    What follows cannot change a word that white space stands behind. A piece ends before white space and the next one
+    begins with it, since many tokenizers mark a word by what stands before it. Where every code point is a token of its
+    own, a text may be cut anywhere.
+
+    Args:
+        cut: What a piece ends behind: a word, or any character.
+    """
+
+    def __init__(self, cut: Cut) -> None:
+        self.cut = cut
+        self._rest = ""
+
+    def feed(self, text: str) -> str:
+        """The next piece, "" where no further word is complete."""
+        self._rest += text
+        end = len(self._rest) if self.cut == "character" else _last_blank(self._rest)
+        piece, self._rest = self._rest[:end], self._rest[end:]
+        return piece
+
+    def finish(self) -> str:
+        """What is left once the text has ended."""
+        piece, self._rest = self._rest, ""
+        return piece
+
+
+def smallest_pieces(text: str, cut: Cut) -> Iterator[str]:
+    """The pieces of a text that comes character by character."""
+    pieces = TextPieces(cut)
+    for character in text:
+        if piece := pieces.feed(character):
+            yield piece
+    if piece := pieces.finish():
+        yield piece
+
+
+def _last_blank(text: str) -> int:
+    """Where the last white space behind a word begins; 0 if there is none."""
+    word = len(text.rstrip())
+    if word == len(text):  # the last word may be incomplete
+        while word and not text[word - 1].isspace():
+            word -= 1
+    return len(text[:word].rstrip())
